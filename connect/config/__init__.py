@@ -1,8 +1,8 @@
-"""What settings a plugin has, and what is wrong with the values that it was given.
+"""Defines the settings of plugins, and parses and validates their values.
 
-`types` parses one value, `validators` judge one, `key` is one setting, `definition` the table of a plugin's settings.
-`validation` applies a table to a whole configuration, `report` puts the result into the JSON of Kafka Connect's
-validate endpoint.
+`types` parses one value, `validators` checks one value, `key` defines one setting, and `definition` the table of a
+plugin's settings. `validation` applies a table to a whole configuration, and `report` turns the result into the JSON of
+Kafka Connect's validate endpoint.
 """
 
 from .definition import ConfigDef

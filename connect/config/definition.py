@@ -18,12 +18,12 @@ class ConfigDef:
 
         ConfigDef(
             ConfigKey("file", Type.STRING, REQUIRED, Importance.HIGH, "Path of the file to read."),
-            ConfigKey("batch.size", Type.INT, 2000, Importance.LOW, "Most lines of one poll.", at_least(1)),
+            ConfigKey("batch.size", Type.INT, 2000, Importance.LOW, "Maximum lines per poll.", at_least(1)),
         )
     """
 
     def __init__(self, *keys: ConfigKey) -> None:
-        """Raise ValueError where two rows have the same name."""
+        """Raise ValueError if two rows have the same name."""
         self.keys: dict[str, ConfigKey] = {}
         for key in keys:
             if key.name in self.keys:
@@ -38,11 +38,11 @@ class ConfigDef:
 
     @property
     def groups(self) -> list[str]:
-        """The groups of the settings, in order."""
+        """The distinct groups of the settings, in order."""
         return list(dict.fromkeys(key.group for key in self if key.group is not None))
 
     def parse(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the value of each setting, defaults among them; raises ConfigValueError for the first wrong one."""
+        """Return the value of each setting, or its default; raises ConfigValueError for the first invalid value."""
         values: dict[str, Any] = {}
         for key in self:
             if key.name in config:
@@ -56,5 +56,5 @@ class ConfigDef:
         return values
 
     def validate(self, config: Mapping[str, str | None]) -> list[ConfigValue]:
-        """Return value, recommendations and errors of each setting; raises nothing for wrong values."""
+        """Return the value, recommendations and errors of each setting. Invalid values do not raise an error."""
         return validate(self.keys, config)

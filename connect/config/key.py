@@ -1,4 +1,4 @@
-"""`ConfigKey`: one row of a table of settings, and the words that describe it."""
+"""`ConfigKey`: one row of a table of settings, and the enumerations that it uses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .types import Type
 from .validators import Validator
 
 REQUIRED: Final = object()
-"""As a default: the setting has none and must be given."""
+"""Given as a default: the setting has no default and must be set."""
 
 
 class Importance(Enum):
-    """How much a reader of the documentation should care."""
+    """The importance of a setting, for readers of its documentation."""
 
     HIGH = "HIGH"
     MEDIUM = "MEDIUM"
@@ -23,7 +23,7 @@ class Importance(Enum):
 
 
 class Width(Enum):
-    """How wide a form shows the setting."""
+    """The width of the setting's input field in a form."""
 
     NONE = "NONE"
     SHORT = "SHORT"
@@ -32,18 +32,22 @@ class Width(Enum):
 
 
 class Recommender(Protocol):
-    """Proposes values of a setting, knowing the values of the others."""
+    """Proposes values of a setting, given the parsed values of the other settings."""
 
     def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
         """Return the values to propose; raises ConfigValueError."""
 
     def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
-        """Return whether the setting matters, given the others."""
+        """Return whether the setting applies, given the values of the other settings."""
 
 
 @dataclass(frozen=True)
 class ConfigKey:
-    """One setting. `default` is a parsed value, or REQUIRED; `dependents` are settings that this one decides about."""
+    """One setting.
+
+    `default` is a parsed value, or REQUIRED. `dependents` are the names of settings that depend on this setting's
+    value.
+    """
 
     name: str
     type: Type
@@ -60,5 +64,5 @@ class ConfigKey:
 
     @property
     def required(self) -> bool:
-        """Whether there is no default."""
+        """Whether the setting has no default."""
         return self.default is REQUIRED

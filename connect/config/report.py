@@ -1,4 +1,4 @@
-"""The JSON of Kafka Connect's endpoint `PUT /connector-plugins/{plugin}/config/validate`, and of one setting."""
+"""Builds the JSON of Kafka Connect's endpoint `PUT /connector-plugins/{plugin}/config/validate`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .validation import ConfigValue
 
 
 def key_info(key: ConfigKey, prefix: str = "") -> dict[str, Any]:
-    """Return the definition of one setting (Java's ConfigKeyInfo)."""
+    """Return the definition of one setting (Java's ConfigKeyInfo); `prefix` is put before its name."""
     return {
         "name": prefix + key.name,
         "type": key.type.value,
@@ -28,7 +28,7 @@ def key_info(key: ConfigKey, prefix: str = "") -> dict[str, Any]:
 
 
 def value_info(value: ConfigValue, kind: Type | None, prefix: str = "") -> dict[str, Any]:
-    """Return the outcome for one setting (Java's ConfigValueInfo)."""
+    """Return the result for one setting (Java's ConfigValueInfo); `prefix` is put before its name."""
     proposed = Type.STRING if kind is Type.LIST else kind
     return {
         "name": prefix + value.name,
@@ -42,9 +42,9 @@ def value_info(value: ConfigValue, kind: Type | None, prefix: str = "") -> dict[
 def validation_report(
     name: str, keys: Mapping[str, ConfigKey], values: Iterable[ConfigValue], groups: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the whole answer (Java's ConfigInfos): values without a definition first, then one entry per setting.
+    """Return the whole response (Java's ConfigInfos): values without a definition first, then one entry per setting.
 
-    Of two values for one setting the later one counts.
+    If a setting has two values, the later value counts.
     """
     outcomes = {value.name: value for value in values}
     undefined = [value for value in outcomes.values() if value.name not in keys]
@@ -66,7 +66,7 @@ def validation_report(
 
 
 def merged(name: str, reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return several answers as one: those for the connector, its converters and its client overrides."""
+    """Combine several responses into one: those for the connector, its converters and its client overrides."""
     answers = list(reports)
     return {
         "name": name,

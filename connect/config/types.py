@@ -1,4 +1,4 @@
-"""The types of settings: from text to a value, and back to the text that Kafka Connect's REST interface shows."""
+"""Parses settings from text by their type, and formats values as Kafka Connect's REST interface shows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import ConfigValueError, ConnectError, WrongClassError
 from ..plugins import class_name, load_class
 
 _BLANK: Final = "".join(map(chr, range(33)))
-"""What Java's String.trim removes."""
+"""The characters that Java's String.trim removes."""
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _REAL: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?)")
@@ -36,7 +36,7 @@ class Type(Enum):
 
 @dataclass(frozen=True)
 class Password:
-    """A secret: `value` is its text, while printing shows [hidden]."""
+    """A secret. `value` is its text; printing shows [hidden]."""
 
     value: str = field(repr=False)
 
@@ -45,9 +45,9 @@ class Password:
 
 
 def parse(name: str, value: object, kind: Type) -> Any:
-    """Return the value of the setting `name` as its type: bool, str, int, float, list of str, a class or Password.
+    """Return the value of the setting `name` in its type: bool, str, int, float, list of str, a class or Password.
 
-    None stays None. Raises ConfigValueError.
+    None stays None. Raises ConfigValueError for an invalid value.
     """
     if value is None:
         return None
@@ -55,7 +55,7 @@ def parse(name: str, value: object, kind: Type) -> Any:
 
 
 def text_of(value: object, kind: Type | None) -> str | None:
-    """Return a parsed value as the REST interface shows it; a secret stays hidden."""
+    """Return a parsed value as the REST interface shows it. Passwords are shown as [hidden]."""
     if value is None:
         return None
     if kind is Type.LIST and isinstance(value, list | tuple):
@@ -148,13 +148,13 @@ def _password(name: str, value: object) -> Password:
 
 
 class Implements:
-    """A class of a kind of plugins."""
+    """Checks that a class implements the interface of a kind of plugin."""
 
     def __init__(self, base: type) -> None:
         self._base = base
 
     def __call__(self, name: str, value: object) -> None:
-        """Raise WrongClassError for another class."""
+        """Raise WrongClassError unless the class is a subclass of the required base class."""
         if isinstance(value, type) and not issubclass(value, self._base):
             raise WrongClassError(name, class_name(value), self._base.__name__)
 

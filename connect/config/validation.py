@@ -1,6 +1,6 @@
-"""Applies a table of settings to a configuration: what each setting's value is, and what is wrong with it.
+"""Applies a table of settings to a configuration: determines each setting's value and its errors.
 
-A setting that depends on another one is parsed and judged after it (Kafka's ConfigDef.validateAll).
+A setting that depends on another setting is parsed and checked after it, as in Kafka's ConfigDef.validateAll.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .types import parse
 
 @dataclass
 class ConfigValue:
-    """The outcome for one setting."""
+    """The result of validation for one setting."""
 
     name: str
     value: Any = None
@@ -26,7 +26,7 @@ class ConfigValue:
 
 
 def validate(keys: Mapping[str, ConfigKey], config: Mapping[str, str | None]) -> list[ConfigValue]:
-    """Return the outcome for every setting of the table, and for dependents that the table lacks."""
+    """Return the result for every setting of the table, and an error for each dependent that the table lacks."""
     outcomes = {name: ConfigValue(name) for name in keys}
     dependents = {name for key in keys.values() for name in key.dependents}
     for name in sorted(dependents - keys.keys()):

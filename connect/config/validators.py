@@ -1,4 +1,4 @@
-"""Checks of one value of a setting; their messages are Kafka's, so that tools recognise them."""
+"""Checks single values of settings. The messages are Kafka's, so that tools recognise them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from ..errors import ConfigValueError
 
 Validator = Callable[[str, Any], None]
-"""Takes the setting's name and parsed value; raises ConfigValueError."""
+"""A function that takes a setting's name and parsed value, and raises ConfigValueError for an invalid value."""
 
 
 class Range:
-    """A number from `low` to `high`, both inclusive; None leaves an end open."""
+    """Accepts a number from `low` to `high`, both inclusive. A bound of None is open."""
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low, self.high = low, high
@@ -32,17 +32,17 @@ class Range:
 
 
 def at_least(low: float) -> Range:
-    """Return the check for a number of at least `low`."""
+    """Return a validator for numbers of at least `low`."""
     return Range(low)
 
 
 def between(low: float, high: float) -> Range:
-    """Return the check for a number from `low` to `high`, both inclusive."""
+    """Return a validator for numbers from `low` to `high`, both inclusive."""
     return Range(low, high)
 
 
 class OneOf:
-    """One of these texts."""
+    """Accepts only the given texts."""
 
     def __init__(self, *choices: str) -> None:
         self.choices = choices
@@ -57,7 +57,7 @@ class OneOf:
 
 
 class OneOfIgnoringCase:
-    """One of these texts, in upper or lower case."""
+    """Accepts only the given texts, in upper or lower case."""
 
     def __init__(self, *choices: str) -> None:
         self.choices = tuple(choice.upper() for choice in choices)
@@ -73,7 +73,7 @@ class OneOfIgnoringCase:
 
 
 class NonNull:
-    """Any value but None."""
+    """Accepts any value but None."""
 
     def __call__(self, name: str, value: object) -> None:
         """Raise ConfigValueError for None."""
@@ -85,10 +85,10 @@ class NonNull:
 
 
 class NonEmptyList:
-    """A list with at least one element."""
+    """Accepts a list with at least one element."""
 
     def __call__(self, name: str, value: list[str] | None) -> None:
-        """Raise ConfigValueError for an empty list, and for None."""
+        """Raise ConfigValueError for an empty list and for None."""
         if not value:
             raise ConfigValueError(name, None if value is None else "[]", "Empty list")
 
@@ -97,28 +97,28 @@ class NonEmptyList:
 
 
 class RegularExpression:
-    """A regular expression; groups may be named as in Java."""
+    """Accepts a regular expression. Named groups may have Java's syntax."""
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError for a text that cannot be compiled, and for None."""
+        """Raise ConfigValueError for a text that is not a valid regular expression, and for None."""
         try:
             compiled(value or "")
         except re.error as error:
             raise ConfigValueError(name, value, f"Invalid regex: {error}") from None
         if value is None:
-            raise ConfigValueError(name, None, "Invalid regex: there is none")
+            raise ConfigValueError(name, None, "Invalid regex: no value is given")
 
     def __str__(self) -> str:
         return "valid regex"
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return a regular expression in which groups may be named as in Java, `(?<name>…)`; raises re.error."""
+    """Compile a regular expression whose named groups may have Java's syntax, `(?<name>…)`; raises re.error."""
     return re.compile(re.sub(r"\(\?<(?=\w)", "(?P<", pattern))
 
 
 class NonEmptyString:
-    """A text that is not empty."""
+    """Accepts None and any text that is not empty."""
 
     def __call__(self, name: str, value: str | None) -> None:
         """Raise ConfigValueError for the empty text."""

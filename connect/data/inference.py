@@ -1,8 +1,8 @@
-"""From text to a value with a schema, where only the text is known: headers, and the literals of transforms.
+"""Infers a value and its schema from text, for headers and for the literals of transforms.
 
-As in Kafka Connect (Values.parseString): whole numbers take the smallest type that holds them, fractions are floats,
-ISO 8601 dates and times are logical types, JSON-like arrays and maps are read if all of their elements are. Everything
-else is the text itself.
+The rules are those of Kafka Connect (Values.parseString): whole numbers take the smallest type that holds them,
+fractions are floats, ISO 8601 dates and times are logical types. JSON-like arrays and maps are parsed if all their
+elements are. Any other text stays a string.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_DIGITS: Final = 1_000
 
 
 def parse_text(text: str) -> tuple[Schema | None, Any]:
-    """Return (schema, value) of a text; (None, None) for null."""
+    """Return the (schema, value) of a text; (None, None) for the text null."""
     if not text:
         return STRING, ""
     literals: dict[str, tuple[Schema | None, Any]] = {"null": (None, None), "true": (BOOLEAN, True)}
@@ -93,7 +93,7 @@ def _container(text: str) -> tuple[Schema | None, Any] | None:
 
 
 class _Digits(str):
-    """A number as the text had it."""
+    """A number in its original notation."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ def _typed(value: Any) -> tuple[Schema | None, Any]:
 
 
 def _aligned(values: list[Any]) -> tuple[Schema | None, list[Any]]:
-    """Return the schema that all values have in common, or None, and the values as that schema has them."""
+    """Return the common schema of all values, or None, and the values converted to that schema."""
     typed = [_typed(value) for value in values]
     plain = [value for _, value in typed]
     schemas = [schema for schema, value in typed if value is not None]

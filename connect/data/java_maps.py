@@ -1,6 +1,6 @@
-"""The order in which Java's HashMap gives its keys.
+"""Reproduces the order in which Java's HashMap iterates over its keys.
 
-Kafka Connect keeps partitions and offsets that a user sets as HashMaps, so that their JSON has the names in this order.
+Kafka Connect holds partitions and offsets that a user sets in HashMaps, so their JSON has the names in this order.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _CAPACITY = 16
-"""The number of buckets of a new HashMap; it doubles when more than three quarters as many keys are there."""
+"""The number of buckets of a new HashMap. It doubles whenever more than three quarters of it are filled."""
 
 
 def hash_order(names: Iterable[str]) -> list[str]:
-    """Return the names in the order of a HashMap into which they were put in the given one."""
+    """Return the names in the iteration order of a HashMap to which they were added in the given order."""
     keys = list(dict.fromkeys(names))
     capacity = _CAPACITY
     while len(keys) > capacity * 3 // 4:
@@ -26,7 +26,7 @@ def hash_order(names: Iterable[str]) -> list[str]:
 
 
 def _hash_code(text: str) -> int:
-    """Return String.hashCode() as 32 bits without a sign."""
+    """Return Java's String.hashCode() as an unsigned 32-bit number."""
     code = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(data[::2], data[1::2], strict=True):

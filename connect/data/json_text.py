@@ -1,7 +1,8 @@
-"""Compact JSON, byte for byte as Kafka Connect's own library (Jackson) writes it.
+"""Reads and writes compact JSON, byte for byte as Kafka Connect's library (Jackson) writes it.
 
-Keys of offsets are compared as bytes: a worker in Java must find what we wrote. The differences from Python's json are
-the notation of floating point numbers, and the escapes of control characters and of characters beyond the first 65,536.
+Keys of offsets are compared as bytes, so a Java worker must find the keys that oncelog wrote. Jackson differs from
+Python's json in the notation of floating point numbers, and in the escapes of control characters and of characters
+beyond U+FFFF.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from ..config.types import java_double
 from ..errors import DataError
 
 _OTHER_IN_JAVA: Final = re.compile(r"\d{8}\.|0\.000|\de[-+]|NaN|Infinity")
-"""What Python writes of a number that Java writes in another way; also in strings, which does no harm."""
+"""Finds number texts that Java may write differently. Matches inside strings only cost time."""
 
 _BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
 _ESCAPES: Final = re.compile(r"\\(?:u00([0-9a-f]{2})|.)")
 
 
 def dumps(value: Any) -> bytes:
-    """Return JSON without blanks, in UTF-8. Decimals are numbers; raises DataError for what JSON cannot hold."""
+    """Return compact JSON in UTF-8.
+
+    Decimals become numbers. Raises DataError for a value that JSON cannot represent.
+    """
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), check_circular=False)
         if _OTHER_IN_JAVA.search(text):
@@ -42,12 +46,12 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """Return the value of JSON text; raises DataError, naming the place, for what is not JSON."""
+    """Parse JSON; raises DataError, with the position, for invalid JSON."""
     try:
         return json.loads(data)
     except RecursionError:
         raise DataError("the JSON is nested too deeply") from None
-    except ValueError as error:  # UnicodeDecodeError among them
+    except ValueError as error:  # includes UnicodeDecodeError
         raise DataError(f"not JSON: {error}") from None
 
 

@@ -1,7 +1,7 @@
-"""Logical types: Decimal, Date, Time and Timestamp, which Kafka Connect keeps as bytes or integers.
+"""Logical types: Decimal, Date, Time and Timestamp, which Kafka Connect represents as bytes or integers.
 
-Their schemas are recognised by name. In Python their values are decimal.Decimal, datetime.date, datetime.time and
-datetime.datetime in UTC; on the wire they are what `encode` returns.
+Their schemas are recognised by name. Their Python values are decimal.Decimal, datetime.date, datetime.time and
+datetime.datetime in UTC; `encode` returns their representation in records.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ _PYTHON_TYPES: Final[dict[str, type]] = {
 
 
 def decimal_schema(scale: int, **attributes: Any) -> Schema:
-    """Return the schema of decimal numbers with `scale` digits behind the point."""
+    """Return the schema of decimal numbers with `scale` digits after the decimal point."""
     return Schema(SchemaType.BYTES, name=DECIMAL, version=1, parameters={"scale": str(scale)}, **attributes)
 
 
 def date_schema(**attributes: Any) -> Schema:
-    """Return the schema of days, kept as days since 1970-01-01."""
+    """Return the schema of dates, represented as days since 1970-01-01."""
     return Schema(SchemaType.INT32, name=DATE, version=1, **attributes)
 
 
 def time_schema(**attributes: Any) -> Schema:
-    """Return the schema of times of day, kept as milliseconds since midnight."""
+    """Return the schema of times of day, represented as milliseconds since midnight."""
     return Schema(SchemaType.INT32, name=TIME, version=1, **attributes)
 
 
 def timestamp_schema(**attributes: Any) -> Schema:
-    """Return the schema of points in time, kept as milliseconds since 1970-01-01 UTC."""
+    """Return the schema of points in time, represented as milliseconds since 1970-01-01 UTC."""
     return Schema(SchemaType.INT64, name=TIMESTAMP, version=1, **attributes)
 
 
 def python_type(name: str | None) -> type | None:
-    """Return the Python type of a logical type, by its schema's name, or None."""
+    """Return the Python type of a logical type's values, by its schema's name; None for any other schema."""
     return None if name is None else _PYTHON_TYPES.get(name)
 
 
 def scale_of(schema: Schema) -> int:
-    """Return the digits behind the point of a decimal schema; raises DataError."""
+    """Return the scale, the number of digits after the decimal point, of a decimal schema; raises DataError."""
     text = schema.parameters.get("scale")
     if text is None:
         raise DataError("Invalid Decimal schema: scale parameter not found.")
@@ -65,7 +65,7 @@ def scale_of(schema: Schema) -> int:
 
 
 def encode(schema: Schema, value: Any) -> Any:
-    """Return a logical value as the bytes or integer that stands for it; other values as they are."""
+    """Return the bytes or integer that represents a logical value; return a value of any other schema unchanged."""
     match schema.name:
         case "org.apache.kafka.connect.data.Decimal":
             unscaled = unscaled_value(schema, value)
@@ -80,7 +80,7 @@ def encode(schema: Schema, value: Any) -> Any:
 
 
 def decode(schema: Schema, value: Any) -> Any:
-    """Return the logical value for the bytes or integer that stands for it; other values as they are."""
+    """Return the logical value that these bytes or integer represent; return a value of any other schema unchanged."""
     match schema.name:
         case "org.apache.kafka.connect.data.Decimal":
             unscaled = int.from_bytes(value, "big", signed=True)
@@ -96,7 +96,7 @@ def decode(schema: Schema, value: Any) -> Any:
 
 
 def unscaled_value(schema: Schema, value: decimal.Decimal) -> int:
-    """Return a decimal without its point; raises DataError where it has other digits behind it than the schema says."""
+    """Return a decimal as an integer without its decimal point; raises DataError if its scale is not the schema's."""
     sign, digits, exponent = value.as_tuple()
     scale = scale_of(schema)
     if not isinstance(exponent, int) or -exponent != scale:
@@ -106,13 +106,13 @@ def unscaled_value(schema: Schema, value: decimal.Decimal) -> int:
 
 
 def milliseconds(value: datetime.datetime) -> int:
-    """Return a point in time as milliseconds since the epoch; one without a time zone is UTC."""
+    """Return a point in time as milliseconds since the epoch. A datetime without a time zone is taken as UTC."""
     aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
     return (aware - _EPOCH) // datetime.timedelta(milliseconds=1)
 
 
 def from_milliseconds(value: int) -> datetime.datetime:
-    """Return the point in time for milliseconds since the epoch; raises DataError beyond the years 1 to 9999."""
+    """Return a point in time from milliseconds since the epoch; raises DataError outside the years 1 to 9999."""
     try:
         return _EPOCH + datetime.timedelta(milliseconds=value)
     except OverflowError:

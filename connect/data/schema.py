@@ -1,4 +1,4 @@
-"""`Schema`: what type a value has, under Kafka Connect's names.
+"""`Schema`: the type of a value, with Kafka Connect's names of types.
 
 A schema is immutable and hashable. Two schemas with equal content are equal.
 """
@@ -15,7 +15,7 @@ from ..errors import SchemaError
 
 
 class SchemaType(Enum):
-    """The types of values, under the names that Kafka Connect's JSON gives them."""
+    """The types of values, with the names that Kafka Connect's JSON uses."""
 
     INT8 = "int8"
     INT16 = "int16"
@@ -32,7 +32,7 @@ class SchemaType(Enum):
 
     @property
     def is_primitive(self) -> bool:
-        """Whether values hold no other values."""
+        """Whether values of the type contain no other values."""
         return self not in (SchemaType.ARRAY, SchemaType.MAP, SchemaType.STRUCT)
 
 
@@ -41,7 +41,7 @@ INTEGER_BITS: Final = {SchemaType.INT8: 8, SchemaType.INT16: 16, SchemaType.INT3
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a struct: its name, its place and the schema of its values."""
+    """A field of a struct: its name, its index in the struct and its schema."""
 
     name: str
     index: int
@@ -50,9 +50,9 @@ class Field:
 
 @dataclass(frozen=True)
 class Schema:
-    """The type of values. `name` names the meaning, such as a logical type; `parameters` belong to that meaning.
+    """The type of values. `name` identifies a meaning, such as a logical type, and `parameters` belong to that meaning.
 
-    An array has `value_schema`, a map also `key_schema`, a struct `fields`. `default` stands for a missing value.
+    An array has a `value_schema`, a map also a `key_schema`, a struct has `fields`. `default` replaces a missing value.
     """
 
     type: SchemaType
@@ -67,7 +67,7 @@ class Schema:
     value_schema: Schema | None = None
 
     def __post_init__(self) -> None:
-        """Raise SchemaError for a container without the schemas of its content, and for a field that comes twice."""
+        """Raise SchemaError for a container without the schemas of its contents, and for a duplicate field."""
         if self.type in (SchemaType.ARRAY, SchemaType.MAP) and self.value_schema is None:
             raise SchemaError(f"a schema of type {self.type.value} needs a value_schema")
         if self.type is SchemaType.MAP and self.key_schema is None:
@@ -84,11 +84,11 @@ class Schema:
         return {each.name: each for each in self.fields}
 
     def field(self, name: str) -> Field | None:
-        """Return a field of a struct, or None."""
+        """Return the field of a struct with this name, or None."""
         return self._by_name.get(name)
 
     def as_optional(self) -> Schema:
-        """Return the same schema for values that may be None."""
+        """Return this schema with `optional` set: values may be None."""
         return self if self.optional else replace(self, optional=True)
 
 
@@ -106,12 +106,12 @@ OPTIONAL_BYTES: Final = Schema(SchemaType.BYTES, optional=True)
 
 
 def array(values: Schema, **attributes: Any) -> Schema:
-    """Return the schema of a list."""
+    """Return the schema of a list whose elements have the schema `values`."""
     return Schema(SchemaType.ARRAY, value_schema=values, **attributes)
 
 
 def mapping(keys: Schema, values: Schema, **attributes: Any) -> Schema:
-    """Return the schema of a dict."""
+    """Return the schema of a dict with these schemas of keys and values."""
     return Schema(SchemaType.MAP, key_schema=keys, value_schema=values, **attributes)
 
 

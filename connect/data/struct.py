@@ -1,4 +1,4 @@
-"""`Struct`: a value with named fields; and whether a value fits its schema."""
+"""`Struct`, a value with named fields, and `check`, which tests whether a value fits its schema."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .schema import INTEGER_BITS, Field, Schema, SchemaType
 
 
 class Struct:
-    """Values of the fields of a struct schema: `Struct(schema, id=1, name="a")`; `struct["id"]` reads a field.
+    """The values of a struct schema's fields: `Struct(schema, id=1, name="a")`. `struct["id"]` reads a field.
 
-    Raises DataError for a field that the schema lacks and for a value that does not fit.
+    Raises DataError for a field that the schema lacks and for a value that does not fit its field's schema.
     """
 
     __slots__ = ("schema", "values")
@@ -32,7 +32,7 @@ class Struct:
         self.values[place.index] = value
 
     def __getitem__(self, name: str) -> Any:
-        """Return a field's value, or its schema's default where it is missing."""
+        """Return a field's value, or the default of the field's schema if the value is missing."""
         place = self._field(name)
         value = self.values[place.index]
         return place.schema.default if value is None else value
@@ -47,7 +47,7 @@ class Struct:
         return f"Struct({', '.join(shown)})"
 
     def check(self, where: str = "struct") -> None:
-        """Raise DataError, naming the field, where a value is missing or does not fit."""
+        """Raise DataError, naming the field, if a value is missing or does not fit its schema."""
         for each in self.schema.fields:
             check(each.schema, self.values[each.index], f"{where}.{each.name}")
 
@@ -59,7 +59,7 @@ class Struct:
 
 
 def check(schema: Schema | None, value: Any, where: str = "value") -> None:
-    """Raise DataError, naming the place, where a value does not fit its schema; without a schema everything fits."""
+    """Raise DataError, naming the place, if a value does not fit its schema. Without a schema, every value fits."""
     if schema is None:
         return
     if value is None:
@@ -92,7 +92,7 @@ def check(schema: Schema | None, value: Any, where: str = "value") -> None:
         if not isinstance(value, Struct):
             raise _misfit(schema, value, where, "Struct")
         if value.schema is not schema and value.schema != schema:
-            raise DataError(f"{where} is a struct of another schema than {_name(schema)}")
+            raise DataError(f"{where} is a struct with a schema other than {_name(schema)}")
         value.check(where)
     else:
         wanted = _PYTHON_TYPES[schema.type]

@@ -1,4 +1,4 @@
-"""Values as text, as Kafka Connect's header converter and string converter write them."""
+"""Formats values as text, as Kafka Connect's header converter and string converter do."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .struct import Struct
 
 
 def header_text(value: Any, embedded: bool = False) -> str:
-    """Return a value as the text of a header (Values.convertToString): JSON-like, bytes in base64, times in ISO 8601.
+    """Return a value as the text of a header, as Java's Values.convertToString does.
 
-    A text is quoted only where it is `embedded` in a list or dict.
+    Containers are JSON-like, bytes in base64, times in ISO 8601. A text has quotes only if it is `embedded` in a
+    container.
     """
     match value:
         case None:
@@ -54,7 +55,7 @@ def header_text(value: Any, embedded: bool = False) -> str:
 
 
 def java_text(value: Any) -> str:
-    """Return a value as Java's toString prints it: what the string converter writes for values that are not text."""
+    """Return a value as Java's toString prints it; the string converter uses this for values that are not text."""
     match value:
         case None:
             return "null"
@@ -82,7 +83,7 @@ def java_text(value: Any) -> str:
 
 
 def _time_text(at: datetime.datetime) -> str:
-    """Return a point in time as Kafka Connect does: as a day where it is midnight, as a time where it is up to 1970."""
+    """Return a datetime as Kafka Connect does: a date if the time is midnight, a time only up to 1970-01-01."""
     time = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}Z"
     if (at.year, at.month, at.day) <= (1970, 1, 1):
         return time

@@ -1,1 +1,1 @@
-"""What can be set: for a worker, and for each connector. Names and defaults are Kafka Connect's."""
+"""Tables of the settings of workers and of connectors, with Kafka Connect's names and defaults."""

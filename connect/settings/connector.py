@@ -1,4 +1,4 @@
-"""The settings that every source connector has besides its own: Kafka Connect's names, groups, order and defaults."""
+"""The settings that all source connectors share, with Kafka Connect's names, groups, order and defaults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 
 
 class _Installed:
-    """Proposes the plugins of a kind."""
+    """Recommends the installed plugins of one kind."""
 
     def __init__(self, kind: PluginKind) -> None:
         self._kind = kind
@@ -41,19 +41,19 @@ class _Installed:
         return [load_class(plugin) for plugin, _ in installed([self._kind])]
 
     def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
-        """Return True."""
+        """Return True, because the setting always applies."""
         return True
 
 
 class _Version:
-    """Proposes the only version that there is."""
+    """Recommends the installed version, the only version available."""
 
     def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
-        """Return the version."""
+        """Return the version of oncelog."""
         return [VERSION]
 
     def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
-        """Return True."""
+        """Return True, because the setting always applies."""
         return True
 
 
@@ -111,54 +111,55 @@ def _rows(key_converter: str | None, value_converter: str | None, header_convert
         _row("name", Type.STRING, REQUIRED, _HIGH, "Name of the connector, unique in the cluster.",
              _COMMON, 1, _WIDE, "Connector name", _name),
         _row("connector.class", Type.STRING, REQUIRED, _HIGH,
-             "The connector's class: Java's name of a built-in one, in full or short, or package.module:Class.",
+             "The connector's class: the full or short Java name of a built-in connector, or package.module:Class.",
              _COMMON, 2, _LONG, "Connector class"),
         ConfigKey("connector.plugin.version", Type.STRING, VERSION, _MEDIUM, "Version of the connector.", None,
                   _COMMON, 3, _WIDE, "Connector version", (), _Version()),
-        _row("tasks.max", Type.INT, 1, _HIGH, "Most tasks of the connector.",
+        _row("tasks.max", Type.INT, 1, _HIGH, "Maximum number of tasks of the connector.",
              _COMMON, 4, _SHORT, "Tasks max", at_least(1)),
         _row("tasks.max.enforce", Type.BOOLEAN, True, _LOW,
-             "(Deprecated) Whether a connector that configures more tasks than tasks.max fails.",
+             "(Deprecated) Whether the connector fails if it configures more tasks than tasks.max.",
              _COMMON, 5, _SHORT, "Enforce tasks max"),
         *_converter("key.converter", 6, key_converter, "Key converter", PluginKind.CONVERTER,
-                    "Converter from keys to bytes."),
+                    "Converter that turns keys into bytes."),
         *_converter("value.converter", 8, value_converter, "Value converter", PluginKind.CONVERTER,
-                    "Converter from values to bytes."),
+                    "Converter that turns values into bytes."),
         *_converter("header.converter", 10, header_converter, "Header converter", PluginKind.HEADER_CONVERTER,
-                    "Converter from headers to bytes."),
+                    "Converter that turns headers into bytes."),
         _row("transforms", Type.LIST, [], _LOW, "Aliases of the transformations, in the order in which they apply.",
              "Transforms", 12, _LONG, "Transforms", _unique),
         _row("predicates", Type.LIST, [], _LOW, "Aliases of the predicates that transformations use.",
              "Predicates", 13, _LONG, "Predicates", _unique),
         _row("config.action.reload", Type.STRING, "restart", _LOW,
-             "What to do when a value from a config provider changes: restart or none.",
+             "Action when a value from a config provider changes: restart (the connector) or none.",
              _COMMON, 14, _WIDE, "Reload Action", OneOf("none", "restart")),
         _row("errors.retry.timeout", Type.LONG, 0, _MEDIUM,
-             "How long a failed operation is repeated, in milliseconds; 0: never, -1: without an end.",
+             "How long a failed operation is retried, in milliseconds. 0: not at all, -1: without a limit.",
              _ERRORS, 1, _WIDE, "Retry Timeout for Errors"),
-        _row("errors.retry.delay.max.ms", Type.LONG, 60_000, _MEDIUM, "Longest wait between two attempts.",
+        _row("errors.retry.delay.max.ms", Type.LONG, 60_000, _MEDIUM, "Maximum wait between two attempts, in ms.",
              _ERRORS, 2, _WIDE, "Maximum Delay Between Retries for Errors"),
         _row("errors.tolerance", Type.STRING, "none", _MEDIUM,
-             "none: a record that fails makes the task fail. all: it is left out.",
+             "none: the first record that fails makes the task fail. all: records that fail are skipped.",
              _ERRORS, 3, _SHORT, "Error Tolerance", OneOf("none", "all")),
-        _row("errors.log.enable", Type.BOOLEAN, False, _MEDIUM, "Log tolerated errors as well.",
+        _row("errors.log.enable", Type.BOOLEAN, False, _MEDIUM, "Whether tolerated errors are logged too.",
              _ERRORS, 4, _SHORT, "Log Errors"),
         _row("errors.log.include.messages", Type.BOOLEAN, False, _MEDIUM,
-             "Log the key, value and headers of a record that failed.", _ERRORS, 5, _SHORT, "Log Error Details"),
-        _row("topic.creation.groups", Type.LIST, [], _LOW, "Groups of settings for topics that are created.",
+             "Whether the log shows the key, value and headers of a failed record.",
+             _ERRORS, 5, _SHORT, "Log Error Details"),
+        _row("topic.creation.groups", Type.LIST, [], _LOW, "Names of groups of settings for new topics.",
              "Topic Creation", 1, _LONG, "Topic Creation Groups", _unique),
         _row("exactly.once.support", Type.STRING, "requested", _MEDIUM,
-             "required: refuse the connector unless it says that it can do exactly-once. requested: run it as it is.",
+             "required: refuse the connector unless it declares exactly-once support. requested: run it in any case.",
              _EXACTLY_ONCE, 2, _SHORT, "Exactly once support", OneOfIgnoringCase("required", "requested")),
         _row("transaction.boundary", Type.STRING, "poll", _MEDIUM,
-             "Where transactions end: poll (after each batch), interval (of time) or connector (where it says so).",
+             "Where transactions end: poll (after each batch), interval (of time) or connector (where it requests it).",
              _EXACTLY_ONCE, 3, _SHORT, "Transaction Boundary", OneOfIgnoringCase("interval", "poll", "connector")),
         _row("transaction.boundary.interval.ms", Type.LONG, None, _LOW,
-             "Length of transactions with transaction.boundary=interval; by default offset.flush.interval.ms. "
-             "0: each batch.",
+             "Length of a transaction with transaction.boundary=interval, in ms; default: offset.flush.interval.ms. "
+             "0: one transaction per batch.",
              _EXACTLY_ONCE, 4, _SHORT, "Transaction boundary interval", _not_negative),
         _row("offsets.storage.topic", Type.STRING, None, _LOW,
-             "A topic of its own for the connector's offsets; by default the worker's.",
+             "Topic for this connector's offsets; by default the worker's offset.storage.topic.",
              "offsets.topic", 1, _LONG, "Offsets topic", _not_empty),
     ]  # fmt: skip
 
@@ -169,15 +170,21 @@ def _not_negative(name: str, value: int | None) -> None:
 
 
 def source_config_def(worker: Mapping[str, Any]) -> ConfigDef:
-    """Return the settings of a source connector; converters default to those of the worker, or to none."""
+    """Return the settings of a source connector.
+
+    The worker's converters are the defaults; the mapping may lack them.
+    """
     return ConfigDef(*_rows(*(worker.get(f"{kind}.converter") for kind in ("key", "value", "header"))))
 
 
 class ConnectorConfig:
-    """The settings of one connector: parsed ones of the table by name, the others as text in `originals`."""
+    """The settings of one connector.
+
+    `config[name]` is a parsed setting of the table; `originals` has all settings as text.
+    """
 
     def __init__(self, table: ConfigDef, originals: Mapping[str, str | None]) -> None:
-        """Raise ConfigValueError for a wrong value."""
+        """Raise ConfigValueError for an invalid value."""
         self.originals: dict[str, str] = {name: value for name, value in originals.items() if value is not None}
         self._values = table.parse(self.originals)
         boundary = self["transaction.boundary"].lower()
@@ -187,13 +194,13 @@ class ConnectorConfig:
         return self._values[name]
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
-        """Return the settings whose names begin with a prefix, without it."""
+        """Return the settings whose names begin with the prefix, with the prefix removed from the names."""
         return {name.removeprefix(prefix): value for name, value in self.originals.items() if name.startswith(prefix)}
 
 
 def plugin(name: str, given: object, base: type) -> Any:
-    """Return a new instance of the plugin that a setting names; raises ConnectError for one of another kind."""
+    """Return a new instance of the class that a setting names; raises ConnectError if it is no subclass of `base`."""
     cls = given if isinstance(given, type) else load_class(str(given))
     if not issubclass(cls, base):
-        raise ConnectError(f"{name}: {cls.__name__} is no {base.__name__}")
+        raise ConnectError(f"{name}: {cls.__name__} is not a {base.__name__}")
     return cls()

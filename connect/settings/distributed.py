@@ -1,4 +1,4 @@
-"""The settings of a distributed worker, under Kafka Connect's names."""
+"""The settings of a distributed worker, with Kafka Connect's names."""
 
 from __future__ import annotations
 
@@ -36,60 +36,66 @@ def _algorithms(name: str, value: list[str]) -> None:
 
 
 _ROWS: Final = (
-    ConfigKey("group.id", Type.STRING, REQUIRED, _HIGH, "Name of the cluster of workers."),
+    ConfigKey("group.id", Type.STRING, REQUIRED, _HIGH, "Name of the group of workers."),
     ConfigKey(
-        "session.timeout.ms", Type.INT, 10_000, _HIGH, "The group drops a worker without heartbeats for so long.",
+        "session.timeout.ms", Type.INT, 10_000, _HIGH,
+        "The group removes a worker that sends no heartbeat for this long, in ms.",
         at_least(1),
     ),
     ConfigKey(
-        "heartbeat.interval.ms", Type.INT, 3_000, _HIGH, "Time between heartbeats; less than session.timeout.ms.",
+        "heartbeat.interval.ms", Type.INT, 3_000, _HIGH,
+        "Time between heartbeats, in ms; less than session.timeout.ms.",
         at_least(1),
     ),
     ConfigKey(
         "rebalance.timeout.ms", Type.INT, 60_000, _HIGH,
-        "Longest time for a worker to stop what it has to, and to rejoin, when the group rebalances.", at_least(1),
+        "Maximum time, in ms, for a worker to stop revoked work and to rejoin when the group rebalances.", at_least(1),
     ),
     ConfigKey(
         "worker.sync.timeout.ms", Type.INT, 3_000, _MEDIUM,
-        "Longest time to catch up with the config topic; then the worker leaves the group for a while.", at_least(0),
+        "Maximum time to catch up with the config topic, in ms; then the worker leaves the group for a while.",
+        at_least(0),
     ),
     ConfigKey(
         "worker.unsync.backoff.ms", Type.INT, 300_000, _MEDIUM,
-        "How long a worker stays away that could not catch up with the config topic.", at_least(0),
+        "How long a worker stays out of the group if it could not catch up with the config topic, in ms.", at_least(0),
     ),
-    ConfigKey("config.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic of the settings of connectors and tasks."),
+    ConfigKey("config.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic for the settings of connectors and tasks."),
     ConfigKey(
         "config.storage.replication.factor", Type.SHORT, 3, _LOW,
-        "Replicas of a new config topic; -1: the broker's.", _replicas,
+        "Replication factor of a new config topic; -1: the broker's default.", _replicas,
     ),
-    ConfigKey("offset.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic of the offsets of source connectors."),
-    ConfigKey("status.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic of the states of connectors and tasks."),
-    ConfigKey("status.storage.partitions", Type.INT, 5, _LOW, "Partitions of a new status topic.", at_least(1)),
+    ConfigKey("offset.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic for the offsets of source connectors."),
+    ConfigKey("status.storage.topic", Type.STRING, REQUIRED, _HIGH, "Topic for the states of connectors and tasks."),
+    ConfigKey(
+        "status.storage.partitions", Type.INT, 5, _LOW, "Number of partitions of a new status topic.", at_least(1),
+    ),
     ConfigKey(
         "status.storage.replication.factor", Type.SHORT, 3, _LOW,
-        "Replicas of a new status topic; -1: the broker's.", _replicas,
+        "Replication factor of a new status topic; -1: the broker's default.", _replicas,
     ),
     ConfigKey(
         "connect.protocol", Type.STRING, "sessioned", _LOW,
-        "The newest protocol of the group that the worker offers: eager, compatible (incremental cooperative) or "
-        "sessioned (and internal requests are signed).",
+        "The newest group protocol that the worker offers: eager, compatible (incremental cooperative) or "
+        "sessioned (as compatible, with signed internal requests).",
         OneOfIgnoringCase("eager", "compatible", "sessioned"),
     ),
     ConfigKey(
         "scheduled.rebalance.max.delay.ms", Type.INT, 300_000, _LOW,
-        "How long work of a departed worker waits for its return.", between(0, _MAX_INT),
+        "How long the tasks of a departed worker wait for its return before they are reassigned, in ms.",
+        between(0, _MAX_INT),
     ),
     ConfigKey(
         "inter.worker.key.generation.algorithm", Type.STRING, "HmacSHA256", _LOW,
         "Algorithm of the keys that sign requests between workers.", OneOf(*ALGORITHMS),
     ),
     ConfigKey(
-        "inter.worker.key.size", Type.INT, None, _LOW, "Bits of such a key; by default those of the algorithm.",
+        "inter.worker.key.size", Type.INT, None, _LOW, "Size of these keys in bits; by default the algorithm's.",
         _key_size,
     ),
     ConfigKey(
         "inter.worker.key.ttl.ms", Type.INT, 3_600_000, _LOW,
-        "Time after which the leader writes a new key; 0: never.", between(0, _MAX_INT),
+        "Age in ms at which the leader replaces the key; 0: never.", between(0, _MAX_INT),
     ),
     ConfigKey(
         "inter.worker.signature.algorithm", Type.STRING, "HmacSHA256", _LOW,
@@ -97,19 +103,19 @@ _ROWS: Final = (
     ),
     ConfigKey(
         "inter.worker.verification.algorithms", Type.LIST, ["HmacSHA256"], _LOW,
-        "Algorithms of signatures that are accepted; inter.worker.signature.algorithm is one of them.", _algorithms,
+        "Accepted signature algorithms; must include inter.worker.signature.algorithm.", _algorithms,
     ),
 )  # fmt: skip
 
 DISTRIBUTED: Final = ConfigDef(*(row for row in COMMON if row.name not in {row.name for row in _ROWS}), *_ROWS)
-"""Settings of COMMON that a distributed worker requires are rows of their own."""
+"""The settings of a distributed worker. Rows of COMMON that it requires are replaced by required rows."""
 
 
 class DistributedConfig(WorkerConfig):
     """The settings of a distributed worker."""
 
     def __init__(self, originals: Mapping[str, str]) -> None:
-        """Raise ConfigValueError for a wrong value."""
+        """Raise ConfigValueError for an invalid value."""
         super().__init__(DISTRIBUTED, originals)
 
     @property
@@ -124,12 +130,15 @@ class DistributedConfig(WorkerConfig):
 
     @property
     def unknown(self) -> list[str]:
-        """The names that are no settings of the worker, its clients, converters or internal topics."""
+        """The names that are not settings of the worker, its clients, its converters or its internal topics."""
         prefixes = (CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE)
         return [name for name in super().unknown if not name.startswith(prefixes)]
 
     def topic_settings(self, prefix: str) -> dict[str, str]:
-        """Return the settings of a new internal topic, by the prefix of its storage; they are always compacted."""
+        """Return the topic configs of a new internal topic from the settings with its storage prefix.
+
+        The settings for the topic's name, partitions, replication factor and cleanup.policy are left out.
+        """
         own = ("topic", "partitions", "replication.factor", "cleanup.policy")
         return {name: value for name, value in self.with_prefix(prefix).items() if name not in own}
 

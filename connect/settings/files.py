@@ -1,4 +1,4 @@
-"""Reads settings from files: Java's .properties, TOML for a worker, JSON for a connector."""
+"""Reads settings from files: Java's .properties, TOML for workers, JSON for connectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """Return the settings of a file by its suffix: .toml, .json, or else Java's format; raises ConnectError."""
+    """Read settings from a file. The suffix .toml or .json tells the format; other files are Java properties.
+
+    Raises ConnectError if the file cannot be read or parsed.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -35,7 +38,7 @@ def read_settings(path: Path) -> dict[str, str]:
 
 
 def properties(text: str) -> dict[str, str]:
-    """Return the settings of a text in the format of java.util.Properties."""
+    """Parse settings from text in the format of java.util.Properties."""
     settings: dict[str, str] = {}
     lines = iter(text.splitlines())
     for line in lines:
@@ -64,7 +67,7 @@ def _unescaped(text: str) -> str:
 
 
 def _flat(table: dict[str, Any], prefix: str) -> dict[str, str]:
-    """Return nested tables under dotted names: [key] converter = "…" is key.converter."""
+    """Flatten nested tables to dotted names: `converter` in the table `[key]` becomes `key.converter`."""
     settings: dict[str, str] = {}
     for name, value in table.items():
         if isinstance(value, dict):
@@ -91,4 +94,4 @@ def _text(value: Any) -> str:
         return ",".join(map(_text, value))
     if isinstance(value, str | int | float):
         return str(value)
-    raise ValueError(f"{value!r} is no value of a setting: text, number, truth value or list")
+    raise ValueError(f"{value!r} is not a valid value of a setting: use text, a number, a truth value or a list")

@@ -1,4 +1,4 @@
-"""The settings of a worker, under Kafka Connect's names. Those with `Not a setting of Kafka Connect` are ours."""
+"""The settings of a worker, with Kafka Connect's names. A text says so if Kafka Connect has no such setting."""
 
 from __future__ import annotations
 
@@ -13,29 +13,36 @@ from ..errors import ConfigValueError
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 COMMON: Final = ConfigDef(
-    ConfigKey("bootstrap.servers", Type.LIST, ["localhost:9092"], _HIGH, "Brokers to start from, host:port."),
-    ConfigKey("key.converter", Type.CLASS, REQUIRED, _HIGH, "Converter of keys, where a connector names none."),
-    ConfigKey("value.converter", Type.CLASS, REQUIRED, _HIGH, "Converter of values, where a connector names none."),
+    ConfigKey("bootstrap.servers", Type.LIST, ["localhost:9092"], _HIGH, "Brokers to connect to first, as host:port."),
+    ConfigKey("key.converter", Type.CLASS, REQUIRED, _HIGH, "Converter of keys for connectors that set none."),
+    ConfigKey("value.converter", Type.CLASS, REQUIRED, _HIGH, "Converter of values for connectors that set none."),
     ConfigKey(
         "header.converter",
         Type.CLASS,
         "org.apache.kafka.connect.storage.SimpleHeaderConverter",
         _LOW,
-        "Converter of headers, where a connector names none.",
+        "Converter of headers for connectors that set none.",
     ),
-    ConfigKey("listeners", Type.LIST, ["http://:8083"], _LOW, "Where the REST interface listens, http://host:port."),
-    ConfigKey("rest.advertised.host.name", Type.STRING, None, _LOW, "Host that other workers are told to use."),
-    ConfigKey("rest.advertised.port", Type.INT, None, _LOW, "Port that other workers are told to use."),
-    ConfigKey("offset.flush.interval.ms", Type.LONG, 60_000, _LOW, "Time between commits of offsets.", at_least(0)),
+    ConfigKey("listeners", Type.LIST, ["http://:8083"], _LOW, "Address of the REST interface, as http://host:port."),
+    ConfigKey("rest.advertised.host.name", Type.STRING, None, _LOW, "Host at which other workers reach this worker."),
+    ConfigKey("rest.advertised.port", Type.INT, None, _LOW, "Port at which other workers reach this worker."),
     ConfigKey(
-        "offset.flush.timeout.ms", Type.LONG, 5_000, _LOW, "Longest wait for records before a commit.", at_least(0)
+        "offset.flush.interval.ms", Type.LONG, 60_000, _LOW, "Time between commits of offsets, in ms.", at_least(0)
+    ),
+    ConfigKey(
+        "offset.flush.timeout.ms",
+        Type.LONG,
+        5_000,
+        _LOW,
+        "Maximum wait for records before an offset commit, in ms.",
+        at_least(0),
     ),
     ConfigKey(
         "task.shutdown.graceful.timeout.ms",
         Type.LONG,
         5_000,
         _LOW,
-        "Longest wait for all tasks to end by themselves; then they are abandoned.",
+        "Maximum wait for all tasks to stop, in ms; then the worker abandons the rest.",
         at_least(0),
     ),
     ConfigKey(
@@ -43,32 +50,57 @@ COMMON: Final = ConfigDef(
         Type.STRING,
         "All",
         _MEDIUM,
-        "Which settings of clients a connector may override: All, None or Principal.",
+        "Which client settings a connector may override: All, None or Principal.",
         OneOf("All", "None", "Principal"),
     ),
-    ConfigKey("topic.creation.enable", Type.BOOLEAN, True, _LOW, "Create topics as topic.creation.* says."),
-    ConfigKey("topic.tracking.enable", Type.BOOLEAN, True, _LOW, "Remember which topics a connector writes to."),
-    ConfigKey("topic.tracking.allow.reset", Type.BOOLEAN, True, _LOW, "Let users forget the topics of a connector."),
+    ConfigKey(
+        "topic.creation.enable",
+        Type.BOOLEAN,
+        True,
+        _LOW,
+        "Whether missing topics are created, as the connector's topic.creation.* settings say.",
+    ),
+    ConfigKey(
+        "topic.tracking.enable",
+        Type.BOOLEAN,
+        True,
+        _LOW,
+        "Whether the worker records which topics a connector writes to.",
+    ),
+    ConfigKey(
+        "topic.tracking.allow.reset",
+        Type.BOOLEAN,
+        True,
+        _LOW,
+        "Whether users may reset the recorded topics of a connector.",
+    ),
     ConfigKey(
         "exactly.once.source.support",
         Type.STRING,
         "disabled",
         _HIGH,
-        "Whether source connectors do exactly-once: disabled, preparing (on the way to it) or enabled (KIP-618).",
+        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing (for enabled) or enabled.",
         OneOfIgnoringCase("disabled", "preparing", "enabled"),
     ),
-    ConfigKey("group.id", Type.STRING, None, _HIGH, "Name of the cluster of workers."),
-    ConfigKey("offset.storage.topic", Type.STRING, None, _HIGH, "Topic of the offsets of source connectors."),
-    ConfigKey("offset.storage.partitions", Type.INT, 25, _LOW, "Partitions of a new offsets topic.", at_least(1)),
+    ConfigKey("group.id", Type.STRING, None, _HIGH, "Name of the group of workers."),
+    ConfigKey("offset.storage.topic", Type.STRING, None, _HIGH, "Topic for the offsets of source connectors."),
     ConfigKey(
-        "offset.storage.replication.factor", Type.SHORT, 3, _LOW, "Replicas of a new offsets topic; -1: the broker's."
+        "offset.storage.partitions", Type.INT, 25, _LOW, "Number of partitions of a new offsets topic.", at_least(1)
+    ),
+    ConfigKey(
+        "offset.storage.replication.factor",
+        Type.SHORT,
+        3,
+        _LOW,
+        "Replication factor of a new offsets topic; -1: the broker's default.",
     ),
     ConfigKey(
         "rest.max.body.bytes",
         Type.INT,
         16 * 1024 * 1024,
         _LOW,
-        "Largest body of a request; a larger one is answered with 413. Not a setting of Kafka Connect.",
+        "Maximum size of a request's body in bytes; the response to a larger body is 413. Not a setting of Kafka "
+        "Connect.",
         at_least(1024),
     ),
     ConfigKey(
@@ -76,7 +108,7 @@ COMMON: Final = ConfigDef(
         Type.INT,
         3,
         _LOW,
-        "How often a task is started again after its fencing or initialisation has failed. Not a setting of Kafka "
+        "How many times a task is restarted after its fencing or initialisation has failed. Not a setting of Kafka "
         "Connect.",
         at_least(0),
     ),
@@ -85,7 +117,7 @@ COMMON: Final = ConfigDef(
         Type.LONG,
         1_000,
         _LOW,
-        "Wait before the first such attempt; doubles with each further one. Not a setting of Kafka Connect.",
+        "Wait before the first of these restarts, in ms; it doubles with each restart. Not a setting of Kafka Connect.",
         at_least(0),
     ),
 )
@@ -96,7 +128,7 @@ STANDALONE: Final = COMMON + ConfigDef(
         Type.STRING,
         None,
         _HIGH,
-        "File of the offsets of source connectors, for a worker alone without offset.storage.topic.",
+        "File for the offsets of source connectors; used by a standalone worker without offset.storage.topic.",
     ),
 )
 
@@ -104,10 +136,10 @@ _CLIENT_PREFIXES: Final = ("producer.", "consumer.", "admin.")
 
 
 class WorkerConfig:
-    """The settings of a worker: parsed ones by `config["group.id"]`, and those of its clients."""
+    """The settings of a worker. `config["group.id"]` is a parsed setting; `client` returns those of its clients."""
 
     def __init__(self, table: ConfigDef, originals: Mapping[str, str]) -> None:
-        """Raise ConfigValueError for a wrong value."""
+        """Raise ConfigValueError for an invalid value."""
         self.originals = dict(originals)
         self.table = table
         self._values = table.parse(originals)
@@ -123,19 +155,19 @@ class WorkerConfig:
 
     @property
     def unknown(self) -> list[str]:
-        """The names that are neither settings of the worker nor of its clients nor of its converters."""
+        """The names that are not settings of the worker, its clients or its converters."""
         known = set(self.table.keys) | _names(ClientConfig) | _names(ProducerConfig) | _names(ConsumerConfig)
         prefixes = (*_CLIENT_PREFIXES, "key.converter.", "value.converter.", "header.converter.")
         return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
 
     def client(self, kind: str = "") -> dict[str, str]:
-        """Return the settings of a client: what all clients know, then those with the prefix `kind`."""
+        """Return a client's settings: the worker's settings that all clients have, then those with the prefix `kind`."""
         shared = {name: value for name, value in self.originals.items() if name in _names(ClientConfig)}
         shared["bootstrap.servers"] = ",".join(self["bootstrap.servers"])
         return {**shared, **(self.with_prefix(f"{kind}.") if kind else {})}
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
-        """Return the settings whose names begin with a prefix, without it."""
+        """Return the settings whose names begin with the prefix, with the prefix removed from the names."""
         return {name.removeprefix(prefix): value for name, value in self.originals.items() if name.startswith(prefix)}
 
     def _check(self) -> None:

@@ -338,7 +338,7 @@ def test_validation_shows_the_settings_of_each_transform() -> None:
     assert errors == {
         "transforms.a.regex": [
             'Missing required configuration "transforms.a.regex" which has no default value.',
-            "Invalid value null for configuration regex: Invalid regex: there is none",
+            "Invalid value null for configuration regex: Invalid regex: no value is given",
         ],
         "transforms.a.replacement": [
             'Missing required configuration "transforms.a.replacement" which has no default value.'
