@@ -1,1 +1,1 @@
-"""Converters: from the data of a record to the bytes of its key, value and headers, and back."""
+"""Converters: turn a record's key, value and headers into bytes, and back."""

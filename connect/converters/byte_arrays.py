@@ -1,4 +1,4 @@
-"""`ByteArrayConverter`: bytes as they are."""
+"""`ByteArrayConverter`: passes bytes through unchanged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .converter import Converter, SchemaAndValue
 
 
 class ByteArrayConverter(Converter):
-    """Takes bytes as they are (Kafka Connect's ByteArrayConverter)."""
+    """Passes bytes through unchanged (Kafka Connect's ByteArrayConverter)."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the bytes; raises DataError for other types."""
+        """Return the bytes unchanged; raises DataError for other types."""
         if schema is not None and schema.type is not SchemaType.BYTES:
             raise DataError(f"Invalid schema type for ByteArrayConverter: {schema.type.name}")
         if value is not None and not isinstance(value, bytes | bytearray | memoryview):
@@ -21,5 +21,5 @@ class ByteArrayConverter(Converter):
         return None if value is None else bytes(value)
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the bytes."""
+        """Return the bytes unchanged."""
         return OPTIONAL_BYTES, data

@@ -1,4 +1,4 @@
-"""`Converter` and `HeaderConverter`: what the worker asks of a converter."""
+"""`Converter` and `HeaderConverter`: the interfaces that converters implement."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ CONVERTER_TYPE: Final = ConfigKey(
     Type.STRING,
     REQUIRED,
     Importance.LOW,
-    "What the converter is used for.",
+    "Whether it converts keys, values or headers.",
     OneOf("key", "value", "header"),
 )
 
 
 class HeaderConverter(ABC):
-    """From the value of a header to bytes, and back."""
+    """Turns the value of a header into bytes, and back."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the converter's settings."""
+        """Return the definitions of the converter's settings."""
         return ConfigDef()
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take settings, without the prefix of the setting that names this converter; raises ConfigValueError."""
+        """Apply the settings, which lack the prefix of the setting that names this converter.
+
+        Raises ConfigValueError.
+        """
         self.config_def().parse(config)
 
     @abstractmethod
@@ -39,29 +42,29 @@ class HeaderConverter(ABC):
 
     @abstractmethod
     def header_from_bytes(self, topic: str, name: str, data: bytes | None) -> SchemaAndValue:
-        """Return what a header's bytes say; raises DataError."""
+        """Return the schema and value that a header's bytes represent; raises DataError."""
 
 
 class Converter(HeaderConverter):
-    """From a key or a value to bytes, and back. It converts headers in the same way."""
+    """Turns a key or a value into bytes, and back. Headers are converted in the same way."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the converter's settings."""
+        """Return the definitions of the converter's settings."""
         return ConfigDef(CONVERTER_TYPE)
 
     @abstractmethod
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the bytes of a value, None for a tombstone; raises DataError."""
+        """Return the bytes of a key or value, None for a tombstone; raises DataError."""
 
     @abstractmethod
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return what the bytes say; raises DataError."""
+        """Return the schema and value that the bytes represent; raises DataError."""
 
     def header_to_bytes(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         """Return the bytes of a header's value; raises DataError."""
         return self.to_bytes(topic, schema, value)
 
     def header_from_bytes(self, topic: str, name: str, data: bytes | None) -> SchemaAndValue:
-        """Return what a header's bytes say; raises DataError."""
+        """Return the schema and value that a header's bytes represent; raises DataError."""
         return self.from_bytes(topic, data)

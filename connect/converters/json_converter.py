@@ -1,4 +1,4 @@
-"""`JsonConverter`: JSON, with each value's schema beside it or without."""
+"""`JsonConverter`: JSON, with or without each value's schema."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SETTINGS = ConfigDef(
         Type.BOOLEAN,
         True,
         Importance.HIGH,
-        "Write each key and value together with its schema.",
+        "Whether each key and value is written with its schema.",
         group="Schemas",
         order=0,
         width=Width.MEDIUM,
@@ -32,7 +32,7 @@ _SETTINGS = ConfigDef(
         Type.INT,
         1000,
         Importance.HIGH,
-        "Most schemas that the converter keeps in memory as JSON.",
+        "Maximum number of schemas whose JSON is kept in memory.",
         group="Schemas",
         order=1,
         width=Width.MEDIUM,
@@ -43,7 +43,7 @@ _SETTINGS = ConfigDef(
         Type.STRING,
         "BASE64",
         Importance.LOW,
-        "How decimals are written: BASE64 (their bytes) or NUMERIC (a number), in upper or lower case.",
+        "Format of decimals: BASE64 (their bytes) or NUMERIC (a number), in upper or lower case.",
         OneOfIgnoringCase("BASE64", "NUMERIC"),
         group="Serialization",
         order=0,
@@ -55,7 +55,7 @@ _SETTINGS = ConfigDef(
         Type.BOOLEAN,
         True,
         Importance.LOW,
-        "Write a field's default where the field is null.",
+        "Whether null fields get the default.",
         group="Serialization",
         order=1,
         width=Width.MEDIUM,
@@ -65,20 +65,20 @@ _SETTINGS = ConfigDef(
 
 
 class JsonConverter(Converter):
-    """From data to JSON, with or without its schema, and back (Kafka Connect's JsonConverter)."""
+    """Turns data into JSON, with or without its schema, and back (Kafka Connect's JsonConverter)."""
 
     def __init__(self) -> None:
         self._with_schemas, self._numeric, self._defaults, self._cache_size = True, False, True, 1000
         self._schemas: OrderedDict[int, tuple[Schema, bytes]] = OrderedDict()
-        """The JSON of schemas, by their identity: hashing a large schema costs more than writing it."""
+        """The JSON of schemas by object identity, because hashing a large schema costs more than writing it."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the converter's settings."""
+        """Return the definitions of the converter's settings."""
         return _SETTINGS
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take settings; raises ConfigValueError."""
+        """Apply the settings; raises ConfigValueError."""
         values = _SETTINGS.parse(config)
         self._with_schemas = values["schemas.enable"]
         self._numeric = values["decimal.format"].upper() == "NUMERIC"
@@ -86,7 +86,7 @@ class JsonConverter(Converter):
         self._cache_size = values["schemas.cache.size"]
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the JSON; None for no value without a schema. Raises DataError."""
+        """Return the JSON of a value; None, a tombstone, for None without a schema. Raises DataError."""
         if schema is None and value is None:
             return None
         payload = json_text.dumps(value_to_json(schema, value, self._numeric, self._defaults))
@@ -95,7 +95,7 @@ class JsonConverter(Converter):
         return b'{"schema":%b,"payload":%b}' % (self._schema_json(schema), payload)
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return schema and value; raises DataError for what is not JSON of this form."""
+        """Return the schema and the value; raises DataError for data that is not JSON in the configured format."""
         if data is None:
             return None, None
         given = json_text.loads(data)

@@ -1,4 +1,7 @@
-"""Schemas as JSON, in the form of Kafka Connect's JsonConverter: `{"type":"int32","optional":false}`."""
+"""Converts schemas to and from JSON in the format of Kafka Connect's JsonConverter:
+
+`{"type":"int32","optional":false}`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _TYPES: Final = {kind.value: kind for kind in SchemaType}
 
 
 def schema_to_json(schema: Schema | None, numeric_decimals: bool = False) -> dict[str, Any] | None:
-    """Return a schema as JSON objects; None for no schema."""
+    """Return the JSON object of a schema; None for no schema."""
     if schema is None:
         return None
     answer: dict[str, Any] = {"type": schema.type.value}
@@ -41,7 +44,7 @@ def schema_to_json(schema: Schema | None, numeric_decimals: bool = False) -> dic
 
 
 def schema_from_json(given: Any) -> Schema | None:
-    """Return the schema that JSON objects describe; raises DataError."""
+    """Return the schema that a JSON object describes; raises DataError."""
     if given is None:
         return None
     if not isinstance(given, dict) or not isinstance(given.get("type"), str):

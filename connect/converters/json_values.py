@@ -1,4 +1,4 @@
-"""Values as JSON and back, by their schemas, as Kafka Connect's JsonConverter does."""
+"""Converts values to and from JSON according to their schemas, as Kafka Connect's JsonConverter does."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from ..errors import DataError
 
 
 def value_to_json(schema: Schema | None, value: Any, numeric_decimals: bool = False, defaults: bool = True) -> Any:
-    """Return a value as what JSON can hold; bytes in base64. With `defaults`, a default takes the place of null.
+    """Return a value as Python data that JSON can represent; bytes become base64.
 
-    Raises DataError where the value does not fit its schema.
+    With `defaults`, the schema's default replaces null. With `numeric_decimals`, decimals stay numbers. Raises
+    DataError if the value does not fit its schema.
     """
     if schema is None:
         return _plain(value)
@@ -61,7 +62,7 @@ def value_to_json(schema: Schema | None, value: Any, numeric_decimals: bool = Fa
 
 
 def value_from_json(schema: Schema | None, given: Any, defaults: bool = True) -> Any:
-    """Return the value that JSON stands for; raises DataError where it does not fit the schema."""
+    """Return the value that the JSON data represents; raises DataError if the data does not fit the schema."""
     if schema is None:
         return given
     if given is None:

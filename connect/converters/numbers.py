@@ -1,4 +1,4 @@
-"""The number converters and `BooleanConverter`: a fixed number of bytes, most significant byte first."""
+"""The number converters and `BooleanConverter`: a fixed number of bytes, the most significant byte first."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .converter import Converter, SchemaAndValue
 
 
 class NumberConverter(Converter):
-    """Base of the number converters; a subclass names the layout in the notation of Python's struct module."""
+    """Base class of the number converters. A subclass sets `layout` in the notation of Python's struct module."""
 
     layout: ClassVar[str]
     type: ClassVar[SchemaType]
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the number's bytes; raises DataError for what does not fit."""
+        """Return the number's bytes; raises DataError for another type and for a number that does not fit."""
         if value is None:
             return None
         whole = self.layout in (">h", ">i", ">q")
@@ -29,7 +29,7 @@ class NumberConverter(Converter):
             raise DataError(f"Failed to serialize to {self.type.value}: {value} does not fit") from None
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the number; raises DataError for another number of bytes."""
+        """Return the number; raises DataError if the data has another length."""
         schema = Schema(self.type, optional=True)
         if data is None:
             return schema, None
@@ -37,41 +37,43 @@ class NumberConverter(Converter):
             return schema, struct.unpack(self.layout, data)[0]
         except struct.error:
             size = struct.calcsize(self.layout)
-            raise DataError(f"Failed to deserialize {self.type.value}: {len(data)} bytes are not {size}") from None
+            raise DataError(
+                f"Failed to deserialize {self.type.value}: expected {size} bytes, got {len(data)}"
+            ) from None
 
 
 class ShortConverter(NumberConverter):
-    """Two bytes."""
+    """Converts 16-bit integers to two bytes."""
 
     layout, type = ">h", SchemaType.INT16
 
 
 class IntegerConverter(NumberConverter):
-    """Four bytes."""
+    """Converts 32-bit integers to four bytes."""
 
     layout, type = ">i", SchemaType.INT32
 
 
 class LongConverter(NumberConverter):
-    """Eight bytes."""
+    """Converts 64-bit integers to eight bytes."""
 
     layout, type = ">q", SchemaType.INT64
 
 
 class FloatConverter(NumberConverter):
-    """Four bytes in the notation of IEEE 754."""
+    """Converts numbers to four bytes in IEEE 754 format."""
 
     layout, type = ">f", SchemaType.FLOAT32
 
 
 class DoubleConverter(NumberConverter):
-    """Eight bytes in the notation of IEEE 754."""
+    """Converts numbers to eight bytes in IEEE 754 format."""
 
     layout, type = ">d", SchemaType.FLOAT64
 
 
 class BooleanConverter(Converter):
-    """One byte, 1 or 0."""
+    """Converts booleans to one byte, 1 or 0."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """Return the byte; raises DataError for other types."""
@@ -84,7 +86,7 @@ class BooleanConverter(Converter):
         return b"\x01" if value else b"\x00"
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the truth value; raises DataError for other bytes."""
+        """Return the boolean; raises DataError for data other than one byte, 1 or 0."""
         if data not in (None, b"\x00", b"\x01"):
             raise DataError(f"Failed to deserialize boolean: {data!r:.40} is neither 00 nor 01")
         return Schema(SchemaType.BOOLEAN, optional=True), None if data is None else data == b"\x01"

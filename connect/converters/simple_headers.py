@@ -1,4 +1,4 @@
-"""`SimpleHeaderConverter`: header values as text, whose type is inferred when they are read."""
+"""`SimpleHeaderConverter`: header values as text. Reading infers the type from the text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .converter import HeaderConverter, SchemaAndValue
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """From values of headers to text, and back to what the text says (Kafka Connect's SimpleHeaderConverter)."""
+    """Turns header values into text, and text into inferred values (Kafka Connect's SimpleHeaderConverter)."""
 
     def header_to_bytes(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the value's text in UTF-8; raises DataError for what has none."""
+        """Return the value's text in UTF-8; raises DataError for a value without a text form."""
         return None if value is None else header_text(value).encode()
 
     def header_from_bytes(self, topic: str, name: str, data: bytes | None) -> SchemaAndValue:
-        """Return the value that the text stands for; bytes that are no text stay bytes."""
+        """Return the value that the text represents. Bytes that are not valid UTF-8 stay bytes."""
         if data is None:
             return None, None
         try:

@@ -1,4 +1,4 @@
-"""`StringConverter`: text in an encoding; values of other types as Java prints them."""
+"""`StringConverter`: text in a character set; values of other types are written as Java prints them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .converter import CONVERTER_TYPE, Converter, SchemaAndValue
 
 
 class StringConverter(Converter):
-    """From data to text in an encoding, and back to a text (Kafka Connect's StringConverter)."""
+    """Turns data into text in a character set, and back into text (Kafka Connect's StringConverter)."""
 
     _encoding = "utf-8"
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the converter's settings."""
+        """Return the definitions of the converter's settings."""
         encoding = ConfigKey(
             "converter.encoding",
             Type.STRING,
@@ -33,7 +33,7 @@ class StringConverter(Converter):
         return ConfigDef(CONVERTER_TYPE, encoding)
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take settings; raises ConfigValueError for an unknown character set."""
+        """Apply the settings; raises ConfigValueError for an unknown character set."""
         encoding = self.config_def().parse(config)["converter.encoding"]
         try:
             self._encoding = codecs.lookup(encoding).name
@@ -41,7 +41,7 @@ class StringConverter(Converter):
             raise ConfigValueError("converter.encoding", encoding, "is not the name of a character set") from None
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the text's bytes; raises DataError for what the encoding cannot hold."""
+        """Return the text's bytes; raises DataError for characters that the character set does not have."""
         if value is None:
             return None
         try:
@@ -50,7 +50,7 @@ class StringConverter(Converter):
             raise DataError(f"Failed to serialize to a string: {error}") from None
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
-        """Return the text; raises DataError."""
+        """Return the text; raises DataError for bytes that are invalid in the character set."""
         try:
             return OPTIONAL_STRING, None if data is None else data.decode(self._encoding)
         except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""`Cast`: gives fields, or the whole key or value, another type."""
+"""`Cast`: changes the type of fields, or of the whole key or value."""
 
 from __future__ import annotations
 
@@ -41,9 +41,11 @@ def _check_spec(name: str, spec: list[str] | None) -> None:
     targets = [text.strip().rpartition(":") for text in spec]
     for _, _, target in targets:
         if target.strip().lower() not in _TARGETS:
-            raise ConfigValueError(name, spec, f"Invalid cast type {target!r}: one of {', '.join(_TARGETS)}")
+            raise ConfigValueError(name, spec, f"Invalid cast type {target!r}: use one of {', '.join(_TARGETS)}")
     if len(spec) > 1 and not all(colon for _, colon, _ in targets):
-        raise ConfigValueError(name, spec, "Cast transformations that specify a type for the whole take only that")
+        raise ConfigValueError(
+            name, spec, "Cast transformations that specify a type for the whole cannot have more types"
+        )
 
 
 class Cast(PartTransformation):
@@ -56,23 +58,27 @@ class Cast(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         return ConfigDef(
             ConfigKey(
                 "spec",
                 Type.LIST,
                 REQUIRED,
                 Importance.HIGH,
-                "field:type,field2:type, or one type for the whole.",
+                "Fields with their new types (field:type,field2:type), or one type for the whole.",
                 _check_spec,
             ),
             ConfigKey(
-                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+                "replace.null.with.default",
+                Type.BOOLEAN,
+                True,
+                Importance.MEDIUM,
+                "Whether null fields get the default.",
             ),
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError for an unknown type."""
+        """Apply the settings; raises ConfigValueError for an unknown type."""
         super().configure(config)
         self._fields: dict[str, SchemaType] = {}
         self._whole: SchemaType | None = None
@@ -86,7 +92,7 @@ class Cast(PartTransformation):
                 self._whole = kind
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with other types; raises DataError for a value that cannot be cast."""
+        """Return the record with values of the new types; raises DataError for a value that cannot be cast."""
         schema, value = self.operand(record)
         if value is None:
             return record
@@ -122,7 +128,7 @@ def _retyped(schema: Schema, kind: SchemaType) -> Schema:
 
 
 def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> Any:
-    """Return a value as another type; whole numbers wrap around as in Java. Raises DataError."""
+    """Return a value as another type. Numbers that are too large wrap around as in Java. Raises DataError."""
     if value is None:
         return None
     if kind is SchemaType.STRING:
@@ -140,7 +146,9 @@ def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> An
         number = float(value)
         return struct.unpack("<f", struct.pack("<f", number))[0] if kind is SchemaType.FLOAT32 else number
     except (ValueError, ArithmeticError, struct.error):
-        raise DataError(f"Value ({value}) was out of range or no number for the requested type {kind.value}") from None
+        raise DataError(
+            f"Value ({value}) is out of range or is not a number for the requested type {kind.value}"
+        ) from None
 
 
 def _whole(value: Any, bits: int) -> int:
@@ -149,19 +157,19 @@ def _whole(value: Any, bits: int) -> int:
         if not -(2 ** (bits - 1)) <= parsed < 2 ** (bits - 1):
             raise ValueError(value)
         return parsed
-    if isinstance(value, float):  # Java's cast: not a number is 0, and what is beyond 64 bits the nearest of these
+    if isinstance(value, float):  # as Java's cast: NaN becomes 0, a number beyond 64 bits the nearest one
         value = max(-(2**63), min(2**63 - 1, value)) if value == value else 0
     number: int = int(value) & (2**bits - 1)
     return number - 2**bits if number >= 2 ** (bits - 1) else number
 
 
 class Key(Cast):
-    """Converts the types of the key of records."""
+    """Converts types in the key of records."""
 
     part = "key"
 
 
 class Value(Cast):
-    """Converts the types of the value of records."""
+    """Converts types in the value of records."""
 
     part = "value"

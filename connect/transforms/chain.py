@@ -1,4 +1,4 @@
-"""From the settings transforms.* and predicates.* of a connector to the stages of its pipeline; their validation."""
+"""Builds a connector's transform stages from its settings transforms.* and predicates.*, and validates the settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .transformation import Configured, Predicate, Transformation
 
 @dataclass(frozen=True)
 class TransformStage:
-    """A transform, with the predicate that decides whether it applies."""
+    """A transform, with an optional predicate that decides whether it applies to a record."""
 
     name: str
     transformation: Transformation
@@ -25,7 +25,7 @@ class TransformStage:
     negate: bool = False
 
     def apply(self, record: SourceRecord) -> SourceRecord | None:
-        """Return the changed record, or None to drop it."""
+        """Return the changed record, the same record if the predicate excludes it, or None to drop it."""
         if self.predicate is not None and self.predicate.test(record) is self.negate:
             return record
         return self.transformation.apply(record)
@@ -45,14 +45,14 @@ def stages(settings: Mapping[str, str]) -> list[TransformStage]:
             parse(f"{prefix}negate", settings.get(f"{prefix}negate"), Type.BOOLEAN),
         )
         if name and name not in predicates:
-            raise ConfigValueError(f"{prefix}predicate", name, "is none of the aliases in predicates")
+            raise ConfigValueError(f"{prefix}predicate", name, "is not one of the aliases in predicates")
         predicate = predicates[name] if name else None
         chain.append(TransformStage(f"TRANSFORMATION {alias}", transformation, predicate, bool(negate)))
     return chain
 
 
 def enriched(table: ConfigDef, settings: Mapping[str, str | None]) -> ConfigDef:
-    """Return the table with the settings of the transforms and predicates that a connector names."""
+    """Return the table extended by the settings of the transforms and predicates that the connector's settings name."""
     keys = list(table)
     for what, group, kind, base in (
         ("transforms", "Transforms", PluginKind.TRANSFORMATION, Transformation),
@@ -137,18 +137,18 @@ _CONDITION: Final = (
     ),
     ConfigKey(
         "negate", Type.BOOLEAN, False, Importance.MEDIUM,
-        "Whether the transformation applies where the predicate does not.",
+        "Whether the transformation applies if the predicate is false, instead of true.",
     ),
 )  # fmt: skip
 
 
 def _place(key: ConfigKey) -> tuple[int, bool, int, str]:
-    """Return the place of a setting among those of its plugin, as Kafka's ConfigDef orders them."""
+    """Return the sort key of a setting among those of its plugin, as Kafka's ConfigDef orders them."""
     return key.order, not key.required, list(Importance).index(key.importance), key.name
 
 
 def _without_prefix(prefix: str, validator: Validator | None) -> Validator | None:
-    """Return a validator whose messages name the setting as the plugin does."""
+    """Return a validator whose messages show the setting's name without the prefix, as the plugin defines it."""
     if validator is None:
         return None
     check = validator

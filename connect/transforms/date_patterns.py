@@ -1,4 +1,4 @@
-"""`DatePattern`: the patterns of Java's SimpleDateFormat, in UTC, for writing and for reading points in time."""
+"""`DatePattern`: formats and parses points in time in UTC with the patterns of Java's SimpleDateFormat."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _ZONE: Final = r"Z|UTC|GMT|[+-]\d\d(?::?\d\d)?"
 
 
 class DatePattern:
-    """A pattern such as yyyy-MM-dd'T'HH:mm:ss.SSSX. Raises ValueError for a letter that is not offered."""
+    """A pattern such as yyyy-MM-dd'T'HH:mm:ss.SSSX. Raises ValueError for an unsupported letter."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._parts: list[tuple[str, int]] = []
-        """(letter, how often), or (text, 0) for what is written as it is."""
+        """The parts of the pattern: (letter, its repetitions), or (text, 0) for literal text."""
         for part in _PART.finditer(text):
             if part[2] is None:
                 self._parts.append(((part[1] or "'") if part[1] is not None else part[0], 0))
             elif part[2] in "yuMdHhkKmsSDEawXZz":
                 self._parts.append((part[2], len(part[0])))
             else:
-                raise ValueError(f"the letter {part[2]!r} is not offered in a pattern")
+                raise ValueError(f"the letter {part[2]!r} is not supported in a pattern")
         self._letters = [letter for letter, count in self._parts if count]
         self._regex = re.compile("".join(map(self._expression, range(len(self._parts)))), re.IGNORECASE)
 
@@ -40,7 +40,7 @@ class DatePattern:
         return "".join(_written(letter, count, at) if count else letter for letter, count in self._parts)
 
     def parse(self, text: str) -> datetime.datetime:
-        """Return the point in time of a text; missing parts are those of 1970-01-01. Raises ValueError."""
+        """Return the point in time of a text. Missing parts are those of 1970-01-01. Raises ValueError."""
         match = self._regex.match(text)
         if match is None:
             raise ValueError(f"{text!r} does not match the pattern {self.text}")

@@ -1,4 +1,4 @@
-"""Names of fields, and with syntax V2 paths to nested ones: a.b, or `a.b`.c where a name has a dot (KIP-821)."""
+"""Parses names of fields, or paths to nested fields with syntax V2: a.b, or `a.b`.c if a name has a dot (KIP-821)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _STEP: Final = re.compile(r"`((?:[^`\\]|\\.)*)`(?:\.|$)|([^.`][^.]*)(?:\.|$)")
 
 @cache
 def field_path(text: str, version: str) -> tuple[str, ...]:
-    """Return the steps to a field; raises ConfigValueError for a path that cannot be."""
+    """Return the names on the path to a field; raises ConfigValueError for an invalid path."""
     if version.upper() == "V1":
         return (text,)
     steps, at = [], 0
     while at < len(text):
         step = _STEP.match(text, at)
         if step is None:
-            raise ConfigValueError("field", text, "is no path: write a.b, and `a.b`.c where a name has a dot")
+            raise ConfigValueError("field", text, "is not a path: write a.b, or `a.b`.c if a name has a dot")
         steps.append(step[2] if step[1] is None else step[1].replace("\\`", "`"))
         at = step.end()
     return tuple(steps)
@@ -33,7 +33,7 @@ def field_path(text: str, version: str) -> tuple[str, ...]:
 def value_at(
     schema: Schema | None, value: Any, path: tuple[str, ...], defaults: bool = True
 ) -> tuple[Schema | None, Any]:
-    """Return (schema, value) at a path; (None, None) where a step leads nowhere."""
+    """Return (schema, value) of the field at a path; (None, None) if the path does not exist."""
     for name in path:
         if schema is not None:
             field = schema.field(name)

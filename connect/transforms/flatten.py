@@ -1,4 +1,4 @@
-"""`Flatten`: nested structs and dicts become fields of the outermost one, their names joined by a delimiter."""
+"""`Flatten`: turns nested structs and dicts into one level of fields, whose names are joined by a delimiter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .transformation import PartTransformation
 
 
 class Flatten(PartTransformation):
-    """Makes nested fields into fields of one level, as Kafka Connect's transform does."""
+    """Turns nested fields into one level of fields, as Kafka Connect's transform does."""
 
     purpose = "flattening"
 
@@ -25,11 +25,11 @@ class Flatten(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
-        return ConfigDef(ConfigKey("delimiter", Type.STRING, ".", Importance.MEDIUM, "Put between the names."))
+        """Return the definitions of the transform's settings."""
+        return ConfigDef(ConfigKey("delimiter", Type.STRING, ".", Importance.MEDIUM, "Delimiter between the names."))
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with one level of fields; one without a value stays as it is."""
+        """Return the record with one level of fields. A record whose key or value is None stays unchanged."""
         schema, value = self.operand(record)
         if value is None:
             return record

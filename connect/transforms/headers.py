@@ -13,11 +13,11 @@ from .transformation import PartTransformation, Transformation
 
 
 class InsertHeader(Transformation):
-    """Adds a header with a fixed value, whose type is inferred."""
+    """Adds a header with a fixed value, whose type is inferred from its text."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
             ConfigKey("header", Type.STRING, REQUIRED, high, "The name of the header.", NonNull()),
@@ -25,28 +25,28 @@ class InsertHeader(Transformation):
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError."""
+        """Apply the settings; raises ConfigValueError."""
         super().configure(config)
         schema, value = parse_text(self.settings["value.literal"])
         self._header = Header(self.settings["header"], value, schema)
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with one more header."""
+        """Return the record with the header added."""
         return record.replace(headers=(*record.headers, self._header))
 
 
 class DropHeaders(Transformation):
-    """Removes headers."""
+    """Removes the headers with the configured names."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         return ConfigDef(
             ConfigKey("headers", Type.LIST, REQUIRED, Importance.HIGH, "The names of the headers.", NonEmptyList())
         )
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record without these headers."""
+        """Return the record without the configured headers."""
         dropped = self.settings["headers"]
         return record.replace(headers=tuple(header for header in record.headers if header.key not in dropped))
 
@@ -61,21 +61,25 @@ class HeaderFrom(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
-            ConfigKey("fields", Type.LIST, REQUIRED, high, "The fields.", NonEmptyList()),
+            ConfigKey("fields", Type.LIST, REQUIRED, high, "The fields to move or copy.", NonEmptyList()),
             ConfigKey(
                 "headers", Type.LIST, REQUIRED, high, "The names of the headers, in the same order.", NonEmptyList()
             ),
             ConfigKey("operation", Type.STRING, REQUIRED, high, "move or copy.", OneOf("move", "copy")),
             ConfigKey(
-                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+                "replace.null.with.default",
+                Type.BOOLEAN,
+                True,
+                Importance.MEDIUM,
+                "Whether null fields get the default.",
             ),
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError where there are not as many fields as headers."""
+        """Apply the settings; raises ConfigValueError unless there are as many fields as headers."""
         super().configure(config)
         fields, headers = self.settings["fields"], self.settings["headers"]
         if not fields or len(fields) != len(headers):
@@ -84,7 +88,7 @@ class HeaderFrom(PartTransformation):
             )
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with headers; with `move`, without the fields."""
+        """Return the record with the headers added; with `move`, the fields are removed."""
         schema, value = self.operand(record)
         if value is None:
             return record
@@ -111,12 +115,12 @@ class HeaderFrom(PartTransformation):
 
 
 class HeaderFromKey(HeaderFrom):
-    """Makes headers from fields of the key of records."""
+    """Moves or copies fields of the key of records into headers."""
 
     part = "key"
 
 
 class HeaderFromValue(HeaderFrom):
-    """Makes headers from fields of the value of records."""
+    """Moves or copies fields of the value of records into headers."""
 
     part = "value"

@@ -1,4 +1,4 @@
-"""`InsertField`: adds fields with what is known of a record, or a fixed text."""
+"""`InsertField`: adds fields with a record's metadata or a fixed text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..errors import ConfigValueError, DataError
 from .structs import SchemaCache, field_value, struct_of, with_fields
 from .transformation import PartTransformation
 
-_SUFFIX = "Suffix with ! to make it required, or ? to keep it optional (the default)."
+_SUFFIX = "The suffix ! makes it required, ? optional (the default)."
 _TIMESTAMP, _OPTIONAL_TIMESTAMP = timestamp_schema(), timestamp_schema(optional=True)
 _OPTIONAL_INT32 = INT32.as_optional()
 
 
 class InsertField(PartTransformation):
-    """Adds fields with a record's topic, partition or timestamp, or a fixed text (Kafka Connect's transform)."""
+    """Adds fields with a record's topic, partition or timestamp, or a fixed text, as Kafka Connect's transform does."""
 
     purpose = "field insertion"
 
@@ -27,20 +27,20 @@ class InsertField(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         medium = Importance.MEDIUM
         return ConfigDef(
             ConfigKey("topic.field", Type.STRING, None, medium, f"Field for the topic. {_SUFFIX}"),
             ConfigKey("partition.field", Type.STRING, None, medium, f"Field for the partition. {_SUFFIX}"),
-            ConfigKey("offset.field", Type.STRING, None, medium, "Field for the offset: of sinks only."),
+            ConfigKey("offset.field", Type.STRING, None, medium, "Field for the offset; for sinks only."),
             ConfigKey("timestamp.field", Type.STRING, None, medium, f"Field for the timestamp. {_SUFFIX}"),
             ConfigKey("static.field", Type.STRING, None, medium, f"Field for static.value. {_SUFFIX}"),
-            ConfigKey("static.value", Type.STRING, None, medium, "The fixed text."),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
+            ConfigKey("static.value", Type.STRING, None, medium, "The text of static.field."),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError where no field is named."""
+        """Apply the settings; raises ConfigValueError unless a field is named."""
         super().configure(config)
         names = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
         if not any(self.settings[name] for name in names):
@@ -49,7 +49,7 @@ class InsertField(PartTransformation):
             raise ConfigValueError("static.value", None, "No value specified for static field")
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the fields; one without a value stays as it is."""
+        """Return the record with the fields added. A record whose key or value is None stays unchanged."""
         schema, value = self.operand(record)
         if value is None:
             return record

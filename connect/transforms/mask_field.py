@@ -1,4 +1,4 @@
-"""`MaskField`: puts an empty value of the same type, or a replacement, into fields."""
+"""`MaskField`: replaces the values of fields by an empty value of the same type, or by a configured replacement."""
 
 from __future__ import annotations
 
@@ -19,29 +19,35 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class MaskField(PartTransformation):
-    """Replaces the values of fields by empty or given ones, as Kafka Connect's transform does."""
+    """Replaces the values of fields by empty or configured values, as Kafka Connect's transform does."""
 
     purpose = "mask fields"
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         return ConfigDef(
             ConfigKey("fields", Type.LIST, REQUIRED, Importance.HIGH, "Fields to mask.", NonEmptyList()),
-            ConfigKey("replacement", Type.STRING, None, Importance.LOW, "Put into text and numbers.", NonEmptyString()),
             ConfigKey(
-                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+                "replacement", Type.STRING, None, Importance.LOW, "Value for text and numbers.", NonEmptyString()
+            ),
+            ConfigKey(
+                "replace.null.with.default",
+                Type.BOOLEAN,
+                True,
+                Importance.MEDIUM,
+                "Whether null fields get the default.",
             ),
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError where no field is named."""
+        """Apply the settings; raises ConfigValueError unless a field is named."""
         super().configure(config)
         if not [name for name in self.settings["fields"] if name]:
             raise ConfigValueError("fields", self.settings["fields"], "Empty list")
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with masked fields; one without a value stays as it is."""
+        """Return the record with masked fields. A record whose key or value is None stays unchanged."""
         schema, value = self.operand(record)
         if value is None:
             return record

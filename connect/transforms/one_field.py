@@ -1,4 +1,4 @@
-"""`ExtractField` takes one field out of a key or value, `HoistField` wraps it in one, `ValueToKey` makes a key."""
+"""`ExtractField`, which extracts one field, `HoistField`, which wraps a value in a field, and `ValueToKey`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ExtractField(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         medium, high = Importance.MEDIUM, Importance.HIGH
         return ConfigDef(
             ConfigKey("field", Type.STRING, REQUIRED, medium, "The field; with V2 a path such as a.b."),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
             ConfigKey(
                 "field.syntax.version", Type.STRING, "V1", high, "V1: a name. V2: a path (KIP-821).",
                 OneOfIgnoringCase("V1", "V2"),
@@ -30,7 +30,10 @@ class ExtractField(PartTransformation):
         )  # fmt: skip
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the field in place of the whole; raises DataError for a field that there is not."""
+        """Return the record with the field's value as its key or value.
+
+        Raises DataError if the schema lacks the field. Without a schema, a missing field becomes None.
+        """
         schema, value = self.operand(record)
         path = field_path(self.settings["field"], self.settings["field.syntax.version"])
         if schema is None:
@@ -47,7 +50,7 @@ class ExtractField(PartTransformation):
 
 
 class HoistField(PartTransformation):
-    """Wraps the key or value in a struct, or dict, with one field."""
+    """Wraps the key or value in a struct, or a dict without a schema, with one field."""
 
     purpose = "field hoisting"
 
@@ -56,11 +59,11 @@ class HoistField(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         return ConfigDef(ConfigKey("field", Type.STRING, REQUIRED, Importance.MEDIUM, "The name of the field."))
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the whole under the field."""
+        """Return the record with its key or value wrapped in the field."""
         schema, value = self.operand(record)
         name = self.settings["field"]
         if schema is None:
@@ -70,24 +73,28 @@ class HoistField(PartTransformation):
 
 
 class ValueToKey(Transformation):
-    """Makes a key of fields of the value."""
+    """Builds the key from fields of the value."""
 
     def __init__(self) -> None:
         self._schemas = SchemaCache()
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
-            ConfigKey("fields", Type.LIST, REQUIRED, high, "Fields of the value that make the key.", NonEmptyList()),
+            ConfigKey("fields", Type.LIST, REQUIRED, high, "Fields of the value that form the key.", NonEmptyList()),
             ConfigKey(
-                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+                "replace.null.with.default",
+                Type.BOOLEAN,
+                True,
+                Importance.MEDIUM,
+                "Whether null fields get the default.",
             ),
         )
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the new key; raises DataError for a field that there is not."""
+        """Return the record with the new key; raises DataError if the value's schema lacks a field."""
         names, schema = self.settings["fields"], record.value_schema
         purpose = "copying fields from value to key"
         if schema is None:
@@ -118,12 +125,12 @@ class ExtractFieldValue(ExtractField):
 
 
 class HoistFieldKey(HoistField):
-    """Wraps the key of records into a field."""
+    """Wraps the key of records in a field."""
 
     part = "key"
 
 
 class HoistFieldValue(HoistField):
-    """Wraps the value of records into a field."""
+    """Wraps the value of records in a field."""
 
     part = "value"

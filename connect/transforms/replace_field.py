@@ -1,4 +1,4 @@
-"""`ReplaceField`: leaves fields out, or renames them."""
+"""`ReplaceField`: removes and renames fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .transformation import PartTransformation
 
 
 class ReplaceField(PartTransformation):
-    """Leaves out, keeps and renames fields, as Kafka Connect's transform does."""
+    """Removes, keeps and renames fields, as Kafka Connect's transform does."""
 
     purpose = "field replacement"
 
@@ -21,17 +21,17 @@ class ReplaceField(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         medium = Importance.MEDIUM
         return ConfigDef(
-            ConfigKey("exclude", Type.LIST, [], medium, "Fields to leave out; this goes before include."),
-            ConfigKey("include", Type.LIST, [], medium, "The only fields to keep; by default all."),
+            ConfigKey("exclude", Type.LIST, [], medium, "Fields to remove; takes precedence over include."),
+            ConfigKey("include", Type.LIST, [], medium, "Fields to keep; by default all."),
             ConfigKey("renames", Type.LIST, [], medium, "New names: old:new,old2:new2."),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError."""
+        """Apply the settings; raises ConfigValueError."""
         super().configure(config)
         pairs = [pair.split(":") for pair in self.settings["renames"]]
         if any(len(pair) != 2 for pair in pairs):
@@ -39,7 +39,7 @@ class ReplaceField(PartTransformation):
         self._renames: dict[str, str] = dict(pairs)
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with other fields; one without a value stays as it is."""
+        """Return the record with the remaining, renamed fields. A record whose key or value is None stays unchanged."""
         schema, value = self.operand(record)
         if value is None:
             return record
@@ -62,12 +62,12 @@ class ReplaceField(PartTransformation):
 
 
 class Key(ReplaceField):
-    """Leaves out or renames fields of the key of records."""
+    """Removes or renames fields of the key of records."""
 
     part = "key"
 
 
 class Value(ReplaceField):
-    """Leaves out or renames fields of the value of records."""
+    """Removes or renames fields of the value of records."""
 
     part = "value"

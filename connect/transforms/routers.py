@@ -1,4 +1,4 @@
-"""`RegexRouter` and `TimestampRouter` choose another topic; `Filter` drops a record."""
+"""`RegexRouter` and `TimestampRouter`, which change a record's topic, and `Filter`, which drops records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _GROUP: Final = re.compile(r"\\(.)|\$(\d)|\$\{(\w+)\}", re.DOTALL)
 
 
 class RegexRouter(Transformation):
-    """Renames a topic whose whole name matches; `$1` in the replacement is the first group."""
+    """Renames a topic whose whole name matches a regular expression; `$1` in the replacement is the first group."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
             ConfigKey(
@@ -29,19 +29,19 @@ class RegexRouter(Transformation):
                 Type.STRING,
                 REQUIRED,
                 high,
-                "Regular expression for the whole name of a topic.",
+                "Regular expression that a topic's whole name must match.",
                 RegularExpression(),
             ),
-            ConfigKey("replacement", Type.STRING, REQUIRED, high, "The new name; $1 is the first group."),
+            ConfigKey("replacement", Type.STRING, REQUIRED, high, "The topic's new name; $1 is the first group."),
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError."""
+        """Apply the settings; raises ConfigValueError."""
         super().configure(config)
         self._regex = compiled(self.settings["regex"])
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record for its topic."""
+        """Return the record with its new topic, or unchanged if the topic's name does not match."""
         match = self._regex.fullmatch(record.topic)
         if match is None:
             return record
@@ -49,7 +49,7 @@ class RegexRouter(Transformation):
             topic = _GROUP.sub(lambda part: _part(part, match), self.settings["replacement"])
         except IndexError:
             raise DataError(
-                f"replacement {self.settings['replacement']!r} names a group that regex does not have"
+                f"replacement {self.settings['replacement']!r} refers to a group that regex does not have"
             ) from None
         return record.replace(topic=topic)
 
@@ -61,19 +61,19 @@ def _part(part: re.Match[str], match: re.Match[str]) -> str:
 
 
 class TimestampRouter(Transformation):
-    """Puts the timestamp of a record into the name of its topic."""
+    """Builds the topic's name from the topic and the timestamp of a record."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
-            ConfigKey("topic.format", Type.STRING, "${topic}-${timestamp}", high, "The new name."),
+            ConfigKey("topic.format", Type.STRING, "${topic}-${timestamp}", high, "The topic's new name."),
             ConfigKey("timestamp.format", Type.STRING, "yyyyMMdd", high, "Pattern of Java's SimpleDateFormat, in UTC."),
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError for a letter of a pattern that is not known."""
+        """Apply the settings; raises ConfigValueError for a pattern with an unsupported letter."""
         super().configure(config)
         given = self.settings["timestamp.format"]
         try:
@@ -82,7 +82,7 @@ class TimestampRouter(Transformation):
             raise ConfigValueError("timestamp.format", given, str(error)) from None
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record for the topic of its time; raises DataError for one without a timestamp."""
+        """Return the record with the topic for its timestamp; raises DataError for a record without a timestamp."""
         if record.timestamp_ms is None:
             raise DataError(f"Timestamp missing on record: of topic {record.topic}")
         shown = self._pattern.format(from_milliseconds(record.timestamp_ms))
@@ -91,8 +91,8 @@ class TimestampRouter(Transformation):
 
 
 class Filter(Transformation):
-    """Drops every record: meant to be used with a predicate."""
+    """Drops every record that it is applied to; use it with a predicate."""
 
     def apply(self, record: SourceRecord) -> SourceRecord | None:
-        """Return None."""
+        """Return None, which drops the record."""
         return None

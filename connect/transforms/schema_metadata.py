@@ -1,4 +1,4 @@
-"""`SetSchemaMetadata`: gives the schema of the key or value another name or version."""
+"""`SetSchemaMetadata`: changes the name or version of the schema of the key or value."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ class SetSchemaMetadata(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         return ConfigDef(
             ConfigKey("schema.name", Type.STRING, None, Importance.HIGH, "Schema name to set."),
             ConfigKey("schema.version", Type.INT, None, Importance.HIGH, "Schema version to set."),
             ConfigKey(
-                "replace.null.with.default", Type.BOOLEAN, True, Importance.MEDIUM, "Write a default in place of null."
+                "replace.null.with.default",
+                Type.BOOLEAN,
+                True,
+                Importance.MEDIUM,
+                "Whether null fields get the default.",
             ),
         )
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError where neither a name nor a version is given."""
+        """Apply the settings; raises ConfigValueError if neither a name nor a version is given."""
         super().configure(config)
         if self.settings["schema.name"] is None and self.settings["schema.version"] is None:
             raise ConfigValueError("schema.name", None, "Neither schema name nor version configured")
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the new schema; raises DataError for a value without one."""
+        """Return the record with the new schema; raises DataError for a value without a schema."""
         schema, value = self.operand(record)
         if schema is None:
             if value is None:
@@ -63,12 +67,12 @@ class SetSchemaMetadata(PartTransformation):
 
 
 class Key(SetSchemaMetadata):
-    """Sets the schema's name or version of the key of records."""
+    """Sets the name or version of the schema of a record's key."""
 
     part = "key"
 
 
 class Value(SetSchemaMetadata):
-    """Sets the schema's name or version of the value of records."""
+    """Sets the name or version of the schema of a record's value."""
 
     part = "value"

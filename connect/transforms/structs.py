@@ -1,4 +1,7 @@
-"""Builds structs and their schemas from others, as transforms do; schemas are kept, as records share them."""
+"""Builds structs and their schemas from existing ones, for transforms.
+
+Schemas are cached, because records share them.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ _CACHED = 16
 
 
 class SchemaCache:
-    """Schemas that were made from others, by the identity of those: records of a task share few schemas."""
+    """A cache of derived schemas, by the identity of the original: the records of a task share few schemas."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Schema, Schema]] = {}
 
     def get(self, schema: Schema, make: Callable[[Schema], Schema]) -> Schema:
-        """Return what was made from a schema, or make it."""
+        """Return the schema derived from `schema`; derive it with `make` at the first call."""
         known = self._made.get(id(schema))
         if known is None:
             if len(self._made) >= _CACHED:
@@ -29,13 +32,13 @@ class SchemaCache:
 
 
 def with_fields(schema: Schema, fields: Iterable[tuple[str, Schema]]) -> Schema:
-    """Return a struct schema with other fields, and else the same."""
+    """Return a copy of a struct schema with other fields and without a default."""
     numbered = tuple(Field(name, index, each) for index, (name, each) in enumerate(fields))
     return replace(schema, fields=numbered, default=None)
 
 
 def struct_of(schema: Schema, values: Mapping[str, Any]) -> Struct:
-    """Return a struct; fields that are not named are missing."""
+    """Return a struct with these values; other fields are missing."""
     struct = Struct(schema)
     for name, value in values.items():
         struct[name] = value
@@ -43,6 +46,6 @@ def struct_of(schema: Schema, values: Mapping[str, Any]) -> Struct:
 
 
 def field_value(struct: Struct, field: Field, defaults: bool = True) -> Any:
-    """Return a field's value, or its default where that replaces null."""
+    """Return a field's value; with `defaults`, its schema's default if the value is None."""
     value = struct.values[field.index]
     return field.schema.default if value is None and defaults else value

@@ -1,4 +1,4 @@
-"""`TimestampConverter`: a point in time as text, as a number since 1970, or as Date, Time or Timestamp."""
+"""`TimestampConverter`: converts points in time between text, numbers since 1970, Date, Time and Timestamp."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOGICAL: Final = {DATE: "Date", TIME: "Time", TIMESTAMP: "Timestamp"}
 
 
 class TimestampConverter(PartTransformation):
-    """Kafka Connect's transform of that name; all texts and dates are in UTC."""
+    """Converts timestamps as Kafka Connect's transform does; all texts and dates are in UTC."""
 
     purpose = "converting timestamp formats"
 
@@ -36,27 +36,27 @@ class TimestampConverter(PartTransformation):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the transform's settings."""
+        """Return the definitions of the transform's settings."""
         high, medium, low = Importance.HIGH, Importance.MEDIUM, Importance.LOW
         return ConfigDef(
-            ConfigKey("field", Type.STRING, "", high, "The field with the timestamp; empty: the whole key or value."),
+            ConfigKey("field", Type.STRING, "", high, "The timestamp's field; empty: the whole key or value."),
             ConfigKey(
                 "target.type", Type.STRING, REQUIRED, high,
                 "The desired timestamp representation: string, unix, Date, Time, or Timestamp.", OneOf(*_TARGETS),
             ),
             ConfigKey(
                 "format", Type.STRING, "", medium,
-                "Pattern of Java's SimpleDateFormat, for text that is written (target string) or read.",
+                "Pattern of Java's SimpleDateFormat, for text that is written (target.type=string) or read.",
             ),
             ConfigKey(
                 "unix.precision", Type.STRING, "milliseconds", low,
                 "The unit of numbers that are written or read.", OneOf(*_PER_SECOND),
             ),
-            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Write a default in place of null."),
+            ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
         )  # fmt: skip
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError for a missing or wrong format."""
+        """Apply the settings; raises ConfigValueError for a missing or invalid format."""
         super().configure(config)
         self._target, given = self.settings["target.type"], self.settings["format"].strip()
         if self._target == "string" and not given:
@@ -70,7 +70,7 @@ class TimestampConverter(PartTransformation):
             ) from None
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the converted timestamp; raises DataError for what is none."""
+        """Return the record with the converted timestamp; raises DataError for a value that is not a timestamp."""
         schema, value = self.operand(record)
         name = self.settings["field"]
         if not name:

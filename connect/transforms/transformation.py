@@ -1,4 +1,4 @@
-"""`Transformation`, `Predicate`, and what transforms of the key or the value have in common."""
+"""`Transformation`, `Predicate`, and the base class of transforms of the key or the value."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ..errors import DataError
 
 
 class Configured(ABC):
-    """A plugin with settings; `settings` holds their values."""
+    """A plugin with settings; `settings` has their parsed values."""
 
     settings: Mapping[str, Any]
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the plugin's settings."""
+        """Return the definitions of the plugin's settings."""
         return ConfigDef()
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take settings; raises ConfigValueError."""
+        """Parse and keep the settings; raises ConfigValueError."""
         self.settings = self.config_def().parse(config)
 
 
 class Transformation(Configured):
-    """Changes a record, or drops it."""
+    """A plugin that changes records, or drops them."""
 
     @abstractmethod
     def apply(self, record: SourceRecord) -> SourceRecord | None:
@@ -37,30 +37,30 @@ class Transformation(Configured):
 
 
 class Predicate(Configured):
-    """Says whether a transform applies to a record."""
+    """A plugin that decides whether a transform applies to a record."""
 
     @abstractmethod
     def test(self, record: SourceRecord) -> bool:
-        """Return whether the record is one of those."""
+        """Return whether the predicate is true for the record."""
 
 
 class PartTransformation(Transformation):
-    """Changes the key or the value of a record; subclasses name the `part`."""
+    """Changes the key or the value of a record; a subclass sets `part` to "key" or "value"."""
 
     part: ClassVar[str]
     purpose: ClassVar[str] = ""
-    """The name that error messages use."""
+    """The transform's name in error messages."""
 
     def operand(self, record: SourceRecord) -> tuple[Schema | None, Any]:
-        """Return schema and value of the part."""
+        """Return the schema and the value of the record's key or value, as `part` says."""
         return (record.key_schema, record.key) if self.part == "key" else (record.value_schema, record.value)
 
     def changed(self, record: SourceRecord, schema: Schema | None, value: Any) -> SourceRecord:
-        """Return the record with another part."""
+        """Return the record with a new schema and value for its key or value."""
         return record.replace(**{f"{self.part}_schema": schema, self.part: value})
 
     def require_map(self, value: Any) -> Mapping[Any, Any]:
-        """Return a value without a schema that has fields; raises DataError."""
+        """Return a value without a schema as a mapping; raises DataError for other types."""
         if not isinstance(value, Mapping):
             raise DataError(
                 f"Only Map objects supported in absence of schema for [{self.purpose}], found: {_kind(value)}"
@@ -68,7 +68,7 @@ class PartTransformation(Transformation):
         return value
 
     def require_struct(self, value: Any) -> Struct:
-        """Return a value with a schema that has fields; raises DataError."""
+        """Return a value with a schema as a Struct; raises DataError for other types."""
         if not isinstance(value, Struct):
             raise DataError(f"Only Struct objects supported for [{self.purpose}], found: {_kind(value)}")
         return value

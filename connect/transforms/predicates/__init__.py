@@ -1,1 +1,1 @@
-"""Predicates, which say to which records a transform applies."""
+"""Predicates, which decide to which records a transform applies."""

@@ -11,41 +11,41 @@ from ..transformation import Predicate
 
 
 class TopicNameMatches(Predicate):
-    """True for a topic whose whole name matches."""
+    """True for a record whose topic's whole name matches a regular expression."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the predicate's settings."""
-        doc = "Regular expression for the whole name of a topic."
+        """Return the definitions of the predicate's settings."""
+        doc = "Regular expression that a topic's whole name must match."
         return ConfigDef(ConfigKey("pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, RegularExpression()))
 
     def configure(self, config: Any) -> None:
-        """Take settings; raises ConfigValueError."""
+        """Apply the settings; raises ConfigValueError."""
         super().configure(config)
         self._pattern = compiled(self.settings["pattern"])
 
     def test(self, record: SourceRecord) -> bool:
-        """Return whether the topic matches."""
+        """Return whether the topic's name matches."""
         return self._pattern.fullmatch(record.topic) is not None
 
 
 class HasHeaderKey(Predicate):
-    """True for a record with a header of that name."""
+    """True for a record with a header of the configured name."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        """Return the predicate's settings."""
+        """Return the definitions of the predicate's settings."""
         doc = "The name of the header."
         return ConfigDef(ConfigKey("name", Type.STRING, REQUIRED, Importance.MEDIUM, doc, NonEmptyString()))
 
     def test(self, record: SourceRecord) -> bool:
-        """Return whether there is such a header."""
+        """Return whether the record has the header."""
         return any(header.key == self.settings["name"] for header in record.headers)
 
 
 class RecordIsTombstone(Predicate):
-    """True for a record without a value."""
+    """True for a record whose value is None."""
 
     def test(self, record: SourceRecord) -> bool:
-        """Return whether the value is null."""
+        """Return whether the record's value is None."""
         return record.value is None
