@@ -15,7 +15,7 @@ class TransactionContext(Protocol):
     """
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """Request a commit after `record`; without a record, after the batch that the next poll returns."""
+        """Request a commit after `record`; without a record, after the next batch that `poll` returns."""
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """Request an abort after `record`, which is dropped too; without a record, after the batch of the next poll."""
+        """Request an abort after `record`, which is dropped too; without a record, after the next batch."""

@@ -1,6 +1,6 @@
 """Runs one source task: poll → transform → convert → produce, with its offsets.
 
-`calls` runs what a connector's author wrote, in the loop or in a thread. `pipeline` turns a record into bytes.
-`delivery` says what the runner needs of the way to the topic; `at_least_once` and `exactly_once` are the two ways.
-`runner` is the loop.
+`calls` runs the methods of connectors and tasks, in the event loop or in a thread. `pipeline` turns a record into
+bytes. `delivery` defines how the runner delivers records and offsets to topics. `at_least_once` and `exactly_once`
+implement it. `runner` is the loop.
 """

@@ -1,7 +1,7 @@
-"""`AtLeastOnceDelivery`: offsets are written behind the records that they follow, from time to time.
+"""`AtLeastOnceDelivery`: periodically writes the offsets of records that were produced before.
 
-With errors.tolerance=all a record that cannot be produced is left out, as in Kafka Connect; others of its batch, which
-failed with it, are sent again.
+With errors.tolerance=all, a record that cannot be produced is skipped, as in Kafka Connect. Other records of its batch,
+which failed with it, are sent again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class _Sent(NamedTuple):
-    """A record on its way; one without a delivery was dropped, or left out."""
+    """A record handed to the delivery; `delivery` is None for a record that was dropped or skipped."""
 
     record: SourceRecord
     converted: ProducerRecord | None
@@ -35,9 +35,10 @@ class _Sent(NamedTuple):
 
 
 class AtLeastOnceDelivery:
-    """The records of one task, and their offsets every offset.flush.interval.ms.
+    """Produces the records of one task, and writes their offsets every offset.flush.interval.ms.
 
-    `acknowledged` hears of records where `keep_records` is set, `committed` of each commit of offsets.
+    `acknowledged` is called with records and their metadata if `keep_records` is set, `committed` after each commit of
+    offsets.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class AtLeastOnceDelivery:
         self._offsets = PendingOffsets(task.connector)
         self._keep = keep_records
         self._sent: deque[_Sent] = deque()
-        """Records whose outcome matters one by one, in their order."""
+        """The records whose outcomes are checked one by one, in order."""
         self._interval_s = interval_s
         self._next = 0.0
         self._lost = False
-        """Whether a record was not produced and not left out either: no offset may be written any more."""
+        """Whether a record was neither produced nor skipped; no offset may be written after that."""
 
     async def start(self) -> None:
         """Start the producer."""
@@ -86,7 +87,7 @@ class AtLeastOnceDelivery:
         self._offsets.add(record.source_partition, record.source_offset)
 
     async def batch_done(self) -> None:
-        """Note what is acknowledged, and commit when the interval is over."""
+        """Process the acknowledgements received so far, and commit the offsets if the interval is over."""
         if self._sent:
             await self._settle()
         now = asyncio.get_running_loop().time()
@@ -95,11 +96,13 @@ class AtLeastOnceDelivery:
             await self.finish()
 
     async def finish(self) -> None:
-        """Wait for all records, then write their offsets; raises what a record failed with."""
+        """Wait for all records, then write their offsets; raise the error of a record that failed."""
         if self._lost or not (self._offsets or self._sent):
             return
         self._lost = True
-        with contextlib.suppress(*[KafkaError] if self._pipeline.tolerates else []):  # each delivery says it again
+        with contextlib.suppress(
+            *[KafkaError] if self._pipeline.tolerates else []
+        ):  # the deliveries raise the error again
             await self._producer.flush()
         await self._settle(wait=True)
         await self._store.write_raw(self._offsets.take())
@@ -107,15 +110,15 @@ class AtLeastOnceDelivery:
         await self._committed()
 
     async def finish_failed(self) -> None:
-        """Write the offsets of what was produced before the task has failed."""
+        """Write the offsets of the records that were produced before the task failed."""
         await self.finish()
 
     def due_in_s(self) -> float | None:
-        """Return the rest of the interval, while there is something to commit."""
+        """Return the remaining seconds of the interval, or None if no offset waits for a commit."""
         return max(0.0, self._next - asyncio.get_running_loop().time()) if self._offsets else None
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the producer."""
         try:
             await self._producer.close()
         except KafkaError as error:
@@ -128,7 +131,10 @@ class AtLeastOnceDelivery:
         )
 
     async def _settle(self, *, wait: bool = False) -> None:
-        """Note the outcome of records from the first one to the first whose outcome is open; all of them to `wait`."""
+        """Process the outcomes of records in order, up to the first pending record.
+
+        With `wait`, wait for all records.
+        """
         acknowledged: Acknowledged = []
         while self._sent and (wait or self._sent[0].delivery is None or self._sent[0].delivery.done()):
             metadata = await self._outcome(self._sent[0])
@@ -137,7 +143,7 @@ class AtLeastOnceDelivery:
             await self._acknowledged(acknowledged)
 
     async def _outcome(self, sent: _Sent) -> RecordMetadata | None:
-        """Return where a record is written, None where it is not."""
+        """Return the metadata of a produced record, or None for a record that was not produced."""
         record, converted, delivery = sent
         if delivery is None or converted is None:
             return None
@@ -155,7 +161,7 @@ class AtLeastOnceDelivery:
             return None
 
     def _failed(self, record: SourceRecord, error: KafkaError) -> None:
-        """Leave a record out that cannot be produced; raises the error where that is not tolerated."""
+        """Skip a record that cannot be produced; raise the error if errors.tolerance does not allow this."""
         if not self._pipeline.tolerates or isinstance(error, FatalError | IllegalStateError):
             self._lost = True
             raise error

@@ -1,4 +1,4 @@
-"""Where the transactions of a task end (transaction.boundary, KIP-618)."""
+"""Decides where the transactions of a task end (transaction.boundary, KIP-618)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class End(Enum):
 
 
 class Boundary(Protocol):
-    """Decides after each record, after each batch and at the end."""
+    """Decides after each record, after each batch and at the end of the task whether the transaction ends."""
 
     def after_record(self, record: SourceRecord) -> End | None:
-        """Return how the transaction ends behind a record; None: it goes on."""
+        """Return how the transaction ends after this record; None to continue it."""
 
     def after_batch(self) -> End | None:
-        """Return how the transaction ends behind a batch."""
+        """Return how the transaction ends after the batch; None to continue it."""
 
     def at_end(self) -> End | None:
-        """Return how the transaction ends when the task is paused or stopped."""
+        """Return how the transaction ends when the task is paused or stopped; None to leave it open."""
 
     def due_in_s(self) -> float | None:
-        """Return after how many seconds `after_batch` is to be asked again while no batch comes."""
+        """Return the seconds until `after_batch` must be called again if no batch arrives; None for no limit."""
 
 
 class PollBoundary:
-    """A transaction per batch."""
+    """One transaction per batch."""
 
     def after_record(self, record: SourceRecord) -> End | None:
-        """Return None: a batch is not divided."""
+        """Return None: a transaction never ends within a batch."""
         return None
 
     def after_batch(self) -> End | None:
@@ -49,23 +49,23 @@ class PollBoundary:
         return End.COMMIT
 
     def due_in_s(self) -> float | None:
-        """Return None: nothing is open between batches."""
+        """Return None: no transaction is open between batches."""
         return None
 
 
 class IntervalBoundary:
-    """A transaction per interval; it ends behind a batch, or while the source is silent."""
+    """One transaction per interval. It ends after a batch, or while the source returns no records."""
 
     def __init__(self, interval_s: float, clock: Callable[[], float]) -> None:
         self._interval_s, self._clock = interval_s, clock
         self._next = clock() + interval_s
 
     def after_record(self, record: SourceRecord) -> End | None:
-        """Return None: a batch is not divided."""
+        """Return None: a transaction never ends within a batch."""
         return None
 
     def after_batch(self) -> End | None:
-        """Return COMMIT when the interval is over."""
+        """Return COMMIT if the interval is over, else None."""
         if self._clock() < self._next:
             return None
         self._next = self._clock() + self._interval_s
@@ -81,9 +81,9 @@ class IntervalBoundary:
 
 
 class ConnectorBoundary:
-    """The task decides; this is the `TransactionContext` that it is given.
+    """Lets the task decide; this object is the task's `TransactionContext`.
 
-    Requests may come from the thread of the task: each is one assignment or one change of a set.
+    The task may make requests in its own thread, so each request is a single assignment or a single change of a set.
     """
 
     def __init__(self) -> None:
@@ -91,10 +91,10 @@ class ConnectorBoundary:
         self._commit_on: set[int] = set()
         self._abort_on: set[int] = set()
         self._kept: dict[int, SourceRecord] = {}
-        """The records of requests: an identity is unique as long as its object lives."""
+        """The records named in requests; kept because an id() is unique only while its object exists."""
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """Commit behind `record`, or behind the batch; raises IllegalTransactionRequestError."""
+        """Request a commit after `record`, or after the batch; raises IllegalTransactionRequestError."""
         if record is None:
             if self._abort_batch:
                 raise IllegalTransactionRequestError("the batch")
@@ -106,7 +106,7 @@ class ConnectorBoundary:
         self._commit_on.add(id(record))
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """Abort behind `record`, or behind the batch; raises IllegalTransactionRequestError."""
+        """Request an abort after `record`, or after the batch; raises IllegalTransactionRequestError."""
         if record is None:
             if self._commit_batch:
                 raise IllegalTransactionRequestError("the batch")
@@ -118,7 +118,7 @@ class ConnectorBoundary:
         self._abort_on.add(id(record))
 
     def after_record(self, record: SourceRecord) -> End | None:
-        """Return what the task has asked for behind this record, once."""
+        """Return and clear the task's request for this record."""
         if not self._kept or self._kept.pop(id(record), None) is None:
             return None
         end = End.ABORT if id(record) in self._abort_on else End.COMMIT
@@ -127,18 +127,18 @@ class ConnectorBoundary:
         return end
 
     def after_batch(self) -> End | None:
-        """Return what the task has asked for behind the batch, once."""
+        """Return and clear the task's request for the batch."""
         commit, abort = self._commit_batch, self._abort_batch
         self._commit_batch = self._abort_batch = False
         return End.ABORT if abort else End.COMMIT if commit else None
 
     def at_end(self) -> End | None:
-        """Return None: a poll that goes on may have asked for an end behind the batch that it has not returned yet.
+        """Return None: a running poll may have requested an end after the batch that it has not returned yet.
 
-        The successor of a task aborts a transaction that the task has not ended.
+        The next instance of the task aborts a transaction that this instance leaves open.
         """
         return None
 
     def due_in_s(self) -> float | None:
-        """Return None: the clock does not matter."""
+        """Return None: transactions do not depend on time."""
         return None

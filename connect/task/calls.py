@@ -1,6 +1,6 @@
-"""`Calls`: calls methods of connectors and tasks, coroutines in the loop and plain functions in a thread.
+"""`Calls`: calls the methods of connectors and tasks, coroutines in the event loop and plain functions in a thread.
 
-The thread belongs to one connector or task, so that its methods never run at the same time. It is a daemon: a method
+Each connector or task has its own thread, so its methods never run at the same time. The thread is a daemon: a method
 that never returns cannot keep the process from ending.
 """
 
@@ -17,7 +17,7 @@ _Job = tuple[Callable[..., Any], tuple[Any, ...], asyncio.AbstractEventLoop, "as
 
 
 class Calls:
-    """The methods of one connector or task."""
+    """Calls the methods of one connector or task."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -25,7 +25,7 @@ class Calls:
         self._thread: threading.Thread | None = None
 
     async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the method returns; raises what it raises."""
+        """Call the method; return its result or raise its exception."""
         if inspect.iscoroutinefunction(method):
             return await method(*arguments)
         if self._thread is None:
@@ -38,7 +38,7 @@ class Calls:
         return await result if inspect.isawaitable(result) else result
 
     def close(self) -> None:
-        """Let the thread end after what it does now."""
+        """End the thread after the call that it runs now."""
         if self._thread is not None:
             self._jobs.put(None)
 
@@ -52,7 +52,7 @@ class Calls:
             try:
                 loop.call_soon_threadsafe(_settle, done, result, error)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: no caller waits any more
 
 
 def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -60,7 +60,7 @@ def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None)
         return
     if error is None:
         done.set_result(result)
-    elif isinstance(error, StopIteration):  # a future cannot hold one
+    elif isinstance(error, StopIteration):  # a future cannot hold a StopIteration
         done.set_exception(RuntimeError(f"StopIteration was raised: {error}"))
     else:
         done.set_exception(error)

@@ -1,4 +1,4 @@
-"""`Delivery`: the way of converted records, and of their offsets, into topics."""
+"""`Delivery`: the interface that delivers converted records and their offsets to topics."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from ..stores.offset_records import offset_key, offset_value
 from .pipeline import ProducerRecord
 
 Acknowledged = list[tuple[SourceRecord, RecordMetadata | None]]
-"""Records in their order; the metadata is None for one that was dropped, left out or aborted."""
+"""Records in order, each with its metadata; the metadata is None if the record was dropped, skipped or aborted."""
 
 
 class Delivery(Protocol):
-    """What the runner asks of it. Every call may raise, and then the task has failed."""
+    """The delivery of one task, as the runner uses it. Each method may raise; the task has then failed."""
 
     async def start(self) -> None:
-        """Connect, and fence whoever did this task's work before."""
+        """Connect, and fence the previous instance of the task."""
 
     async def send(self, record: SourceRecord, converted: ProducerRecord | None) -> None:
-        """Hand over a record, None in place of one that is dropped: its offset counts nevertheless."""
+        """Deliver a record. `converted` is None for a dropped record, whose offset is still committed."""
 
     async def batch_done(self) -> None:
-        """Commit what is due; called behind each batch, and after `due_in_s` while there is none."""
+        """Commit if a commit is due; called after each batch, and after `due_in_s` seconds without a batch."""
 
     async def finish(self) -> None:
-        """Commit what may be committed, as the task is paused or stopped."""
+        """Commit what may be committed, because the task is paused or stopped."""
 
     async def finish_failed(self) -> None:
-        """Commit what may be committed, as the task has failed."""
+        """Commit what may be committed after the task has failed."""
 
     def due_in_s(self) -> float | None:
-        """Return in how many seconds `batch_done` is to be called again; None: with the next batch."""
+        """Return the seconds until `batch_done` must be called again if no batch arrives; None for no limit."""
 
     async def close(self) -> None:
-        """Disconnect; what was not committed is not."""
+        """Disconnect without committing."""
 
 
 class PendingOffsets:
@@ -51,9 +51,10 @@ class PendingOffsets:
         return bool(self._values)
 
     def add(self, partition: SourcePartition | None, offset: SourceOffset | None) -> None:
-        """Note the position behind a record, as it is now; raises DataError for what cannot be kept.
+        """Keep a copy of the position after a record; raises DataError for a partition that cannot be stored.
 
-        A task may change the same offset for its next records, while this one waits for its commit.
+        The copy is needed because a task may change the same offset object for its next records before this one is
+        committed.
         """
         if partition is None:
             return
@@ -63,6 +64,6 @@ class PendingOffsets:
         self._values[self._key] = None if offset is None else dict(offset)
 
     def take(self) -> list[tuple[bytes, bytes | None]]:
-        """Return the records, and begin anew."""
+        """Return the records of the offsets topic, and start again without offsets."""
         values, self._values = self._values, {}
         return [(key, offset_value(offset)) for key, offset in values.items()]

@@ -1,7 +1,8 @@
-"""`ExactlyOnceDelivery`: records and their offsets in the same transactions (KIP-618).
+"""`ExactlyOnceDelivery`: produces records and their offsets in the same transactions (KIP-618).
 
-The offsets are read by the next instance of the task only after it has fenced this one, so that it goes on exactly
-behind what was committed. An aborted transaction drops its records, but not their offsets: the task asked for that.
+The next instance of the task reads the offsets only after it has fenced this instance, so it continues exactly after
+the last committed record. An aborted transaction drops its records but not their offsets, because the task requested
+the abort.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ log = logging.getLogger(__name__)
 
 
 def transactional_id(group_id: str, task: ConnectorTaskId) -> str:
-    """Return the transactional id of a task, as every worker of the cluster makes it."""
+    """Return the transactional id of a task; it is the same on every worker of the group."""
     return f"{group_id}-{task.connector}-{task.task}"
 
 
 class StartChecks(Protocol):
-    """What has to hold for a task to start; a worker alone needs none."""
+    """The checks before a task starts; a standalone worker needs none."""
 
     async def fence_others(self) -> None:
         """Fence the tasks of earlier sets of task settings; called before the task fences its own predecessor."""
 
     async def still_wanted(self) -> None:
-        """Return where this worker is still to run the task with these settings; raises SupersededError."""
+        """Return if this worker must still run the task with these settings; raise SupersededError otherwise."""
 
 
 class ExactlyOnceDelivery:
     """The transactions of one task.
 
-    `prepare` makes sure that a topic exists. `committed` hears of each commit, and before it `acknowledged` of the
-    records in it, where `keep_records` is set.
+    `prepare` ensures that a topic exists. `committed` is called after each commit. If `keep_records` is set,
+    `acknowledged` is called before it with the records of the transaction.
     """
 
     def __init__(
@@ -70,10 +71,10 @@ class ExactlyOnceDelivery:
         self._kept: list[tuple[SourceRecord, RecordDelivery | None]] = []
 
     async def start(self) -> None:
-        """Fence older instances of the task, and abort what they left open.
+        """Fence earlier instances of the task, and abort the transactions that they left open.
 
-        The checks come before and behind that: whoever changes the tasks meanwhile is seen by the second one, or fences
-        this producer (KIP-618).
+        The checks run before and after the fencing: a worker that changes the tasks in the meantime is either seen by
+        the second check or fences this producer (KIP-618).
         """
         if self._checks is not None:
             await self._checks.fence_others()
@@ -83,7 +84,7 @@ class ExactlyOnceDelivery:
             await self._checks.still_wanted()
 
     async def send(self, record: SourceRecord, converted: ProducerRecord | None) -> None:
-        """Produce in the transaction that is open, or begin one."""
+        """Produce the record in the open transaction; begin a transaction if none is open."""
         delivery = None
         if converted is not None:
             topic, partition, key, value, timestamp_ms, headers = converted
@@ -107,26 +108,26 @@ class ExactlyOnceDelivery:
             await self._end(end)
 
     async def batch_done(self) -> None:
-        """End the transaction where the boundary says so."""
+        """End the transaction if the boundary requires it."""
         end = self._boundary.after_batch()
         if end is not None:
             await self._end(end)
 
     async def finish(self) -> None:
-        """End the transaction where the boundary allows it."""
+        """End the transaction if the boundary allows it."""
         end = self._boundary.at_end()
         if end is not None:
             await self._end(end)
 
     async def finish_failed(self) -> None:
-        """Commit nothing: what is open is aborted."""
+        """Commit nothing: the open transaction will be aborted."""
 
     def due_in_s(self) -> float | None:
-        """Return when an interval is over, while there is something to commit."""
+        """Return the boundary's remaining seconds, or None if nothing waits for a commit."""
         return self._boundary.due_in_s() if self._open or self._offsets else None
 
     async def close(self) -> None:
-        """Disconnect; what is open is aborted."""
+        """Close the producer; an open transaction is aborted."""
         try:
             await self._producer.close()
         except KafkaError as error:

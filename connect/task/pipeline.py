@@ -1,7 +1,7 @@
-"""`Pipeline`: from a source record to the bytes that are produced, or to nothing where a transform drops it.
+"""`Pipeline`: turns a source record into the bytes to produce, or into None if a transform drops the record.
 
-A stage that fails is repeated within errors.retry.timeout where the error is a RetriableError. After that
-errors.tolerance decides: the record is left out, or the task fails.
+A stage that fails with a RetriableError is repeated within errors.retry.timeout. After that, errors.tolerance decides
+whether the record is skipped or the task fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class ProducerRecord(NamedTuple):
-    """A record as the producer takes it."""
+    """A record in the form that the producer takes."""
 
     topic: str
     partition: int | None
@@ -34,11 +34,11 @@ class ProducerRecord(NamedTuple):
 
 
 class Stage(Protocol):
-    """A transform, with its predicate if it has one."""
+    """A transform, with an optional predicate."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The stage's name in messages."""
 
     def apply(self, record: SourceRecord) -> SourceRecord | None:
         """Return the changed record, or None to drop it."""
@@ -46,7 +46,7 @@ class Stage(Protocol):
 
 @dataclass(frozen=True)
 class ErrorHandling:
-    """What errors.* says. Times in milliseconds; a retry timeout of -1 has no end."""
+    """The values of the errors.* settings. Times are in milliseconds; a retry timeout of -1 means no limit."""
 
     retry_timeout_ms: int = 0
     retry_delay_max_ms: int = 60_000
@@ -65,7 +65,7 @@ _FIRST_DELAY_MS: Final = 300
 
 
 class Pipeline:
-    """The way of the records of one task."""
+    """Transforms and converts the records of one task."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class Pipeline:
 
     @property
     def tolerates(self) -> bool:
-        """Whether records that fail are left out (errors.tolerance=all)."""
+        """Whether records that fail are skipped (errors.tolerance=all)."""
         return self._errors.tolerate
 
     def leave_out(self, record: SourceRecord, error: Exception) -> None:
-        """Report a record that could not be produced, where that is tolerated."""
+        """Count and log a record that could not be produced and is skipped."""
         self.metrics.failed()
         self._report(record, _StageError("KAFKA_PRODUCE", error), 1)
         self.metrics.skipped += 1
 
     async def convert(self, record: SourceRecord) -> ProducerRecord | None:
-        """Return what to produce, or None for a record that is dropped or left out; raises ConnectError."""
+        """Return the record to produce, or None for a dropped or skipped record; raises ConnectError."""
         try:
             return self._convert(record)
         except _StageError as failure:
@@ -131,7 +131,7 @@ class Pipeline:
         while isinstance(failure.error, RetriableError) and (errors.retry_timeout_ms < 0 or loop.time() < deadline):
             delay_ms = min(_FIRST_DELAY_MS << min(attempt - 1, 20), errors.retry_delay_max_ms)
             if delay_ms == errors.retry_delay_max_ms:
-                delay_ms = random.randint(0, delay_ms)  # jitter: many tasks must not come back together
+                delay_ms = random.randint(0, delay_ms)  # jitter, so that many tasks do not retry at the same time
             wait_s = delay_ms / 1000
             if errors.retry_timeout_ms >= 0:
                 wait_s = min(wait_s, deadline - loop.time())

@@ -1,7 +1,7 @@
 """`TaskRunner`: the loop of one source task, from its start to its end.
 
-A pause or a stop takes effect at once, also while the task waits for its source. Records that a poll returns after a
-stop are dropped; they were not acknowledged, and the next instance of the task polls them again.
+A pause or a stop takes effect at once, even while the task waits for its source. Records that a poll returns after a
+stop are dropped. They were not acknowledged, so the next instance of the task polls them again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ log = logging.getLogger(__name__)
 Report = Callable[[State, str | None], Awaitable[None]]
 
 _RETRY_S: Final = 1.0
-"""Wait after a poll that failed with a RetriableError."""
+"""The wait, in seconds, after a poll that failed with a RetriableError."""
 
 
 class TaskRunner:
-    """One task. `run` ends when the task was stopped or has failed; it reports each state and raises nothing of it."""
+    """Runs one task.
+
+    `run` ends when the task is stopped or fails; it reports each state and does not raise task errors.
+    """
 
     def __init__(
         self,
@@ -62,15 +65,15 @@ class TaskRunner:
         self._stopping = asyncio.Event()
         self._stop_called = False
         self._late: Acknowledged = []
-        """What `commit_record` has to hear as soon as the thread of the task is free."""
+        """The records for which `commit_record` must be called as soon as the task's thread is free."""
         self._commit_due = False
         self.keeps_records = type(task).commit_record is not SourceTask.commit_record
         self.make_delivery: Callable[[], Awaitable[Delivery]]
-        """Makes the way into topics; again for each attempt to start it."""
+        """Makes the delivery; called again for each attempt to start it."""
         self.delivery: Delivery
 
     def set_target(self, target: TargetState) -> None:
-        """Have the task run, pause or end."""
+        """Make the task run, pause or stop."""
         self._target = target
         if target is TargetState.STOPPED:
             self._stopping.set()
@@ -99,18 +102,18 @@ class TaskRunner:
             await self._report(State.UNASSIGNED, None)
 
     async def acknowledged(self, records: Acknowledged) -> None:
-        """Tell the task what was written."""
+        """Pass acknowledged records to the task's `commit_record`, at once or when its thread is free."""
         self._late += records
         await self._tell_if_free()
 
     async def committed(self) -> None:
-        """Tell the task that offsets are committed."""
+        """Call the task's `commit` after a commit of offsets, at once or when its thread is free."""
         self.metrics.committed()
         self._commit_due = True
         await self._tell_if_free()
 
     async def _start_unless_stopped(self) -> bool:
-        """Start the delivery; returns False where the task is stopped before that is done."""
+        """Start the delivery; return False if the task is stopped before the start is complete."""
         try:
             await unless_stopped(self._start_delivery(), self._stopping, name=f"start task {self.id}")
         except StoppedError:
@@ -154,7 +157,7 @@ class TaskRunner:
             if reported is not state:
                 reported = state
                 await self._report(state, None)
-                continue  # the target may have changed meanwhile
+                continue  # the target may have changed in the meantime
             if state is State.PAUSED:
                 await self._changed.wait()
             elif (batch := await self._poll()) is not None:
@@ -182,7 +185,7 @@ class TaskRunner:
             self.metrics.commit_ended(time.monotonic() - started, success=True)
 
     async def _poll(self) -> Iterable[SourceRecord] | None:
-        """Return a batch, maybe an empty one; None when the target has changed before there was one."""
+        """Return a batch, which may be empty; None if the target changed before a batch arrived."""
         if self._polling is None:
             self._polling = asyncio.ensure_future(self._calls.call(self._task.poll))
             self._polling_since = time.monotonic()
@@ -212,7 +215,7 @@ class TaskRunner:
             await self._tell()
 
     async def _tell(self) -> None:
-        """Call the hooks that are due; what they raise is logged, as the records are written already."""
+        """Call the task's hooks that are due. Log their errors, because the records are written already."""
         late, self._late = self._late, []
         for record, metadata in late:
             await self._hook(self._task.commit_record, record, metadata)
@@ -239,7 +242,7 @@ class TaskRunner:
                 self._polling.cancel()
                 await asyncio.gather(self._polling, return_exceptions=True)
             elif self._polling is not None:
-                aside = Calls(f"stop task {self.id}")  # its own thread waits in poll
+                aside = Calls(f"stop task {self.id}")  # the task's own thread is still in poll
                 await aside.call(self._task.stop)
                 aside.close()
                 self._stop_called = True

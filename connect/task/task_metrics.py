@@ -1,7 +1,8 @@
-"""`TaskMetrics`: what one task counts, with the meanings of Kafka Connect's metrics.
+"""`TaskMetrics`: the counters of one task, with the meanings of Kafka Connect's metrics.
 
-Rates, averages, maxima and minima are those of the last 30 to 60 seconds, as in Kafka (metrics.num.samples = 2,
-metrics.sample.window.ms = 30,000). Counting is arithmetic on the event loop's thread; reading computes the rest.
+Rates, averages, maxima and minima cover the last 30 to 60 seconds, as in Kafka (metrics.num.samples = 2,
+metrics.sample.window.ms = 30,000). Recording only does arithmetic, on the event loop's thread; reading computes the
+results.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ Clock = Callable[[], float]
 
 
 class Window:
-    """Values of the last one or two samples."""
+    """The values of the last one or two samples."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._samples: list[list[float]] = []
-        """Of each sample: its start, count, sum, maximum and minimum."""
+        """For each sample: its start, count, sum, maximum and minimum."""
 
     def record(self, value: float) -> None:
-        """Take a value."""
+        """Add a value."""
         now = self._clock()
         if not self._samples or now - self._samples[-1][0] >= SAMPLE_S:
             self._samples = [*self._samples[1 - _SAMPLES :], [now, 0, 0.0, value, value]]
@@ -39,7 +40,10 @@ class Window:
 
     @property
     def rate(self) -> float:
-        """The sum per second. A window that is not over counts as one sample and the time since, as in Kafka."""
+        """The sum per second.
+
+        A window that is not complete counts as one sample plus the time since its start, as in Kafka.
+        """
         samples = self._recent()
         if not samples:
             return 0.0
@@ -49,19 +53,19 @@ class Window:
 
     @property
     def average(self) -> float:
-        """The mean value, NaN without one."""
+        """The mean value; NaN without values."""
         samples = self._recent()
         count = sum(sample[1] for sample in samples)
         return sum(sample[2] for sample in samples) / count if count else float("nan")
 
     @property
     def maximum(self) -> float:
-        """The largest value, NaN without one."""
+        """The largest value; NaN without values."""
         return max((sample[3] for sample in self._recent()), default=float("nan"))
 
     @property
     def minimum(self) -> float:
-        """The smallest value, NaN without one."""
+        """The smallest value; NaN without values."""
         return min((sample[4] for sample in self._recent()), default=float("nan"))
 
     def _recent(self) -> list[list[float]]:
@@ -70,26 +74,26 @@ class Window:
 
 
 class ErrorMetrics:
-    """What went wrong with records of a task (task-error-metrics)."""
+    """Counts the failures of a task's records (task-error-metrics)."""
 
     def __init__(self) -> None:
         self.failures = 0
-        """Attempts at a record that failed."""
+        """The failed attempts to process a record."""
         self.errors = 0
-        """Records that made the task fail."""
+        """The records that made the task fail."""
         self.skipped = 0
         self.retries = 0
         self.logged = 0
         self.last_timestamp_ms = 0
 
     def failed(self) -> None:
-        """Count an attempt that failed."""
+        """Count a failed attempt."""
         self.failures += 1
         self.last_timestamp_ms = int(time.time() * 1000)
 
 
 class TaskMetrics:
-    """The numbers of one task."""
+    """The metrics of one task."""
 
     def __init__(self, errors: ErrorMetrics, clock: Clock = time.monotonic) -> None:
         self.errors, self._clock = errors, clock
@@ -99,7 +103,7 @@ class TaskMetrics:
         self.commit_times_ms, self.commit_outcomes = Window(clock), Window(clock)
         self.transaction_sizes = Window(clock)
         self._sent = self._produced = 0
-        """Since the last commit: records that were handed over, and those of them that were not dropped."""
+        """Since the last commit: the records that were handed over, and those of them that were not dropped."""
         self.state = State.UNASSIGNED
         self._since = clock()
         self._durations: dict[State, float] = {}
@@ -114,13 +118,13 @@ class TaskMetrics:
         self.batch_sizes.record(records)
 
     def sent(self, *, dropped: bool) -> None:
-        """Count a record that was handed to the producer, or that a transform or the tolerance of errors dropped."""
+        """Count a record that was handed to the producer, or dropped by a transform or by errors.tolerance."""
         self._sent += 1
         if not dropped:
             self._produced += 1
 
     def committed(self) -> None:
-        """Count what was handed over since the last commit as written."""
+        """Count the records that were handed over since the last commit as written."""
         if not self._sent:
             return
         self.active -= self._sent
@@ -141,13 +145,13 @@ class TaskMetrics:
         self.commit_outcomes.record(1.0 if success else 0.0)
 
     def state_changed(self, state: State) -> None:
-        """Note the state of the task from now on."""
+        """Record the task's new state."""
         now = self._clock()
         self._durations[self.state] = self._durations.get(self.state, 0.0) + now - self._since
         self.state, self._since = state, now
 
     def ratio(self, state: State) -> float:
-        """Return the share of its time that the task was in a state."""
+        """Return the share of the task's time, from 0 to 1, that it spent in a state."""
         durations = dict(self._durations)
         durations[self.state] = durations.get(self.state, 0.0) + self._clock() - self._since
         total = sum(durations.values())

@@ -1,4 +1,4 @@
-"""`TopicCreator`: creates the topics that a connector writes to, as its topic.creation.* say (KIP-158)."""
+"""`TopicCreator`: creates the topics that a connector writes to, with its topic.creation.* settings (KIP-158)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _OWN: Final = ("include", "exclude", "replication.factor", "partitions")
 
 @dataclass(frozen=True)
 class TopicGroup:
-    """A group of settings; `include` and `exclude` are regular expressions for the whole name of a topic."""
+    """A group of settings for new topics.
+
+    `include` and `exclude` are regular expressions for the whole name of a topic.
+    """
 
     name: str
     include: tuple[re.Pattern[str], ...]
@@ -36,7 +39,7 @@ class TopicGroup:
 
 
 def topic_groups(settings: Mapping[str, str]) -> list[TopicGroup]:
-    """Return the groups of a connector in order, `default` last; none without topic.creation.default.*.
+    """Return the groups of a connector in order, `default` last; none without topic.creation.default.* settings.
 
     Raises ConfigValueError.
     """
@@ -68,11 +71,11 @@ def _group(given: Mapping[str, str], alias: str) -> TopicGroup:
             return tuple(re.compile(text) for text in texts)
         except re.error as error:
             raise ConfigValueError(
-                f"{PREFIX}{alias}.{name}", own.get(name), f"is no list of regular expressions: {error}"
+                f"{PREFIX}{alias}.{name}", own.get(name), f"is not a list of regular expressions: {error}"
             ) from None
 
     if not default and not own.get("include"):
-        raise ConfigValueError(f"{PREFIX}{alias}.include", None, "must be set: it says which topics are of the group")
+        raise ConfigValueError(f"{PREFIX}{alias}.include", None, "must be set: it selects the topics of the group")
     configs = {name: value for name, value in own.items() if name not in _OWN}
     include = patterns("include", ".*" if default else "")
     return TopicGroup(
@@ -81,9 +84,10 @@ def _group(given: Mapping[str, str], alias: str) -> TopicGroup:
 
 
 class TopicCreator:
-    """Called with each topic before a record goes there; returns None, or what to await, where it is new.
+    """Prepares each topic before the connector's first record for it.
 
-    `used` is called with a topic that is not in `listed`: a new one, or one that a user's reset has removed from there.
+    A call returns None for a topic that is ready, else an awaitable that prepares it. `used` is called with a topic
+    that is not in `listed`: a new topic, or a topic that a user's reset has removed from there.
     """
 
     def __init__(
@@ -93,12 +97,12 @@ class TopicCreator:
         used: Callable[[str], Awaitable[None]],
         listed: Container[str] | None,
     ) -> None:
-        """With `listed` None no topics are tracked."""
+        """Set up without topic tracking if `listed` is None."""
         self._groups, self._client, self._used, self._listed = groups, dict(client), used, listed
         self._known: set[str] = set()
 
     def __call__(self, topic: str) -> Awaitable[None] | None:
-        """Return None for a topic that is known."""
+        """Return None if the topic is ready, else an awaitable that creates and reports it."""
         if topic in self._known and (self._listed is None or topic in self._listed):
             return None
         return self._prepare(topic)

@@ -64,7 +64,7 @@ class HeaderFrom(PartTransformation):
         """Return the definitions of the transform's settings."""
         high = Importance.HIGH
         return ConfigDef(
-            ConfigKey("fields", Type.LIST, REQUIRED, high, "The fields to move or copy.", NonEmptyList()),
+            ConfigKey("fields", Type.LIST, REQUIRED, high, "The fields.", NonEmptyList()),
             ConfigKey(
                 "headers", Type.LIST, REQUIRED, high, "The names of the headers, in the same order.", NonEmptyList()
             ),
