@@ -1,7 +1,7 @@
-"""The aborted transactions of a log: what read_committed readers leave out, and compaction takes away.
+"""Find the aborted transactions of a log, whose records read_committed readers skip and compaction removes.
 
-Owns finding them in the segments' transaction indexes, and making an index again that is damaged, from the batches of
-its segment and the state of the producers before it. That takes seconds for a large segment, so it is done in a thread.
+Owns the look-up in the segments' transaction indexes, and the rebuilding of a damaged index from the batches of its
+segment and the producer state before it. A rebuild takes seconds for a large segment, so it runs in a thread.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _last_offset = attrgetter("last_offset")
 
 
 class AbortedTransactions:
-    """The aborted transactions of the log that has these segments.
+    """The aborted transactions of the log that consists of `segments`.
 
-    `new_producers` makes a producer state of the log that knows nothing yet.
+    `new_producers` creates an empty producer state for the log.
     """
 
     __slots__ = (
@@ -50,9 +50,9 @@ class AbortedTransactions:
         self._new_producers = new_producers
 
     def between(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """(producer_id, first_offset) of the aborted transactions that may have records from `offset` up to `end`.
+        """Return (producer_id, first_offset) of each aborted transaction that may have records in [`offset`, `end`).
 
-        Raises as `in_segment`.
+        Raises CorruptLog, OSError, and NotAtHand if an index must be loaded in a thread first.
         """
         overlapping: list[tuple[int, int]] = []
         for segment in self._segments.from_offset(offset):
@@ -65,15 +65,15 @@ class AbortedTransactions:
         return overlapping
 
     def in_segment(self, segment: LogSegment) -> list[AbortedTxn]:
-        """The aborted transactions whose markers lie in `segment`, in the order of these.
+        """Return the aborted transactions whose markers are in `segment`, in the order of the markers.
 
-        Raises CorruptLog, OSError, and NotAtHand where the log's side reads should get something first.
+        Raises CorruptLog, OSError, and NotAtHand if an index must be loaded in a thread first.
         """
         if segment.aborted_at_hand():
             try:
                 return segment.aborted
             except CorruptIndex:
-                self._side_reads.require_indexes(segment)  # the files are written together
+                self._side_reads.require_indexes(segment)  # all index files are rewritten together
         sources = [source.reopened() for source in self._segments if source.base_offset <= segment.base_offset]
         load = partial(_load, segment, sources, self._new_producers)
         self._side_reads.require(load, lambda loaded: segment.take_aborted(loaded[0], as_written=loaded[1]))
@@ -85,9 +85,10 @@ class AbortedTransactions:
 def _load(
     segment: LogSegment, sources: Sequence[LogSegment], new_producers: Callable[[], ProducerStateManager]
 ) -> tuple[list[AbortedTxn], bool]:
-    """(the aborted transactions of the last of `sources`, whether they are what its index file says).
+    """Return the aborted transactions of `segment`, and whether they come from its index file.
 
-    Changes nothing of `segment`, and may be called in any thread. Raises CorruptLog, OSError.
+    If the index file is damaged, rebuild the transactions from `sources`: all segments up to this one. This changes
+    nothing in `segment` and may be called in any thread. Raises CorruptLog, OSError.
     """
     try:
         return segment.read_aborted(), True
@@ -98,7 +99,10 @@ def _load(
 
 
 def _replayed(sources: Sequence[LogSegment], producers: ProducerStateManager) -> list[AbortedTxn]:
-    """The aborted transactions of the last of `sources`, by its batches and those since the newest snapshot before."""
+    """Return the aborted transactions of the last of `sources`, found by replaying its batches.
+
+    The replay begins at the newest producer snapshot before this segment.
+    """
     base_offset = sources[-1].base_offset
     start = producers.load(sources[0].base_offset, base_offset, producers.snapshot_offsets())
     first = max(bisect_left(sources, start + 1, key=attrgetter("base_offset")) - 1, 0)

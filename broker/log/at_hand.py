@@ -1,12 +1,12 @@
-"""What a read needs and is not at hand: read in a thread, while the event loop serves others.
+"""Load in a thread the data that a read needs and that would block the event loop for too long.
 
-That is the indexes of a large finished segment which nobody used lately, indexes that have to be made again, and
-ranges of many megabytes. A read that meets one of these raises `NotAtHand`; the log then has `SideReads` get it, and
-reads anew. Everything smaller is read at once: a turn of the event loop costs more.
+Three kinds of data are read in a thread: the indexes of a large finished segment that are not loaded, indexes that have
+to be rebuilt, and ranges of many megabytes. A read that needs such data raises `NotAtHand`. The log then lets
+`SideReads` load the data, and repeats the read. Smaller data is read at once, because a turn of the event loop costs
+more than the read.
 
-While something is read in a thread, segments may be replaced, removed, or closed with their log, and files of their
-names may be those of another log by then. So what a thread has made again is taken, and written, only where nothing
-of that has happened.
+While a thread reads, segments may be replaced, removed, or closed with their log. Files with their names may then
+belong to another log. So an index that a thread has rebuilt is used and written only if nothing of this has happened.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from .segment import LogSegment, SegmentIndexes
 ResultT = TypeVar("ResultT")
 
 AT_ONCE_BYTES: Final = 4 << 20
-"""A range of at most so many bytes is read at once: half a millisecond, if it is in the page cache."""
+"""Size in bytes up to which a range is read at once. This takes half a millisecond if it is in the page cache."""
 
 
 class NotAtHand(Exception):
-    """A read needs something first, which the steps of `get` read in a thread. They may raise BrokenBatch, OSError."""
+    """A read needs data that must be loaded in a thread first. The steps of `get` load it.
+
+    The steps may raise BrokenBatch, CorruptLog or OSError.
+    """
 
     def __init__(self, get: Callable[[], Steps[None]]) -> None:
         super().__init__()
@@ -38,9 +41,9 @@ class NotAtHand(Exception):
 
 
 class SideReads:
-    """What one log reads in threads; without `threads` everything is at hand.
+    """The reads of one log that run in threads. Without `threads` all data is read at once in the caller's thread.
 
-    `version` changes whenever segments are replaced, removed or closed.
+    `version` returns a number that changes whenever segments are replaced, removed or closed.
     """
 
     __slots__ = (
@@ -57,34 +60,35 @@ class SideReads:
         self._piece: tuple[LogSegment, int, bytes] | None = None
 
     def require_indexes(self, segment: LogSegment) -> None:
-        """Raise NotAtHand unless the indexes of `segment` can be used at once."""
+        """Raise NotAtHand unless the offset and time indexes of `segment` can be used at once."""
         if self._threads is not None and not segment.indexes_at_hand():
             raise NotAtHand(partial(self.load_indexes, segment))
 
     def require_bytes(self, segment: LogSegment, start: int, size: int) -> None:
-        """Raise NotAtHand unless that range can be read at once."""
+        """Raise NotAtHand if a range of `size` bytes from byte `start` on is too large to be read at once."""
         if self._threads is not None and size > AT_ONCE_BYTES:
             raise NotAtHand(partial(self._get_piece, segment, start, size))
 
     def require(self, job: Callable[[], ResultT], take: Callable[[ResultT], None]) -> None:
-        """Raise NotAtHand, to have `job` run in a thread and its result taken, unless everything is at hand."""
+        """Raise NotAtHand if there are threads: its steps run `job` in a thread and pass the result to `take`."""
         if self._threads is not None:
             raise NotAtHand(partial(self._run, job, take))
 
     def piece(self, segment: LogSegment, start: int) -> bytes | None:
-        """The bytes that `get` has just read from `start` on."""
+        """Return the bytes of `segment` that `get` has just read from byte `start` on, else None."""
         piece = self._piece
         return piece[2] if piece is not None and piece[:2] == (segment, start) else None
 
     def drop_piece(self) -> None:
-        """Let the memory of what `get` has read go."""
+        """Free the memory of the range that `get` has read."""
         self._piece = None
 
     def get(self, missing: NotAtHand) -> Steps[bool]:
-        """Read what was missing. The caller uses it in the step in which this returns, and then drops it.
+        """Load the data that a read was `missing`; return whether that succeeded.
 
-        False when it could not be read: reading it at once will show why, or that it is not needed any more. Raises
-        CorruptLog.
+        The caller uses the data in the step in which this returns, and then calls `drop_piece`. If the result is False,
+        the caller repeats the read at once, without threads: that raises the error, or shows that the data is no longer
+        needed. Raises CorruptLog.
         """
         try:
             yield from missing.get()
@@ -93,7 +97,10 @@ class SideReads:
         return True
 
     def _run(self, job: Callable[[], ResultT], take: Callable[[ResultT], None]) -> Steps[None]:
-        """Run `job` in a thread and take its result, unless the log has changed; then the caller looks anew."""
+        """Run `job` in a thread and pass its result to `take`, unless the log's segments have changed meanwhile.
+
+        After such a change the result and errors of `job` are dropped, and the caller repeats its read.
+        """
         assert self._threads is not None
         version = self._version()
         try:
@@ -101,19 +108,20 @@ class SideReads:
         except (CorruptLog, OSError):
             if self._version() == version:
                 raise
-            return  # of files that are not the log's any more
+            return  # the error concerns files that do not belong to the log any more
         if self._version() == version:
             take(result)
 
     def _get_piece(self, segment: LogSegment, start: int, size: int) -> Steps[None]:
+        """Read a range in a thread, for `piece`."""
         assert self._threads is not None
         file = segment.file
         data = yield from waited(self._threads.run(Lane.READ, lambda: file.read_at(size, start)))
-        if len(data) == size:  # else the segment was cut or removed meanwhile, or is damaged
+        if len(data) == size:  # otherwise the segment was truncated or removed meanwhile, or is damaged
             self._piece = (segment, start, data)
 
     def load_indexes(self, segment: LogSegment) -> Steps[None]:
-        """Load the indexes of a segment if they are not at hand. Raises BrokenBatch, OSError."""
+        """Load the offset and time indexes of a segment, in a thread if that is slow. Raises BrokenBatch, OSError."""
         if self._threads is None or segment.indexes_at_hand():
             return
         version = self._version()
@@ -128,7 +136,7 @@ class SideReads:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Take everything to be at hand."""
+        """Within this context, read all data at once in the caller's thread, and never raise NotAtHand."""
         threads, self._threads = self._threads, None
         try:
             yield

@@ -1,11 +1,12 @@
-"""The check of what is inside a client's batch before it is appended: `Inspection`.
+"""Check the records inside a client's batch before the batch is appended (`Inspection`).
 
-Owns decompression, which begins with a check of the framing (`protocol/compressed_framing.py`), and the walk through
-the records (`protocol/record_walk.py`), and in which portions that happens on the event loop: a small batch at once,
-within `PartitionLog.append`; a large one in slices with pauses, decompressed in a worker thread, before it is appended.
-Never looks at the topic's rules for keys and timestamps (`log_validator.py`), which judge by the result.
+Owns three things: decompression, which begins with a check of the framing (`protocol/compressed_framing.py`); the walk
+through the records (`protocol/record_walk.py`); and the portions in which this happens on the event loop. A small batch
+is checked at once, within `PartitionLog.append`. A large batch is decompressed in a worker thread and checked in slices
+with pauses, before it is appended. Never looks at the topic's rules for keys and timestamps: `log_validator.py` applies
+them to the result.
 
-Bounds: what expands beyond AT_ONCE_BYTES waits for one of a few slots, so that all inspections together hold at most
+Memory: a batch that expands beyond AT_ONCE_BYTES waits for one of a few slots. So all inspections together hold at most
 (slots x max.decompressed.bytes) of decompressed records.
 """
 
@@ -23,26 +24,25 @@ from ...protocol.record_walk import RecordLimits, RecordWalk
 from ..ports import Buffer, Lane, Threads
 
 STEPS_AT_ONCE: Final = 2_000
-"""Records that are checked without a pause, about 1 ms; neighbours of one size count for a sixteenth of that."""
+"""Records that are checked without a pause, about 1 ms. Adjacent records of the same size cost a sixteenth of that."""
 
 AT_ONCE_BYTES: Final = 1 << 20
-"""Up to so many bytes are decompressed on the event loop: 1 ms with zstd, 3 ms with gzip."""
+"""Bytes that are decompressed at most on the event loop: this takes 1 ms with zstd, 3 ms with gzip."""
 
 _ALL: Final = 1 << 62
 _INT64_MAX: Final = (1 << 63) - 1
 
 _scratch: Final = bytearray(AT_ONCE_BYTES)
-"""What is decompressed on the event loop goes in here first, so that its size need not be guessed."""
+"""A buffer for decompression on the event loop, because the decompressed size is not known in advance."""
 
 Content: TypeAlias = tuple[int, int, list[int]]
-"""The smallest and the largest timestamp of the records in ms, and the indexes of the first ones without a key."""
+"""The smallest and the largest timestamp of the records in ms, and the indexes of the first records without a key."""
 
 
 def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits) -> Content | None:
-    """What is inside a batch of few plain records that are not compressed; None for any other, which needs an
-    inspection.
+    """Return the content of a batch with few plain, uncompressed records; None for others, which need an Inspection.
 
-    `batch` is one whole batch with the checksum verified.
+    `batch` is one whole batch with a verified checksum.
     """
     count = header[12]
     if count > MOST_PLAIN or header[1] > count * MAX_PLAIN_BYTES + HEADER_SIZE or header[5] & COMPRESSION_MASK:
@@ -51,6 +51,7 @@ def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits
 
 
 def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits) -> Content | None:
+    """Return the content of a few plain records; None if they need a full walk."""
     count = header[12]
     if count > MOST_PLAIN or count > limits.batch_objects:
         return None
@@ -65,18 +66,19 @@ def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits
 
 
 class Inspection:
-    """The check of one batch, which stays as it is in `batch` until it is appended.
+    """The check of one batch; the buffer must not change until the batch is appended.
 
-    Begin with `begin`; when that returns False, continue with `finish`. Then the results may be read. All of these
-    raise KafkaError INVALID_RECORD for records that cannot be read, MESSAGE_TOO_LARGE for more than the limits allow.
+    Call `begin`; if it returns False, call `finish`. Then `content` has the result. Both methods raise KafkaError
+    INVALID_RECORD if the records cannot be read, and MESSAGE_TOO_LARGE if they exceed the limits.
     """
 
     __slots__ = ("_batch", "_limits", "_walk", "_where", "content", "expanded", "header")
 
     def __init__(self, batch: Buffer, header: BatchHeader, limits: RecordLimits, where: str) -> None:
-        """`header`: that of `batch`, with the checksum verified. `where`: the partition, for messages.
+        """Prepare the check of `batch`, whose `header` has a verified checksum. `where` names the partition in errors.
 
-        `expanded`: bytes that `begin` has decompressed. `content`: what was found, when the check has ended.
+        Attributes: `expanded` is the number of bytes that `begin` has decompressed. `content` is the result, which is
+        valid when the check has ended.
         """
         self.header = header
         self.expanded = 0
@@ -87,7 +89,7 @@ class Inspection:
         self._walk: RecordWalk | None = None
 
     def begin(self) -> bool:
-        """Check a small batch whole, a large one as far as one slice goes; True when nothing is left to do."""
+        """Check a small batch completely, or the first slice of a large one; return whether the check is finished."""
         at_once = min(AT_ONCE_BYTES, self._limits.decompressed_bytes)
         try:
             return self._begin(at_once) or self._advance(STEPS_AT_ONCE)
@@ -100,7 +102,7 @@ class Inspection:
             raise self._refusal(error) from None
 
     def inspect_whole(self) -> None:
-        """Check the batch in one go, however large it is: for callers that have no event loop to keep alive."""
+        """Check the batch without pauses, however large it is: for callers that do not run on an event loop."""
         try:
             if not self._begin(self._limits.decompressed_bytes):
                 self._advance(_ALL)
@@ -108,7 +110,7 @@ class Inspection:
             raise self._refusal(error) from None
 
     def _begin(self, max_bytes: int) -> bool:
-        """Decompress at most `max_bytes` and begin the walk; True where few plain records have been checked whole."""
+        """Decompress at most `max_bytes` and begin the walk; return True if a few plain records are checked already."""
         header = self.header
         codec = header.compression
         if codec:
@@ -129,12 +131,12 @@ class Inspection:
         return False
 
     async def finish(self, threads: Threads, slots: asyncio.Semaphore) -> None:
-        """Check the rest, letting other tasks run in between. `slots`: how many may be in memory, expanded."""
+        """Check the rest of the batch in slices. `slots` limits how many expanded batches are in memory at a time."""
         if self._walk is not None:
             await self._finish_walk()
             return
         await slots.acquire()
-        # The thread cannot be interrupted: the slot is free when both it and this call have ended.
+        # The thread cannot be interrupted: the slot is released when both the thread and this call have ended.
         batch = bytes(self._batch)
         job = threads.run(Lane.DECOMPRESSION, lambda: self._expand_copy(batch))
         try:
@@ -152,7 +154,7 @@ class Inspection:
                 job.add_done_callback(lambda _: slots.release())
 
     def _check_count(self) -> None:
-        """Refuse a count that cannot be, before anything is decompressed."""
+        """Refuse a batch with an impossible record count before it is decompressed."""
         try:
             self._limits.check_count(self.header.record_count, self._limits.decompressed_bytes)
         except CorruptBatch as error:
@@ -165,12 +167,16 @@ class Inspection:
             finished = self._advance(STEPS_AT_ONCE)
 
     def _expand_copy(self, batch: bytes) -> bytes | bytearray:
-        """Runs in a worker thread, on a copy: the request's buffer is used again when its connection closes."""
+        """Decompress a copy of the batch in a worker thread.
+
+        A copy is necessary because the request's buffer is reused when its connection closes.
+        """
         data = memoryview(batch)[HEADER_SIZE : self.header.size]
         check_framing(self.header.compression, data, self._limits.decompressed_bytes)
         return expand(self.header.compression, data, self._limits.decompressed_bytes)
 
     def _advance(self, steps: int) -> bool:
+        """Check up to `steps` records; return whether the walk is finished, and then set `content`."""
         walk = self._walk
         assert walk is not None, "begun"
         try:

@@ -1,8 +1,8 @@
-"""Walking through the batches of a log file.
+"""Walk through the batches of a log file.
 
-Owns: reading a file in windows and finding batch after batch in it, with or without checking their content. Never
-changes a file. A batch that can't be is a `BrokenBatch` with its position, and what it means (torn tail, damage) is for
-the caller to say.
+Owns reading a file in windows and finding one batch after another in it, with or without checking their content. Never
+changes a file. An invalid batch raises `BrokenBatch` with its position. The caller decides whether it is a torn tail or
+damage.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _SCAN_WINDOW: Final = 64 * 1024
 _LENGTH_AT_8: Final = Struct(">8xi")
 _unpack_extent: Final = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
 _FRAME: Final = Struct(">8xi4xbI")
-"""batch_length, magic and crc."""
+"""The fields batch_length, magic and crc of a batch header."""
 
 
 class BrokenBatch(Exception):
-    """There is no valid batch at byte `position`."""
+    """A file has no valid batch at byte `position`, because of `reason`."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(position, reason)
@@ -44,9 +44,10 @@ class BrokenBatch(Exception):
 
 
 def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch from byte `start` to byte `end`, both batch boundaries; content is not read.
+    """Yield (position, header) of each batch from byte `start` to byte `end`, both batch boundaries.
 
-    Raises BrokenBatch where no batch can be or one reaches beyond `end`.
+    The content of the batches is not checked. Raises BrokenBatch at an invalid header, and at a batch that extends
+    beyond `end`.
     """
     position = start
     window = b""
@@ -63,19 +64,19 @@ def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
             raise BrokenBatch(position, error.message) from None
         size = header[1] + LENGTH_END
         if position + size > end:
-            raise BrokenBatch(position, f"a batch of {size} bytes begins where only {end - position} are left")
+            raise BrokenBatch(position, f"a batch of {size} bytes begins where only {end - position} bytes are left")
         yield position, header
         position += size
         window_size = _WINDOW if size < _WINDOW // 8 else _SMALL_WINDOW
 
 
 def whole_batches(data: Buffer, start: int, end: int, limit: int) -> tuple[int, int]:
-    """(where the first batch begins that ends behind byte `end` or holds offset `limit` or a later one, its offset).
+    """Find the end of the whole batches in `data` that end by byte `end` and have only offsets below `limit`.
 
-    `data` has at least one batch from `start`, a batch boundary, on. Where all of them are passed: (the end of `data`,
-    the offset behind them). Raises BrokenBatch.
+    Return the position and the base offset of the first batch that does not belong to them. If all batches do, return
+    the length of `data` and the offset after its last batch. `data` must have a batch at `start`. Raises BrokenBatch.
     """
-    assert start < len(data), "there is no batch to begin with"
+    assert start < len(data), "the data has no batch at its start position"
     position, next_offset = start, -1
     while position < len(data):
         if len(data) - position < HEADER_SIZE:
@@ -92,19 +93,20 @@ def whole_batches(data: Buffer, start: int, end: int, limit: int) -> tuple[int, 
 
 
 def _complaint(data: Buffer, position: int) -> str:
+    """Return what is wrong with the invalid batch header at byte `position`."""
     try:
         read_batch_header(data, position, whole=False)
     except CorruptBatch as error:
         return error.message
-    raise AssertionError("a header that can be read is not broken")
+    raise AssertionError("the batch header is valid")
 
 
 def scan_batches(
     file: File, start: int, end: int, *, verify: bool = True
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, whole batch) of each batch between two boundaries, with its checksum checked if `verify`.
+    """Yield (position, header, whole batch) of each batch from byte `start` to byte `end`, both batch boundaries.
 
-    Raises BrokenBatch at the first batch that is cut off, malformed or (if `verify`) fails its checksum.
+    Raises BrokenBatch at the first batch that is cut off or malformed or, if `verify`, has a wrong checksum.
     """
     position = start
     window = memoryview(b"")
@@ -135,9 +137,9 @@ def scan_batches(
 
 
 def scan_windows(file: File, start: int, end: int, size: int = _SCAN_WINDOW) -> Iterator[bytes]:
-    """All batches between two boundaries with their checksums checked, about `size` bytes of whole batches at a time.
+    """Yield the batches from byte `start` to byte `end`, about `size` bytes of whole batches at a time.
 
-    Raises BrokenBatch as `scan_batches`.
+    Raises BrokenBatch at the first batch that is cut off or malformed, or has a wrong checksum.
     """
     position = start
     while position < end:
@@ -154,7 +156,7 @@ def scan_windows(file: File, start: int, end: int, size: int = _SCAN_WINDOW) -> 
         if at:
             yield window if at == available else window[:at]
             position += at
-        else:  # one that is larger than a window, or broken
+        else:  # the next batch is larger than a window, or broken
             _, header, batch = next(scan_batches(file, position, end))
             yield bytes(batch)
             position += header.size

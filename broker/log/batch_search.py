@@ -1,14 +1,15 @@
-"""Looking for valid batches behind one that is broken: they tell a write that a kill tore from bytes that have rotted.
+"""Search for valid batches after a broken one, to distinguish a torn write from damaged data.
 
-A process that is killed leaves a prefix of its last write, so nothing but that write's own content can follow. Where
-the broken batch claims more bytes than the file has, it looks like such a prefix, and batches inside of it are content
-of its records (someone stores segments as values): they prove nothing. The exception is a batch whose length alone is
-damaged. Its checksum, which does not cover the length, says where it really ends, and a batch begins there.
+A killed process leaves a prefix of its last write. After a torn write, only content of this write can follow, so a
+valid later batch proves damage. If the length field of the broken batch exceeds the rest of the file, the batch looks
+like a torn write. Valid batches inside of it prove nothing, because they may be the values of its records (a client may
+store segments as values). The exception is a batch of which only the length field is damaged. Its checksum does not
+cover the length, so the checksum shows where the batch really ends, and another batch begins there.
 
-Any bytes may look like the header of a batch, and those of records are chosen by clients. So the work is bounded: only
-a header that can belong to this place of the log is checked any further, the batch right behind the broken one first,
-and at most `CHECKSUMMED` times the bytes behind the damage are checksummed. Where that does not suffice, the bytes have
-been crafted, and `SearchGivenUp` says so: the caller must take them for damage, because what is cut is lost.
+Any bytes may look like a batch header, and clients choose the bytes of records. So the work is limited. Only headers
+that fit this place of the log are checked further, the one directly after the broken batch first. At most `CHECKSUMMED`
+times the bytes after the damage are checksummed. If that does not suffice, a client has crafted the bytes, and the
+search raises `SearchGivenUp`. The caller must then assume damage, because bytes that it cuts off are lost.
 """
 
 from __future__ import annotations
@@ -33,27 +34,30 @@ from ..ports import File
 from .segment import MAX_RELATIVE_OFFSET
 
 CHECKSUMMED: Final = 4
-"""How often the bytes behind the damage are checksummed at most, on average. Few look like batches by chance."""
+"""How many times, on average, each byte after the damage may be checksummed. Few bytes look like batches by chance."""
 
 LEAST_CHECKSUMMED: Final = 64 << 20
-"""Bytes that may be checksummed however few there are behind the damage: a few hundredths of a second."""
+"""Bytes that may always be checksummed, even if few follow the damage: this takes a few hundredths of a second."""
 
 _SEARCHED: Final = 1 << 20
 _MAGIC_POSITION: Final = 16
 _MAGIC_BYTE: Final = bytes((MAGIC,))
 _EXTENT: Final = Struct(">qi11xi30xi").unpack_from
-"""base_offset, batch_length, last_offset_delta and record_count."""
+"""The fields base_offset, batch_length, last_offset_delta and record_count of a batch header."""
 
 
 class SearchGivenUp(Exception):
-    """So many bytes look like batches that it cannot be told whether a valid one is among them."""
+    """More bytes look like batches than the search may check, so valid batches may follow."""
 
 
 class BatchSearch:
-    """One search; `checksummed` counts the bytes whose checksum was computed."""
+    """One search for valid batches; `checksummed` counts the bytes that were checksummed."""
 
     def __init__(self, file: File, broken: int, end: int, offset: int) -> None:
-        """Search behind the broken batch at byte `broken`, up to byte `end`. The valid batches end at `offset`."""
+        """Prepare a search from the broken batch at byte `broken` to byte `end`.
+
+        `offset` is the end offset (exclusive) of the valid batches before the broken one.
+        """
         self._file = file
         self._broken = broken
         self._end = end
@@ -62,12 +66,12 @@ class BatchSearch:
         self.checksummed = 0
 
     def find(self) -> int | None:
-        """The position of a valid batch that shows that the broken one is no torn write; None without one.
+        """Return the position of a valid batch that proves that the broken batch is no torn write, else None.
 
-        Every byte is tried. A batch of an older offset does not count: it is a record's content, or was left behind by
-        a write that failed. Neither does one too far ahead for its segment. The position is that of the broken batch
-        itself if that is whole, so that only its offset is damaged, or the offset of one before it. Raises
-        SearchGivenUp.
+        Every byte is tried as the start of a batch. A batch with an older offset does not count, because it is a
+        record's content or was left behind by a failed write. A batch with an offset too large for its segment does not
+        count either. If the broken batch itself is whole, its own position is returned: then only its offset, or that
+        of an earlier batch, is damaged. Raises SearchGivenUp.
         """
         file, broken, end = self._file, self._broken, self._end
         try:
@@ -89,7 +93,10 @@ class BatchSearch:
         return None
 
     def _find_end_by_checksum(self, header: BatchHeader) -> int | None:
-        """Where the broken batch ends if another length than `header` says is right, and a batch follows there."""
+        """Return the position of a valid batch at which the broken batch really ends by its checksum, else None.
+
+        The length in `header` is taken to be damaged: each position with a plausible batch is tried as the end.
+        """
         checked = self._broken + CRC_END
         checksum = 0
         for position, candidate in self._plausible_headers(self._broken + HEADER_SIZE, self._end):
@@ -101,7 +108,11 @@ class BatchSearch:
         return None
 
     def _plausible_headers(self, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of what can be a batch of this place in the log, within the file, by its header alone."""
+        """Yield (position, header) of each header between byte `start` and byte `end` that fits this place of the log.
+
+        The batch must end within the file, and its offsets must follow those of the valid batches. Its content is not
+        checked.
+        """
         position = start
         while position + HEADER_SIZE <= end:
             window = self._file.read_at(min(_SEARCHED, end - position), position)
@@ -109,7 +120,7 @@ class BatchSearch:
             while (at := window.find(_MAGIC_BYTE, at + 1)) >= 0:
                 candidate = at - _MAGIC_POSITION
                 if candidate < 0 or candidate + HEADER_SIZE > len(window):
-                    continue  # the window before or the next one has it, if any
+                    continue  # the previous or the next window contains the whole header
                 base_offset, length, last_offset_delta, records = _EXTENT(window, candidate)
                 if (
                     HEADER_SIZE - LENGTH_END <= length <= self._end - position - candidate - LENGTH_END
@@ -123,14 +134,16 @@ class BatchSearch:
             position += len(window) - HEADER_SIZE + 1
 
     def _is_whole(self, position: int, header: BatchHeader) -> bool:
+        """Whether the batch at byte `position` is complete and has the right checksum."""
         self._count(header.size)
         batch = self._file.read_at(header.size, position)
         return len(batch) == header.size and verify_crc(batch, 0, header)
 
     def _count(self, size: int) -> None:
+        """Count `size` bytes as checksummed; raise SearchGivenUp if the budget is exceeded."""
         self.checksummed += size
         if self.checksummed > self._budget:
             raise SearchGivenUp(
-                f"the {self._end - self._broken} bytes from there on look like more batches than can be checked"
-                f" ({self._budget} bytes), so valid ones may follow"
+                f"the {self._end - self._broken} bytes from this position on look like more batches than can be checked"
+                f" (at most {self._budget} bytes are), so valid batches may follow"
             )

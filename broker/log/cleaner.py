@@ -1,25 +1,26 @@
-"""Compaction (KIP-58, KIP-534): of every key, the newest record is kept, and in the end not even a tombstone.
+"""Compact logs (KIP-58, KIP-534): keep the newest record of each key, and remove expired tombstones.
 
-Owns what is kept and the replacement of segments, crash-safe. Works on finished segments only, and never beyond the
-last stable offset: what is not decided is not touched. What stays keeps its offset, so a log is compacted under its
-readers.
+Owns the decision which records are kept, and the crash-safe replacement of segments. Compacts only finished segments
+below the last stable offset, so it never changes open transactions. Kept records keep their offsets, so a log can be
+compacted while it is being read.
 
-* Records of aborted transactions go at once.
-* A tombstone, or a marker whose transaction has no batches left, is given a delete horizon (now + delete.retention.ms,
-  in the batch header) when it is first met, and goes when that has passed: readers have that long to see it.
-* A batch that holds a producer's last sequence stays, without records if need be, as long as the producer is
-  remembered; so does the last batch of each new segment, which thereby says up to where it replaces the old ones.
+* Records of aborted transactions are removed at once.
+* A tombstone gets a delete horizon (now + delete.retention.ms, in the batch header) at its first compaction, and is
+  removed after this time, so that readers have time to see it. The same holds for a transaction marker whose
+  transaction has no batches left.
+* A batch with a producer's last sequence is kept, possibly without records, as long as the producer's state exists. The
+  last batch of each new segment is kept, too, because it shows up to which offset the segment replaces the old ones.
 
-Replacement: `.cleaned` files are written and synced → renamed to `.swap`, the `.log` last (from here on a crash ends
-with the new segment) → the old segments go → `.swap` is renamed away. Groups are replaced from the oldest on, each on
-disk before the next: a tombstone never goes before the value that it deleted.
+Replacement: `.cleaned` files are written and synced → they are renamed to `.swap`, the `.log` last (after this, a crash
+results in the new segment) → the old segments are removed → the `.swap` suffix is removed. Groups are replaced from the
+oldest on, and each is on disk before the next: a tombstone is never removed before the value that it deletes.
 
-A batch that cannot be read is kept as it is, and logged: one that is damaged, that an older release took from a client
-without looking inside, that is larger than today's limits for batches, or for which memory does not suffice. Since it
-may hold any key, tombstones behind it are kept as well.
+A batch that cannot be read is kept unchanged, and logged. Such a batch is damaged, was accepted from a client by an
+older release without a check of its records, is larger than today's limits for batches, or needs more memory than there
+is. It may contain any key, so tombstones after it are kept, too.
 
-`plan` and `replace` run on the event loop's thread, `map_keys` and `clean_group` may run in any; `stop` ends these two
-between batches. Memory: the keys, and one batch with what becomes of it.
+`plan` and `replace` run on the event loop's thread. `map_keys` and `clean_group` may run in any thread, and `stop` ends
+them between two batches. Memory: the keys, and one batch before and after its compaction.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
 logger = structlog.get_logger(__name__)
 
 MAX_KEY_BYTES: Final = 128 << 20
-"""Memory for the keys of one compaction, about; more keys wait for the next one."""
+"""Approximate memory in bytes for the keys of one compaction; further keys are left to the next compaction."""
 
 _KEY_OVERHEAD: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentGroup:
-    """Neighbouring finished segments that become one; `end_offset` is exclusive."""
+    """Adjacent finished segments that are compacted into one segment; `end_offset` is exclusive."""
 
     segments: tuple[LogSegment, ...]
     end_offset: int
@@ -72,10 +73,12 @@ class SegmentGroup:
 
 @dataclass(slots=True)
 class CleaningPlan:
-    """One compaction of one log. `first_dirty`: below it the log was compacted before. `end_offset`: exclusive.
+    """One compaction of one log.
 
-    `as_of`: the log end offset when producers were looked at. It must be on disk before anything is replaced: otherwise
-    a crash might take a producer's last batch, and compaction the one before it.
+    `first_dirty`: the offset up to which the log was compacted before. `end_offset` (exclusive): the offset up to which
+    this compaction goes. `as_of`: the log end offset when the plan read the state of the producers. It must be on disk
+    before a segment is replaced: otherwise a crash could lose a producer's last batch after compaction has removed the
+    batch before it.
     """
 
     directory: str
@@ -99,13 +102,17 @@ class CleaningPlan:
     unreadable: int = 0
 
     def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether a batch belongs to an aborted transaction."""
         return header.is_transactional and any(
             entry.first_offset <= header.base_offset <= entry.last_offset
             for entry in self.aborted.get(header.producer_id, ())
         )
 
     def holds_producer_state(self, header: BatchHeader) -> bool:
-        """Whether the producer's last sequence, or, without one, its epoch, would be forgotten with this batch."""
+        """Whether the batch is the log's only evidence of its producer's last sequence, or of its last epoch.
+
+        The epoch matters for a producer without remembered batches; its control batches are the evidence.
+        """
         last_offset = self.last_offsets.get(header.producer_id)
         if last_offset is None:
             return False
@@ -115,11 +122,11 @@ class CleaningPlan:
 
 
 class CleaningStopped(Exception):
-    """The broker stops; the log is as it was, but for groups of segments that were replaced already."""
+    """A compaction was interrupted because the broker stops. Groups that were replaced before stay replaced."""
 
 
 class Cleaner:
-    """Compacts one log at a time: `plan`, `map_keys`, then `clean_group` and `replace` for each group."""
+    """Compacts one log at a time. Call `plan`, `map_keys`, then `clean_group` and `replace` for each group."""
 
     def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES) -> None:
         self._fs = fs
@@ -129,10 +136,11 @@ class Cleaner:
         self._unfinished: list[tuple[PartitionLog, Callable[[], None]]] = []
 
     def plan(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = False) -> CleaningPlan | None:
-        """What to compact, None if it is not worth it yet (min.cleanable.dirty.ratio) unless `force`.
+        """Return the plan of a compaction, or None if too little of the log is dirty (min.cleanable.dirty.ratio).
 
-        None also while a replacement in this log is unfinished: its new segment does not have its name yet. Raises
-        NotAtHand where the log's side reads should get something first, KafkaError, CorruptLog, OSError.
+        `force` ignores this ratio. Return None also while a replacement in this log is unfinished, because its new
+        segment still has the `.swap` suffix. May roll the active segment (max.compaction.lag.ms). Raises NotAtHand if
+        an index must be loaded in a thread first; raises KafkaError, CorruptLog, OSError.
         """
         if any(other is log for other, _ in self._unfinished):
             return None
@@ -179,7 +187,7 @@ class Cleaner:
         )
 
     def clean(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = True) -> int:
-        """Compact now, in this thread; returns the offset up to which the log is clean. Raises KafkaError, OSError."""
+        """Compact a log in this thread; return the offset up to which it is clean. Raises KafkaError, OSError."""
         plan = self.plan(log, first_dirty, now_ms, force=force)
         if plan is None:
             return first_dirty
@@ -192,13 +200,16 @@ class Cleaner:
         return plan.end_offset
 
     def stop(self) -> None:
-        """End `map_keys` and `clean_group`, wherever they run, before the next batch: they raise CleaningStopped."""
+        """Make running calls of `map_keys` and `clean_group` raise CleaningStopped before their next batch."""
         self._stopping.set()
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def map_keys(self, plan: CleaningPlan) -> None:
-        """Find the newest offset of each key in the dirty segments, as far as memory allows, and group the segments."""
+        """Set the newest offset of each key in the dirty segments, as far as memory allows, and group the segments.
+
+        The results are the plan's `keys`, `end_offset` and `groups`. Raises CorruptLog, CleaningStopped, OSError.
+        """
         covered: list[tuple[LogSegment, int]] = []
         for segment, end in plan.segments:
             covered.append((segment, end))
@@ -212,7 +223,7 @@ class Cleaner:
         plan.groups = _group(covered, min(plan.segment_bytes, MAX_SEGMENT_SIZE))
 
     def _map_segment(self, plan: CleaningPlan, segment: LogSegment) -> int | None:
-        """Take up the keys of a segment; the offset behind the batch with which their memory was full, else None."""
+        """Add the keys of a segment to the plan. If a batch fills the memory, return the offset after it, else None."""
         for header, batch in self._batches(segment):
             if header.is_control or header.next_offset <= plan.first_dirty or plan.is_aborted(header):
                 continue
@@ -224,13 +235,13 @@ class Cleaner:
                             plan.key_bytes += len(record.key) + _KEY_OVERHEAD
                         plan.keys[record.key] = record.offset
             except (CorruptBatch, MemoryError):
-                continue  # logged when it is kept
+                continue  # `_keep` logs the batch when it keeps it
             if plan.key_bytes > self._max_key_bytes:
                 return header.next_offset
         return None
 
     def _content(self, plan: CleaningPlan, header: BatchHeader, batch: memoryview) -> bytes | bytearray:
-        """The decompressed records of a batch; raises CorruptBatch where they cannot be read."""
+        """Return the decompressed records of a batch; raise CorruptBatch if they are invalid or exceed the limits."""
         if not verify_crc(batch, 0, header):
             raise CorruptBatch("its checksum does not match its content")
         if not header.record_count:
@@ -241,7 +252,7 @@ class Cleaner:
         return expand(header.compression, batch[HEADER_SIZE:], limits.decompressed_bytes)
 
     def _batches(self, segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment, through a descriptor of our own: the log may close its one meanwhile."""
+        """Yield the batches of a segment, read through a separate descriptor: the log may close its own meanwhile."""
         source = segment.reopened()
         try:
             for _, header, batch in source.batches(verify=False):
@@ -256,7 +267,10 @@ class Cleaner:
     # --- cleaning ----------------------------------------------------------------------------------------------------
 
     def clean_group(self, plan: CleaningPlan, group: SegmentGroup) -> LogSegment:
-        """Write what is kept of a group into `.cleaned` files, synced."""
+        """Write the kept batches of a group to `.cleaned` files, sync them, and return the new segment.
+
+        Raises CorruptLog, CleaningStopped, OSError, after removing the `.cleaned` files.
+        """
         first = group.segments[0]
         cleaned = LogSegment(self._fs, plan.directory, first.base_offset, created_ms=first.created_ms, suffix=CLEANED)
         try:
@@ -275,14 +289,16 @@ class Cleaner:
         return cleaned
 
     def _copy(self, plan: CleaningPlan, cleaned: LogSegment, header: BatchHeader, batch: bytes | memoryview) -> None:
+        """Append a kept batch to the new segment."""
         cleaned.append(batch, len(batch), header.last_offset, header.max_timestamp, plan.index_interval_bytes)
 
     def _keep(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, is_last: bool
     ) -> bytes | memoryview | None:
-        """What stays of a batch: itself, a smaller one, or None.
+        """Return the batch that replaces `batch`: the same batch, a smaller one, or None to remove it.
 
-        Of aborted records nothing stays, wherever they are in the group: its new segment names no aborted transaction.
+        Aborted records are removed even beyond the plan's `end_offset`, because the transaction index of the new
+        segment is empty. `is_last`: whether the batch is the last of its group.
         """
         must_stay = is_last or (header.has_producer and plan.holds_producer_state(header))
         if header.is_transactional and not header.is_control:
@@ -290,20 +306,24 @@ class Cleaner:
             if plan.is_aborted(header):
                 return _rewrite(header, b"", 0, -1, None) if must_stay else None
         if header.base_offset >= plan.end_offset:
-            return batch  # the keys did not fit into memory so far
+            return batch  # the keys from this offset on did not fit into memory
         try:
             if header.is_control:
                 return self._keep_marker(plan, header, batch, must_stay=must_stay)
             return self._keep_records(plan, header, batch, must_stay=must_stay)
         except (CorruptBatch, MemoryError) as error:
             plan.unreadable += 1
-            reason = error.message if isinstance(error, CorruptBatch) else "memory does not suffice for it"
+            reason = error.message if isinstance(error, CorruptBatch) else "the batch needs more memory than available"
             logger.warning("batch kept uncompacted", partition=plan.name, offset=header.base_offset, reason=reason)
             return batch
 
     def _keep_records(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, must_stay: bool
     ) -> bytes | memoryview | None:
+        """Return a data batch with the newest record of each key and unexpired tombstones; None if none is left.
+
+        With `must_stay` a batch without records is returned instead of None.
+        """
         data = self._content(plan, header, batch)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         expired = horizon is not None and plan.now_ms >= horizon and not plan.unreadable
@@ -333,6 +353,7 @@ class Cleaner:
     def _keep_marker(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, must_stay: bool
     ) -> bytes | memoryview | None:
+        """Return a control batch, with a delete horizon if its transaction has no batches left; None to remove it."""
         records = decode_batch(batch, 0, header)
         if not records:
             return batch if must_stay else None
@@ -354,11 +375,11 @@ class Cleaner:
     # --- replacing ---------------------------------------------------------------------------------------------------
 
     def replace(self, log: PartitionLog, plan: CleaningPlan, group: SegmentGroup, cleaned: LogSegment) -> bool:
-        """Put `cleaned` in the place of the group, on disk when this returns.
+        """Replace a group by the segment `cleaned`; the replacement is on disk when this returns True.
 
-        False, and nothing is changed, when the log is closed or some of the segments have gone meanwhile. Raises
-        OSError, and nothing is changed, when the new segment cannot be made to count. Files of the old ones that
-        cannot be removed are removed later (`try_again`), or by the loader at the next start.
+        Return False, without a change to the log, if the log has failed or was closed, or if segments of the group were
+        removed meanwhile. Raises OSError, without a change to the log, if the new segment cannot be renamed or synced.
+        Old files that cannot be removed are removed later (`try_again`), or by the loader at the next start.
         """
         assert plan.as_of <= log.flushed_offset, "the producers' last batches must be on disk"
         current = set(log.segments)
@@ -395,14 +416,15 @@ class Cleaner:
         return True
 
     def try_again(self) -> None:
-        """Finish the replacements whose old files could not be removed."""
+        """Finish the replacements whose old files could not be removed before."""
         unfinished, self._unfinished = self._unfinished, []
         for log, finish in unfinished:
             if not log.closed:
                 self._finish(log, finish)
 
     def _finish(self, log: PartitionLog, finish: Callable[[], None]) -> None:
-        what = f"replacing of segments of {log.name}"
+        """Run the last step of a replacement; if it fails, log this and keep the step for `try_again`."""
+        what = f"replacement of segments of {log.name}"
         try:
             finish()
         except Exception as error:
@@ -412,6 +434,7 @@ class Cleaner:
             self._episodes.succeeded(what)
 
     def _drop(self, cleaned: LogSegment) -> None:
+        """Close and remove the files of a new segment that is not used."""
         file = cleaned.take_file()
         if file is not None:
             file.close()
@@ -420,7 +443,7 @@ class Cleaner:
 
 
 def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[SegmentGroup]:
-    """Join neighbours while they fit into one segment; segments without a byte don't need to be copied alone."""
+    """Group adjacent segments that fit into one segment. Groups without a single byte are left out."""
     groups: list[SegmentGroup] = []
     members: list[LogSegment] = []
     size = end_offset = 0
@@ -438,9 +461,9 @@ def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[Segme
 def _rewrite(
     header: BatchHeader, content: bytes, record_count: int, max_timestamp: int, delete_horizon_ms: int | None
 ) -> bytes:
-    """The batch with other records, `content`; offsets, sequences and all else stay.
+    """Return the batch with the uncompressed records `content` in place of its own; its offsets and sequences stay.
 
-    With a delete horizon the base timestamp is that (KIP-534).
+    With `delete_horizon_ms` the base timestamp of the batch is this delete horizon (KIP-534).
     """
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)
     if record_count:

@@ -1,8 +1,9 @@
-"""Whether the disk of a data directory takes writes: a small file is written and synced when a health check asks.
+"""Check whether the disk of a data directory accepts writes: write and sync a small file when a health check asks.
 
-Owns when a probe begins and what its outcome means. One probe is under way at most, and one begins per interval at
-most: checks that come in between share its outcome. It runs in the flush lane, as the syncs of logs do, never on the
-event loop. A probe that fails is no failed write of log data; nothing but the answer depends on it.
+Owns when a probe begins and how its result is interpreted. At most one probe runs at a time, and at most one begins per
+interval. Health checks between two probes share the last result. A probe runs in the flush lane, like the syncs of
+logs, never on the event loop. A failed probe does not count as a failed write of log data: it affects only the answer
+to the health check.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ logger = structlog.get_logger(__name__)
 class DiskProbe:
     """The probes of the data directory at `path`. Used on one event loop.
 
-    `write` does a small write and returns when it is on disk; it raises OSError. `interval_ms`: from the beginning of
-    one probe to that of the next, at least. `timeout_ms`: a probe that takes longer counts as failed until it ends.
+    `write` writes a few bytes and returns when they are on disk; it raises OSError. `interval_ms`: minimum time between
+    the beginnings of two probes. `timeout_ms`: a probe that takes longer counts as failed until it ends.
     """
 
     def __init__(
@@ -40,7 +41,10 @@ class DiskProbe:
         self._failing = False
 
     def check(self) -> asyncio.Future[str | None]:
-        """What keeps the disk from taking a write, None if nothing does; known when the time limit is over at last."""
+        """Return a future with the reason why the disk does not accept writes, or None if it does.
+
+        The future is done at the latest when the probe's time limit is over.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[str | None] = loop.create_future()
         if not self._under_way:
@@ -59,14 +63,15 @@ class DiskProbe:
         return answer
 
     def _ended(self, run: asyncio.Future[None]) -> None:
+        """Record the result of the probe `run` and answer the checks that wait for it."""
         self._under_way = False
         error = run.exception()
         self._problem = None
         if isinstance(error, OSError):
-            if error.errno not in OUT_OF_DESCRIPTORS:  # which says nothing about the disk
-                self._problem = f"The data directory {self._path} does not take writes: {error}. See to its disk."
+            if error.errno not in OUT_OF_DESCRIPTORS:  # a lack of descriptors says nothing about the disk
+                self._problem = f"The data directory {self._path} does not accept writes: {error}. Check its disk."
         elif error is not None:
-            self._problem = f"The data directory {self._path} could not be written to: {error!r}."
+            self._problem = f"The data directory {self._path} could not be written to: {error!r}. Check its disk."
         self._note(self._problem)
         waiting, self._waiting = self._waiting, {}
         for answer, timer in waiting.items():
@@ -75,11 +80,11 @@ class DiskProbe:
                 answer.set_result(self._problem)
 
     def _give_up(self, answer: asyncio.Future[str | None]) -> None:
-        """Answer though the probe has not ended."""
+        """Answer a check with a failure because the probe has not ended within its time limit."""
         self._waiting.pop(answer, None)
         problem = (
-            f"The data directory {self._path} has not finished a small write and its sync for more than"
-            f" health.probe.timeout.ms = {self._timeout_ms}. See whether its disk answers."
+            f"The data directory {self._path} has not finished a small write and its sync within"
+            f" health.probe.timeout.ms = {self._timeout_ms}. Check whether its disk responds."
         )
         self._note(problem)
         if not answer.done():

@@ -1,23 +1,26 @@
-"""Group commit: puts on disk what the logs of a data directory have appended, several logs at a time.
+"""Flush the appended batches of all logs of a data directory to disk (group commit), several logs at a time.
 
-Owns: which logs are dirty, which are being flushed, which go first, and housekeeping jobs. A log has one flush under
-way at most; what is appended meanwhile is part of its next one, so its writers share flushes. Each log is done when its
-own files are synced: none waits for another's. Logs that somebody waits for go before those that are flushed for later.
+Owns the sets of dirty logs and of logs being flushed, the order of flushes, and the housekeeping jobs. A log has at
+most one flush under way. Batches that are appended meanwhile are part of its next flush, so the log's writers share
+flushes. A flush is complete when the log's own files are synced, without waiting for other logs. Logs with waiting
+writers are flushed before logs that are flushed in the background.
 
-Syncs run in the flush lane of the threads, side by side: a journaling file system puts those that come together into
-one commit. Housekeeping (checkpoints, unlinks) has lanes of its own, where a job may take its time. All state is
-changed on the event loop, where `PartitionLog.finish_flush` moves the high watermark and wakes the writers.
+Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
+commit. Housekeeping (checkpoints, unlinks) runs in separate lanes, where jobs may take long. All state is changed on
+the event loop, where `PartitionLog.finish_flush` moves the high watermark and wakes the writers.
 
-What a failure means:
+Failures:
 
-* A sync that fails is never tried again: the system may have dropped the pages that it could not write and call them
-  clean, so a second success would mean nothing. It concerns the log whose file it was (`Flushable.flush_failed`), or,
-  for the directory that holds all logs, everything (`on_failure`). An unexpected error of a flush counts as such a
-  failure of the log: what is on disk is not known, so nothing of it may be acknowledged.
-* A file that cannot be opened for want of a descriptor was not synced at all: the flush is tried again (`RETRY_S`), and
-  its waiters wait. So they do when there is no space: then the log writes the bytes once more (`Flushable.take_back`).
-* A housekeeping job (`submit`) that fails is logged once and tried again (`try_again`) until it succeeds, whatever it
-  raised. No log is taken offline because a derived file cannot be synced.
+* A failed sync is never repeated: the system may have dropped the pages that it could not write and marked them as
+  clean, so that a later success would mean nothing. The failure concerns the log of the file
+  (`Flushable.flush_failed`). If it is the sync of the directory that holds all logs, it concerns all logs
+  (`on_failure`). An unexpected error of a flush counts as a failure of the log, because it is not known which bytes are
+  on disk, so none of them may be acknowledged.
+* If a file cannot be opened because no file descriptor is free, it was not synced at all. The flush is repeated after
+  `RETRY_S` seconds, and its waiters keep waiting. They also keep waiting when the disk is full: the log then writes the
+  bytes again (`Flushable.take_back`).
+* A housekeeping job (`submit`) that raises any error is logged once and repeated (`try_again`) until it succeeds. No
+  log is taken offline because a derived file cannot be synced.
 """
 
 from __future__ import annotations
@@ -39,25 +42,26 @@ from .shared_directory import RootSyncFailed, SharedDirectory
 logger = structlog.get_logger(__name__)
 
 RETRY_S: Final = 0.5
-"""Seconds until a flush that lacked a descriptor or space is tried again."""
+"""Seconds until a flush that lacked a file descriptor or disk space is repeated."""
 
 
 MOST_AT_ONCE: Final = 64
-"""Logs that are given to the threads at a time; a log that somebody waits for has no more than these before it."""
+"""Maximum number of logs that are given to the threads at a time. An urgent log waits for no more than these."""
 
 _BEGUN_PER_TURN: Final = 32
-"""Flushes that begin in one turn of the event loop."""
+"""Maximum number of flushes that begin in one turn of the event loop."""
 
 _LATER_SHARE: Final = 8
-"""One flush in this many is for a log that nobody waits for, so that readers see its records, too."""
+"""One flush in this many is for a log without waiting writers, so that its records become visible to readers, too."""
 
 
 @dataclass(slots=True)
 class FlushTask:
-    """What one log wants on disk: open `files`, derived files at `paths`, the names in its `directory` ("": no need),
-    and its own name, which is the change `root_change` of `root` (0: no need).
+    """One flush of a log up to `end_offset` (exclusive), and the files and directories that it syncs.
 
-    It covers the log up to `end_offset`. `note` is called with `end_offset` afterwards.
+    `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`
+    and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, 0 if
+    none. `note`: called with `end_offset` after the syncs.
     """
 
     end_offset: int
@@ -69,9 +73,10 @@ class FlushTask:
     note: Callable[[int], None] | None = None
 
     def run(self, fs: FileSystem) -> None:
-        """Sync everything. Raises RootSyncFailed: nothing is known about any log; anything else: about this one.
+        """Sync all files and directories of this flush.
 
-        What has been deleted since the task was made (retention, compaction, DeleteTopics) needs no sync.
+        Files that were deleted since the task was created (by retention, compaction or DeleteTopics) need no sync.
+        Raises RootSyncFailed, after which no log can be trusted to be on disk. After any other error this log cannot.
         """
         for file in self.files:
             file.fdatasync()
@@ -87,10 +92,10 @@ class FlushTask:
 
 
 def sync_derived(fs: FileSystem, path: str) -> None:
-    """Put a file that can be made again (an index, a snapshot) on disk, if it is there and the disk takes it.
+    """Sync a derived file, which can be rebuilt (an index or a snapshot), if it exists. Log a failure as a warning.
 
-    One that cannot be synced stays: its checksum tells what is in it. Without the file an index of aborted
-    transactions would seem to be empty. Raises OSError for want of a descriptor.
+    A file that cannot be synced is kept, because its checksum reveals damage. If it was removed, a transaction index
+    would seem to be empty. Raises OSError if no file descriptor is free.
     """
     try:
         sync_path(fs, path)
@@ -99,12 +104,12 @@ def sync_derived(fs: FileSystem, path: str) -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
             raise
-        remedy = "nothing to do: where its checksum does not match it is made again from the log"
+        remedy = "none needed: if the checksum of the file does not match, it is rebuilt from the log"
         logger.warning("derived file not on disk", file=path, error=repr(error), remedy=remedy)
 
 
 def sync_path(fs: FileSystem, path: str) -> None:
-    """Return when the file at `path` is on disk."""
+    """Sync the file at `path`. Raises OSError."""
     file = fs.open(path)
     try:
         file.fdatasync()
@@ -113,7 +118,7 @@ def sync_path(fs: FileSystem, path: str) -> None:
 
 
 class Flushable(Protocol):
-    """A log, as the flusher sees it."""
+    """The interface of a log that the flusher uses."""
 
     def begin_flush(self) -> FlushTask | None: ...
 
@@ -125,9 +130,9 @@ class Flushable(Protocol):
 
 
 class LogFlusher:
-    """Flushes logs and runs housekeeping jobs. Made, used and stopped on the event loop's thread.
+    """Flushes logs and runs housekeeping jobs. Created, used and stopped on the event loop's thread.
 
-    `on_failure` is called once, when nothing in the directory can be trusted to be on disk any more.
+    `on_failure` is called once, when the sync of the directory that holds all logs has failed.
     """
 
     def __init__(self, fs: FileSystem, threads: Threads, on_failure: Callable[[OSError], None]) -> None:
@@ -135,8 +140,8 @@ class LogFlusher:
         self._threads = threads
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        # Dirty logs: those that somebody waits for, and the others; and those whose flush is under way, with whether
-        # another one has to follow (None: no; else whether somebody waits for it).
+        # Dirty logs with waiting writers, and dirty logs without. Then the logs whose flush is under way, and whether
+        # another flush has to follow (None: no; otherwise whether that flush is urgent).
         self._urgent: dict[Flushable, None] = {}
         self._later: dict[Flushable, None] = {}
         self._flushing: dict[Flushable, bool | None] = {}
@@ -146,7 +151,7 @@ class LogFlusher:
         self._postponed: dict[Flushable, FlushTask | None] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._begun = 0
-        self._since: dict[Flushable, float] = {}  # when the flush began, the longest first
+        self._since: dict[Flushable, float] = {}  # when each log's flush began, the oldest first
         self._in_trouble = False
         self._scheduled = False
         self._failed = False
@@ -155,7 +160,7 @@ class LogFlusher:
         self._idle.set()
 
     def request(self, log: Flushable, *, urgent: bool = False) -> None:
-        """Flush `log` soon; before those that nobody waits for if it is `urgent`."""
+        """Flush `log` soon. An `urgent` log, with waiting writers, is flushed before logs that are not urgent."""
         if log in self._flushing:
             self._flushing[log] = urgent or bool(self._flushing[log])
             return
@@ -170,13 +175,13 @@ class LogFlusher:
     def submit(
         self, job: Callable[[], None], what: str = "housekeeping", lane: Lane = Lane.HOUSEKEEPING
     ) -> asyncio.Future[None]:
-        """Run `job` in a lane where jobs run in order; the future fails with OSError if the job raises anything.
+        """Run `job` in a thread, in a lane where jobs run in order; return a future for its end.
 
-        A failed job is kept under its name `what`, in place of one of that name that failed before, for `try_again`;
-        so it must bear being run again.
+        The future fails with OSError if the job raises any exception. A failed job is kept under its name `what`, in
+        place of an earlier failed job with the same name, and `try_again` runs it again. So jobs must be repeatable.
         """
         future: asyncio.Future[None] = self._loop.create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # waiting for it is optional
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # callers need not wait for it
         if self._failed:
             future.set_exception(OSError("the log directory has failed or is closed"))
             return future
@@ -197,16 +202,16 @@ class LogFlusher:
         return future
 
     def try_again(self) -> None:
-        """Run the jobs that failed."""
+        """Run the failed housekeeping jobs again."""
         for what, (job, lane) in list(self._undone.items()):
             self.submit(job, what, lane)
 
     async def drain(self) -> None:
-        """Wait until nothing is dirty, being flushed or being run (or the directory has failed)."""
+        """Wait until no log is dirty or being flushed and no job is running, or until the directory has failed."""
         await self._idle.wait()
 
     async def stop(self) -> None:
-        """Flush what is dirty, and try what failed once more. Nothing is flushed afterwards."""
+        """Flush all dirty logs, run the failed jobs once more, wait for both, and stop the flusher."""
         self._stopping = True
         self._flush_postponed()
         self.try_again()
@@ -214,13 +219,13 @@ class LogFlusher:
         self.abandon()
 
     def abandon(self) -> None:
-        """Begin no further flush, and leave those under way to themselves: `drain` does not wait for them."""
+        """Begin no further flush. Flushes that are under way continue, but `drain` does not wait for them."""
         self._give_up()
         self._idle.set()
 
     @property
     def oldest_flush_s(self) -> float:
-        """Seconds that the longest flush is under way or waits for the system (for space, for descriptors); 0: none."""
+        """The age of the oldest flush in seconds, including waits for disk space or descriptors; 0 without a flush."""
         return self._loop.time() - next(iter(self._since.values())) if self._since else 0.0
 
     # --- flushes -----------------------------------------------------------------------------------------------------
@@ -228,7 +233,7 @@ class LogFlusher:
     def _schedule(self) -> None:
         self._idle.clear()
         self._scheduled = True
-        # The rest of this turn of the loop may append more; it shall be in the same flush.
+        # Batches that are appended in the rest of this turn of the event loop become part of the same flush.
         self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
@@ -245,18 +250,18 @@ class LogFlusher:
         self._rest()
 
     def _next_dirty(self) -> dict[Flushable, None]:
-        """The logs of which the next one is flushed: those that somebody waits for, and now and then the others."""
+        """Return the set from which the next log is flushed: usually the urgent logs, now and then the others."""
         self._begun += 1
         if self._later and self._begun % _LATER_SHARE == 0:
             return self._later
         return self._urgent or self._later
 
     def _flush(self, log: Flushable) -> None:
-        # What was appended since a flush was postponed is not in it: another one follows.
+        # A postponed flush does not cover the batches that were appended since, so another flush has to follow.
         again = True if log in self._postponed else None
         try:
             task = self._postponed.pop(log, None) or log.begin_flush()
-        except Exception as error:  # a file that was closed to spare descriptors cannot be opened again
+        except Exception as error:  # for example, a file that was closed to save descriptors cannot be opened again
             self._unflushed(log, None, _as_os_error(error))
             return
         if task is None:
@@ -279,7 +284,7 @@ class LogFlusher:
             else:
                 self._unflushed(log, task, _as_os_error(error))
         if not self._failed:
-            # Writers woken just now append in this turn of the loop; the next flush begins behind them.
+            # Writers that were woken just now append in this turn of the event loop; the next flush includes them.
             if again is not None:
                 self.request(log, urgent=again)
             elif (self._urgent or self._later) and not self._scheduled:
@@ -292,15 +297,16 @@ class LogFlusher:
     def _finish(self, log: Flushable, task: FlushTask) -> None:
         try:
             log.finish_flush(task)
-        except Exception as error:  # its waiters must not wait for ever, nor be acknowledged
+        except Exception as error:  # the log's waiters must neither wait forever nor get an acknowledgement
             log.flush_failed(None, _as_os_error(error))
 
     def _rest(self) -> None:
-        """Let `drain` return if nothing is left to do."""
+        """Let `drain` return if no flush or job is left."""
         if not (self._scheduled or self._flushing or self._waiting or self._urgent or self._later):
             self._idle.set()
 
     def _unflushed(self, log: Flushable, task: FlushTask | None, error: OSError) -> None:
+        """Postpone a flush that lacked disk space or a descriptor; after any other error, fail the log's flush."""
         if self._stopping or error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
             self._since.pop(log, None)
             log.flush_failed(task, error)
@@ -314,7 +320,7 @@ class LogFlusher:
             logger.warning(
                 "flush waits for the system",
                 error=str(error),
-                remedy="free space on the disk, or raise the limit of open files; the broker goes on by itself",
+                remedy="free space on the disk, or raise the limit of open files; the broker then resumes by itself",
             )
         if self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._flush_postponed)
@@ -351,7 +357,7 @@ class LogFlusher:
             self._on_failure(error)
 
     def _give_up(self) -> None:
-        """Nothing more is done: who waits for a job must not wait for ever."""
+        """Stop all work, and fail the futures of all jobs, so that no caller waits forever."""
         self._failed = True
         self._urgent.clear()
         self._later.clear()
@@ -367,8 +373,8 @@ class LogFlusher:
 
 
 def _as_os_error(error: BaseException) -> OSError:
-    """The failure of a flush; one that is no OSError is a bug or want of memory, and logged with its traceback."""
+    """Return the error of a flush as an OSError. Any other error is a bug or a lack of memory; log its traceback."""
     if isinstance(error, OSError):
         return error
     logger.error("flush failed unexpectedly", exc_info=error)
-    return OSError(f"flushing failed: {error!r}")
+    return OSError(f"the flush failed unexpectedly: {error!r}")

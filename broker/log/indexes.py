@@ -1,20 +1,20 @@
-"""The three indexes of a segment, in Kafka's file formats.
+"""Implement the three indexes of a segment, in Kafka's file formats.
 
-* Offset index: (last offset of a batch, byte position where that batch begins), about one entry per
-  `index.interval.bytes`. On disk int32 offset relative to the segment's base, int32 position.
-* Time index: (largest timestamp so far, offset of the batch that has it), timestamps strictly rising. On disk int64
-  timestamp, int32 relative offset. A finished segment's last entry holds its largest timestamp.
-* Transaction index: one `AbortedTxn` per abort marker in the segment. On disk int16 version 0 and four int64.
+* Offset index: entries (last offset of a batch, byte position of that batch), about one per `index.interval.bytes`. On
+  disk: int32 offset relative to the segment's base offset, int32 position.
+* Time index: entries (largest timestamp so far, last offset of the batch that has it), with strictly rising timestamps.
+  On disk: int64 timestamp, int32 relative offset. The last entry of a finished segment has its largest timestamp.
+* Transaction index: one `AbortedTxn` per abort marker in the segment. On disk: int16 version 0 and four int64.
 
-A fourth file, `.checksums`, has what Kafka's formats have no room for (`IndexChecksums`): the crc32c of each of the
-three, none counting as empty, because an index with one wrong bit would hide records or show aborted ones; and how many
-bytes of the `.log` file they know of, because those of a segment that is still appended to end before it does. Only so
-many bytes of each file count as the checksums were made of: indexes grow at their ends, so that a process may be killed
-while it writes them.
+A fourth file, `.checksums`, has two facts for which Kafka's formats have no room (`IndexChecksums`). The first is the
+crc32c of each index, because an index with one wrong bit would hide records or show aborted ones. A missing index file
+counts as an empty index. The second is the number of bytes of the `.log` file that the indexes cover, because the saved
+indexes of a segment that is still being appended to cover only its beginning. Only the bytes of each index file that
+were checksummed are valid: a process may be killed while it writes entries at the end of an index.
 
-Everything here can be made again from the `.log` file. The indexes of the active segment live in memory. They are
-written when it is rolled, and now and then before (`PartitionLog.save_state`); those of older segments are loaded when
-they are needed.
+All indexes can be rebuilt from the `.log` file. The indexes of the active segment are in memory. They are written when
+the segment is rolled, and now and then before (`PartitionLog.save_state`). The indexes of older segments are loaded
+when they are needed.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _CHECKSUM: Final = Struct(">I")
 
 
 class CorruptIndex(Exception):
-    """An index file is not what was written; it is made again from the log."""
+    """An index file is damaged or missing; the caller rebuilds the index from the `.log` file."""
 
 
 class OffsetIndex:
-    """Where to begin looking for an offset, and where batches begin."""
+    """Maps offsets to the byte positions of batches, with one entry per interval of bytes."""
 
     __slots__ = ("_offsets", "_positions", "base_offset")
 
@@ -58,40 +58,41 @@ class OffsetIndex:
         return len(self._offsets)
 
     def append(self, last_offset: int, position: int) -> None:
-        """Add the batch at byte `position`, which ends with `last_offset`; both rise from entry to entry."""
+        """Add the batch at byte `position`, whose last offset is `last_offset`. Both must rise from entry to entry."""
         self._offsets.append(last_offset - self.base_offset)
         self._positions.append(position)
 
     def lookup(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`, as near as the index knows."""
+        """Return the nearest indexed position at or before the batch that holds `offset`; 0 if there is none."""
         slot = bisect_right(self._offsets, offset - self.base_offset)
         return self._positions[slot - 1] if slot else 0
 
     def floor(self, position: int) -> int:
-        """The largest known batch boundary at or before byte `position`; 0 without one."""
+        """Return the largest indexed batch boundary at or before byte `position`; 0 if there is none."""
         slot = bisect_right(self._positions, position)
         return self._positions[slot - 1] if slot else 0
 
     def ceiling(self, offset: int, log_size: int) -> int:
-        """The smallest known batch boundary at or behind the batch that holds `offset`; `log_size` without one."""
+        """Return the smallest indexed position at or after the batch that holds `offset`; `log_size` without one."""
         slot = bisect_left(self._offsets, offset - self.base_offset)
         return self._positions[slot] if slot < len(self._positions) else log_size
 
     def last_position(self) -> int:
-        """Where the last indexed batch begins; 0 without one."""
+        """Return the position of the last indexed batch; 0 if the index is empty."""
         return self._positions[-1] if self._positions else 0
 
     def encode(self, first: int = 0) -> bytes:
-        """The bytes of the entries from number `first` on."""
+        """Return the file content for the entries from number `first` on."""
         words = array("i", bytes(self.entry_size * (len(self) - first)))
         words[0::2], words[1::2] = self._offsets[first:], self._positions[first:]
         return _big_endian(words).tobytes()
 
     @classmethod
     def decode(cls, data: bytes, base_offset: int, log_size: int, *, checked: bool = False) -> OffsetIndex:
-        """Raises CorruptIndex unless offsets and positions rise and lie within the log.
+        """Return the offset index in the file content `data`.
 
-        `checked`: the checksum says that the entries are those that were written, so that they are not looked at.
+        Raises CorruptIndex unless offsets and positions rise and the positions are below `log_size`. With `checked` the
+        checksum has been verified, so the order of the entries is not checked.
         """
         if len(data) % cls.entry_size:
             raise CorruptIndex(f"offset index of {len(data)} bytes: not a multiple of {cls.entry_size}")
@@ -110,7 +111,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """Where to begin looking for a timestamp."""
+    """Maps timestamps to offsets from which a search for the timestamp can begin."""
 
     __slots__ = ("_offsets", "_timestamps", "base_offset")
 
@@ -125,26 +126,26 @@ class TimeIndex:
         return len(self._timestamps)
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Add an entry unless the last one has that timestamp or a larger one."""
+        """Add an entry, unless the last entry has the same or a larger timestamp."""
         if not self._timestamps or timestamp > self._timestamps[-1]:
             self._timestamps.append(timestamp)
             self._offsets.append(offset - self.base_offset)
 
     def last_timestamp(self) -> int:
-        """The largest timestamp indexed; -1 without one."""
+        """Return the largest indexed timestamp in ms; -1 if the index is empty."""
         return self._timestamps[-1] if self._timestamps else -1
 
     def last_offset(self) -> int:
-        """The offset that goes with it; the base offset without one."""
+        """Return the offset of the entry with the largest timestamp; the base offset if the index is empty."""
         return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 
     def lookup(self, timestamp: int) -> int:
-        """An offset before which no record has `timestamp` or a larger one."""
+        """Return an offset before which no record of the segment has `timestamp` or a larger one."""
         slot = bisect_left(self._timestamps, timestamp)
         return self.base_offset + (self._offsets[slot - 1] if slot else 0)
 
     def encode(self, first: int = 0) -> bytes:
-        """The bytes of the entries from number `first` on."""
+        """Return the file content for the entries from number `first` on."""
         data = bytearray(self.entry_size * (len(self) - first))
         _scatter(data, _big_endian(self._timestamps[first:]).tobytes(), 0, 8)
         _scatter(data, _big_endian(self._offsets[first:]).tobytes(), 8, 4)
@@ -152,7 +153,11 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, data: bytes, base_offset: int, *, checked: bool = False) -> TimeIndex:
-        """Raises CorruptIndex unless timestamps rise and offsets do not fall; `checked`: as for an offset index."""
+        """Return the time index in the file content `data`.
+
+        Raises CorruptIndex unless timestamps rise and offsets do not fall. With `checked` the checksum has been
+        verified, so the order of the entries is not checked.
+        """
         if len(data) % cls.entry_size:
             raise CorruptIndex(f"time index of {len(data)} bytes: not a multiple of {cls.entry_size}")
         timestamps = _big_endian(array("q", _gathered(data, 0, 8)))
@@ -170,18 +175,18 @@ class TimeIndex:
         return index
 
 
-# The files are as large as a log's look-ups are slow: their bytes are turned around without a loop in Python.
+# Index files can be large, and reads wait for them. So their bytes are swapped without a loop in Python.
 
 
 def _big_endian(words: array[int]) -> array[int]:
-    """The words with their bytes turned into, or from, the order of the files."""
+    """Convert the words between the machine's byte order and the files' byte order, in place; return them."""
     if sys.byteorder == "little":
         words.byteswap()
     return words
 
 
 def _gathered(data: bytes, start: int, size: int) -> bytes:
-    """The `size` bytes at `start` of each entry of a time index."""
+    """Return the `size` bytes at position `start` of each entry of a time index, joined."""
     words = bytearray(len(data) // TimeIndex.entry_size * size)
     for place in range(size):
         words[place::size] = data[start + place :: TimeIndex.entry_size]
@@ -189,12 +194,13 @@ def _gathered(data: bytes, start: int, size: int) -> bytes:
 
 
 def _scatter(data: bytearray, words: bytes, start: int, size: int) -> None:
-    """The opposite of `_gathered`."""
+    """Write the joined `words` to position `start` of each entry of a time index, `size` bytes each."""
     for place in range(size):
         data[start + place :: TimeIndex.entry_size] = words[place::size]
 
 
 def _rises(words: array[int], least: int) -> bool:
+    """Whether the words rise strictly and the first is at least `least`."""
     return not words or (words[0] >= least and all(map(lt, words, words[1:])))
 
 
@@ -205,9 +211,10 @@ def _leading(
     follows: Callable[[tuple[int, int], tuple[int, int]], bool],
     kind: str,
 ) -> int:
-    """How many entries an index has: all `count` where they are `sound`, else those in front of zeros.
+    """Return the number of valid entries of an index: all `count` if they are `sound`, else those before the zeros.
 
-    Kafka preallocates the index of its active segment; zeros follow the entries. Anything else raises CorruptIndex.
+    Kafka preallocates the index files of its active segment, so zeros follow the entries. Any other invalid entry
+    raises CorruptIndex.
     """
     if sound:
         return count
@@ -225,19 +232,23 @@ TXN_ENTRY_SIZE: Final = _TXN_ENTRY.size
 
 
 def encode_transaction_index(aborted: Iterable[AbortedTxn]) -> bytes:
-    """The content of a `.txnindex` file."""
+    """Return the content of a `.txnindex` file with these aborted transactions."""
     return b"".join([_TXN_ENTRY.pack(_TXN_VERSION, *entry) for entry in aborted])
 
 
 def decode_transaction_index(data: bytes, base_offset: int) -> list[AbortedTxn]:
-    """Raises CorruptIndex on a file that is cut off, has an unknown version, or entries of another segment."""
+    """Return the aborted transactions in the content of a `.txnindex` file.
+
+    Raises CorruptIndex if the content is cut off, has an unknown version, or its entries are out of order or belong to
+    a segment below `base_offset`.
+    """
     if len(data) % _TXN_ENTRY.size:
         raise CorruptIndex(f"transaction index of {len(data)} bytes: not a multiple of {_TXN_ENTRY.size}")
     aborted: list[AbortedTxn] = []
     for version, *values in _TXN_ENTRY.iter_unpack(data):
         entry = AbortedTxn(*values)
         if version != _TXN_VERSION:
-            raise CorruptIndex(f"transaction index entry of version {version}")
+            raise CorruptIndex(f"transaction index entry of unknown version {version}")
         if entry.last_offset < base_offset or (aborted and entry.last_offset <= aborted[-1].last_offset):
             raise CorruptIndex(f"transaction index entry {entry} is out of order")
         aborted.append(entry)
@@ -245,11 +256,11 @@ def decode_transaction_index(data: bytes, base_offset: int) -> list[AbortedTxn]:
 
 
 class IndexChecksums(NamedTuple):
-    """What a `.checksums` file says: of each of the three indexes the crc32c and the size, and how far they reach.
+    """The content of a `.checksums` file: the crc32c and the size of the offset, time and transaction index.
 
-    `covered`: the bytes of the `.log` file that they know of, a batch boundary; -1 where that is not said, as in files
-    of older releases, which had the three checksums alone (uint32). Now these are followed by `covered` and the three
-    sizes (uint32) and the crc32c of all before it.
+    `covered`: the bytes of the `.log` file that the indexes cover, a batch boundary; -1 if the file does not say it.
+    The file has the three checksums (uint32), then `covered` and the three sizes (uint32), and then the crc32c of all
+    these. Files of older releases have only the three checksums: `sizes` is None for them.
     """
 
     crcs: tuple[int, int, int] = (0, 0, 0)
@@ -257,7 +268,10 @@ class IndexChecksums(NamedTuple):
     covered: int = 0
 
     def extended(self, tails: tuple[bytes, bytes, bytes], covered: int) -> IndexChecksums:
-        """Those of the same offset, time and transaction index when these bytes have been written behind each."""
+        """Return the checksums after the bytes `tails` are appended to the offset, time and transaction index.
+
+        `covered` is the number of bytes of the `.log` file that the extended indexes cover.
+        """
         assert self.sizes is not None
         crc, size = self.crcs, self.sizes
         return IndexChecksums(
@@ -267,41 +281,42 @@ class IndexChecksums(NamedTuple):
         )
 
     def encode(self) -> bytes:
+        """Return the content of the `.checksums` file."""
         assert self.sizes is not None
         data = _CHECKSUMS.pack(*self.crcs) + _REACH.pack(self.covered, *self.sizes)
         return data + _CHECKSUM.pack(crc32c(data))
 
     @classmethod
     def decode(cls, data: bytes) -> IndexChecksums:
-        """Raises CorruptIndex."""
+        """Return the checksums in the content of a `.checksums` file; raise CorruptIndex if it is damaged."""
         if len(data) == _CHECKSUMS.size:
             return cls(_CHECKSUMS.unpack(data), None, -1)
         if len(data) != _CHECKSUMS.size + _REACH.size + _CHECKSUM.size:
-            raise CorruptIndex(f"a file of {len(data)} bytes has no checksums of indexes")
+            raise CorruptIndex(f"the checksums file has an invalid size of {len(data)} bytes")
         end = len(data) - _CHECKSUM.size
         if _CHECKSUM.unpack_from(data, end) != (crc32c(data[:end]),):
-            raise CorruptIndex("the checksum of the checksums does not match")
+            raise CorruptIndex("the checksum of the checksums file does not match its content")
         covered, *sizes = _REACH.unpack_from(data, _CHECKSUMS.size)
         return cls(_CHECKSUMS.unpack_from(data), (sizes[0], sizes[1], sizes[2]), covered)
 
     def check_reach(self, size: int) -> None:
-        """Raise CorruptIndex unless the indexes know of all `size` bytes of a finished segment."""
+        """Raise CorruptIndex if the indexes are known not to cover all `size` bytes of a finished segment."""
         if self.covered not in (-1, size):
-            raise CorruptIndex(f"the indexes reach to byte {self.covered} of {size}")
+            raise CorruptIndex(f"the indexes cover {self.covered} bytes of the log file, which has {size}")
 
     def check_aborted(self, index: bytes) -> bytes:
-        """The part of the transaction index that counts. Raises CorruptIndex unless it is what was written."""
+        """Return the valid part of the transaction index file's content; raise CorruptIndex if it is damaged."""
         if self.sizes is not None:
             index = index[: self.sizes[2]]
         if crc32c(index) != self.crcs[2]:
-            raise CorruptIndex("the checksum of the transaction index does not match")
+            raise CorruptIndex("the checksum of the transaction index does not match its content")
         return index
 
     def check(self, indexes: tuple[bytes, bytes, bytes]) -> tuple[bytes, bytes, bytes]:
-        """The parts of the three index files that count. Raises CorruptIndex unless they are what was written."""
+        """Return the valid parts of the three index files' contents; raise CorruptIndex if one is damaged."""
         if self.sizes is not None:
             offsets, times, aborted = indexes
             indexes = offsets[: self.sizes[0]], times[: self.sizes[1]], aborted[: self.sizes[2]]
         if (crc32c(indexes[0]), crc32c(indexes[1]), crc32c(indexes[2])) != self.crcs:
-            raise CorruptIndex("the checksums of the indexes do not match")
+            raise CorruptIndex("the checksums of the indexes do not match their content")
         return indexes

@@ -1,7 +1,7 @@
-"""What a batch must be to be appended, as far as it can be told from the batch alone.
+"""Check a batch before it is appended, as far as that is possible from the batch alone.
 
-Owns the checks of a client's batch: format, checksum, size, counts, timestamps, and keys where the topic is compacted.
-What is inside the batch is `batch_inspection.py`. Never looks at other batches or at producers.
+Owns the checks of format, checksum, size, counts, timestamps, and, for compacted topics, keys. The records inside the
+batch are checked by `batch_inspection.py`. Never looks at other batches or at producers.
 """
 
 from __future__ import annotations
@@ -34,24 +34,26 @@ _MAGIC_POSITION: Final = 16
 _LARGEST_CODEC: Final = max(Compression)
 
 CLIENT_ATTRIBUTES: Final = COMPRESSION_MASK | TRANSACTIONAL
-"""What a client may say of its batch. All other bits are the log's, or of a format to come: they are cleared. Kafka
-clears most of them too, but lets a delete horizon in, with which its compaction drops tombstones at once."""
+"""The attribute bits that a client may set. All other bits are cleared, because they are set by the log or reserved.
+
+Kafka clears most of them too, but accepts a delete horizon from a client. Its compaction then drops tombstones at once.
+"""
 
 
 def read_and_check(
     buffer: Buffer, position: int, origin: AppendOrigin, config: LogConfig, where: str, *, essential: bool = False
 ) -> BatchHeader:
-    """The header of the batch at `position`, format, size and checksum checked.
+    """Read the header of the batch at byte `position`, and check the batch's format, size and checksum.
 
-    A coordinator's control batch may have any size, and so may an `essential` batch: without its marker, or the record
-    of its decision, a transaction would stay open. Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE
-    or UNSUPPORTED_COMPRESSION_TYPE.
+    A coordinator's control batch and an `essential` batch may have any size: without its marker, or without the record
+    of its decision, a transaction would stay open. `where` names the partition in errors. Raises KafkaError
+    CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
     try:
         header = read_batch_header(buffer, position)
     except CorruptBatch:
         if len(buffer) - position >= HEADER_SIZE and (magic := buffer[position + _MAGIC_POSITION]) != MAGIC:
-            raise invalid(where, f"a batch has format (magic) {magic}, only {MAGIC} is accepted") from None
+            raise invalid(where, f"a batch has format (magic) {magic}, but only {MAGIC} is accepted") from None
         raise
     size = header[1] + LENGTH_END
     if size > config.max_batch_bytes and not essential and (origin is CLIENT or not header[5] & CONTROL):
@@ -61,18 +63,17 @@ def read_and_check(
     attributes = header[5]
     if attributes & COMPRESSION_MASK > _LARGEST_CODEC:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{where}: compression code {header.compression} is not known"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{where}: compression type {header.compression} is unknown"
         )
     if header[12] != header[6] + 1:
-        raise invalid(
-            where, f"a batch of {header.record_count} records has last offset delta {header.last_offset_delta}"
-        )
+        raise invalid(where, f"a batch of {header.record_count} records has lastOffsetDelta {header.last_offset_delta}")
     if attributes & CONTROL and origin is CLIENT:
         raise invalid(where, "clients must not write control records")
     return header
 
 
 def _too_large(size: int, config: LogConfig, where: str) -> KafkaError:
+    """Return MESSAGE_TOO_LARGE above max.message.bytes, else RECORD_LIST_TOO_LARGE, which is above segment.bytes."""
     code, setting, limit = ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes", config.max_message_bytes
     if size <= limit:
         code, setting, limit = ErrorCode.RECORD_LIST_TOO_LARGE, "segment.bytes", config.segment_bytes
@@ -80,33 +81,36 @@ def _too_large(size: int, config: LogConfig, where: str) -> KafkaError:
 
 
 def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
-    """The header of a client's batch, which must be the only one in the buffer.
+    """Read and check the header of a client's batch, which must be the only batch in the buffer.
 
-    Raises what `read_and_check` does.
+    Raises KafkaError with the codes of `read_and_check`; INVALID_RECORD if more bytes follow the batch.
     """
     header = read_and_check(batch, 0, CLIENT, config, where)
     size = header[1] + LENGTH_END
     if size != len(batch):
-        raise invalid(where, f"{len(batch)} bytes hold more than one batch of {size}")
+        raise invalid(
+            where, f"the records of {len(batch)} bytes must be exactly one batch, but the first batch has {size}"
+        )
     return header
 
 
 def check_client_batch(header: BatchHeader, content: Content, config: LogConfig, now_ms: int, where: str) -> None:
-    """Check what only clients can get wrong; raises KafkaError INVALID_RECORD or INVALID_TIMESTAMP."""
+    """Check the rules that apply only to batches of clients; raise KafkaError INVALID_RECORD or INVALID_TIMESTAMP.
+
+    `content` is the result of the batch's inspection.
+    """
     attributes = header[5]
     if header[9] >= 0:
         if header.base_sequence < 0 or header.producer_epoch < 0:
             raise invalid(
                 where,
-                f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}:"
-                " both must be >= 0",
+                f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence"
+                f" {header.base_sequence}, but both must be at least 0",
             )
     elif attributes & TRANSACTIONAL:
         raise invalid(where, "a transactional batch has no producer id")
     if attributes & LOG_APPEND_TIME and (config.log_append_time or header.max_timestamp < 0):
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP, f"{where}: a producer must not say that the log has set the timestamps"
-        )
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"{where}: a producer must not send timestamp type LogAppendTime")
     earliest, latest, null_keys = content
     if not config.log_append_time:
         before_max_ms = config.message_timestamp_before_max_ms
@@ -116,8 +120,8 @@ def check_client_batch(header: BatchHeader, content: Content, config: LogConfig,
             raise KafkaError(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"{where}: timestamps {earliest} to {latest} are not within message.timestamp.before.max.ms ="
-                f" {before_max_ms} and message.timestamp.after.max.ms ="
-                f" {config.message_timestamp_after_max_ms} of the broker's clock, {now_ms}",
+                f" {before_max_ms} before and message.timestamp.after.max.ms ="
+                f" {config.message_timestamp_after_max_ms} after the broker's clock, {now_ms}",
             )
     if null_keys and config.compacted:
         reason = "the topic is compacted, so every record needs a key"
@@ -125,5 +129,5 @@ def check_client_batch(header: BatchHeader, content: Content, config: LogConfig,
 
 
 def invalid(where: str, reason: str) -> KafkaError:
-    """An INVALID_RECORD."""
+    """Return a KafkaError INVALID_RECORD; `where` names the partition."""
     return KafkaError(ErrorCode.INVALID_RECORD, f"{where}: {reason}")

@@ -1,13 +1,14 @@
-"""Producer snapshot files: the state of all producers of a partition as of an offset.
+"""Encode and decode producer snapshot files: the state of all producers of a partition as of an offset.
 
-The format is Kafka's (version 1, one batch per producer), followed by a section of our own that Kafka's reader does not
-look at: the rest of each producer's last five batches, so that a restart forgets no batch that may yet be repeated.
+The format is Kafka's (version 1, one batch per producer), followed by an additional section that Kafka's reader
+ignores. This section has the rest of each producer's last five batches, so that after a restart a repeated batch is
+still recognised.
 
     version int16 = 1 | crc uint32 (crc32c of all that follows) | count int32 | entries...
     entry: producer_id int64, epoch int16, last_sequence int32, last_offset int64, offset_delta int32, timestamp int64,
            coordinator_epoch int32, current_txn_first_offset int64
-    section: magic "once" | count int32 | producer_id int64, batches int8, each last_sequence int32, last_offset int64,
-             offset_delta int32, timestamp int64, oldest first and without the last
+    section: magic "once" | count int32 | per producer: producer_id int64, batches int8, and per batch last_sequence
+             int32, last_offset int64, offset_delta int32, timestamp int64; oldest first, without the newest batch
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _VERSION: Final = 1
 
 
 class CorruptSnapshot(Exception):
-    """The file is not a whole snapshot."""
+    """A producer snapshot file is damaged, incomplete or of an unknown version."""
 
 
 def encode_snapshot(entries: Collection[ProducerStateEntry]) -> bytes:
-    """The content of a `.snapshot` file."""
+    """Return the content of a `.snapshot` file with these producers."""
     body = bytearray(_COUNT.pack(len(entries)))
     for entry in entries:
         last = entry.batches[-1] if entry.batches else BatchMetadata(-1, -1, 0, entry.last_timestamp)
@@ -60,13 +61,13 @@ def encode_snapshot(entries: Collection[ProducerStateEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
-    """The entries of a snapshot; raises CorruptSnapshot."""
+    """Return the producers in the content of a `.snapshot` file; raise CorruptSnapshot if it is damaged."""
     try:
         version, crc = _HEAD.unpack_from(data)
         if version != _VERSION:
-            raise CorruptSnapshot(f"version {version} is not known")
+            raise CorruptSnapshot(f"snapshot version {version} is unknown")
         if crc32c(memoryview(data)[_HEAD.size :]) != crc:
-            raise CorruptSnapshot("the checksum does not match")
+            raise CorruptSnapshot("the checksum does not match the snapshot's content")
         entries: dict[int, ProducerStateEntry] = {}
         position = _HEAD.size + _COUNT.size
         (count,) = _COUNT.unpack_from(data, _HEAD.size)
@@ -83,10 +84,11 @@ def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
             _decode_older(data, position + len(_MAGIC), entries)
         return list(entries.values())
     except (StructError, KeyError, IndexError) as error:
-        raise CorruptSnapshot(f"the file ends early: {error}") from None
+        raise CorruptSnapshot(f"the snapshot ends early or is inconsistent: {error}") from None
 
 
 def _decode_older(data: bytes, position: int, entries: dict[int, ProducerStateEntry]) -> None:
+    """Add the older batches in the additional section, which begins at byte `position`, to `entries`."""
     (count,) = _COUNT.unpack_from(data, position)
     position += _COUNT.size
     for _ in range(count):

@@ -1,8 +1,9 @@
-"""What a partition remembers of one producer id (KIP-98), and the rules by which its next batch is judged.
+"""Keep a partition's state of one producer id (KIP-98), and check whether the producer's next batch is valid.
 
-Owns: epoch and sequence checks, the cache of the last five batches, which recognises repetitions, and the coordinator
-epoch of markers. Never writes anything: `check_*` only judges, `add_*` only takes up what is in the log. The rules are
-those of Kafka 4.1's ProducerAppendInfo, with the marker rule of KIP-1228 where the transaction version is known.
+Owns the epoch and sequence checks, the last five batches, by which repeated batches are recognised, and the coordinator
+epoch of markers. Never writes anything: `check_*` methods only check a batch, and `add_*` methods only record a batch
+that is in the log. The rules are those of Kafka 4.1's ProducerAppendInfo, plus the marker rule of KIP-1228 if the
+transaction version is known.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from ...protocol.control_records import ControlRecord
 from ...protocol.errors import ErrorCode, KafkaError
 
 BATCHES_TO_RETAIN: Final = 5
-"""As many as a producer may have in flight, so that each can be repeated."""
+"""Batches that are remembered per producer: as many as may be in flight, so that a repetition of each is recognised."""
 
 _STILL_RETAINED: Final = slice(1 - BATCHES_TO_RETAIN, None)
-"""Of the last batches, when one more is added."""
+"""The part of the remembered batches that is kept when another batch is added."""
 
 NO_EPOCH: Final = -1
 TRANSACTION_V2: Final = 2
 
 
 class BatchMetadata(NamedTuple):
-    """One batch that a producer wrote; `offset_delta` is last minus first offset (and sequence)."""
+    """A batch that a producer wrote. `offset_delta` is the last minus the first offset, and the same for sequences."""
 
     last_sequence: int
     last_offset: int
@@ -41,12 +42,13 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """The state of one producer id. `producer_epoch` is -1 until something was written; offsets are -1 for none.
+    """The state of one producer id in one partition.
 
-    `last_timestamp` is the producer's own. `last_seen` is when its last batch came, or when the broker started if that
-    was later, in seconds of the monotonic clock.
-    The last batches are those of the current epoch only: an epoch begins with sequence 0. A tuple of a few takes a
-    tenth of a deque's memory, and there is one for each producer in each partition.
+    `producer_epoch` is -1 until the producer has written a batch; an offset is -1 if there is none. `last_timestamp` is
+    the timestamp in the producer's last batch (ms). `last_seen` is the time of its last append, or of the broker's
+    start if that was later, in seconds of the monotonic clock. `batches` has the last batches of the current epoch
+    only, because each epoch begins with sequence 0. It is a tuple, because a tuple needs a tenth of a deque's memory,
+    and each producer has one in each partition.
     """
 
     __slots__ = (
@@ -76,6 +78,7 @@ class ProducerStateEntry:
         self.batches: tuple[BatchMetadata, ...] = ()
 
     def copy(self) -> ProducerStateEntry:
+        """Return an independent copy of this entry."""
         twin = ProducerStateEntry(
             self.producer_id,
             self.producer_epoch,
@@ -93,11 +96,11 @@ class ProducerStateEntry:
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record written in this epoch; -1 for none."""
+        """The offset of the last record that the producer wrote in its current epoch; -1 if there is none."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The remembered batch with the epoch and sequences of `header`, if there is one."""
+        """Return the remembered batch with the same epoch and sequences as `header`, else None."""
         if header.producer_epoch != self.producer_epoch:
             return None
         last_sequence = header.last_sequence
@@ -109,31 +112,35 @@ class ProducerStateEntry:
     # --- judging -----------------------------------------------------------------------------------------------------
 
     def check_data(self, header: BatchHeader, *, sequenced: bool, transaction_version: int, where: str) -> None:
-        """Raise INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE if the batch can't follow.
+        """Raise KafkaError unless the producer may append this data batch next.
 
-        `sequenced` is False for what a coordinator writes on a producer's behalf: its batches carry no sequence.
+        The codes are INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER and INVALID_TXN_STATE. `sequenced` is False
+        for batches that a coordinator writes on behalf of a producer, because they have no sequence. `where` names the
+        partition in errors.
         """
         epoch = header.producer_epoch
         if epoch < self.producer_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"{where}: producer {self.producer_id} has epoch {epoch}, but epoch {self.producer_epoch} has written"
-                " already: a newer instance fenced it, or its transaction was ended",
+                f"{where}: producer {self.producer_id} sent epoch {epoch}, but epoch {self.producer_epoch} has already"
+                " written here: a newer instance has fenced this producer, or its transaction was ended; start a new"
+                " producer",
             )
         if sequenced:
             self._check_sequence(header, transaction_version, where)
         if self.current_txn_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"{where}: producer {self.producer_id} wrote outside of its transaction, open since offset"
-                f" {self.current_txn_first_offset}",
+                f"{where}: producer {self.producer_id} sent a non-transactional batch, but has an open transaction that"
+                f" began at offset {self.current_txn_first_offset}; end the transaction first",
             )
 
     def _check_sequence(self, header: BatchHeader, transaction_version: int, where: str) -> None:
+        """Raise OUT_OF_ORDER_SEQUENCE_NUMBER unless the batch continues the producer's sequence."""
         epoch, first = header.producer_epoch, header.base_sequence
         if self.producer_epoch == NO_EPOCH:
-            # Nothing is known of the producer: retention may have taken it (KIP-360), so any sequence may come. With
-            # transaction version 2 each transaction has an epoch of its own, so a first batch has to be the first.
+            # The producer is unknown here. Retention may have removed its state (KIP-360), so any sequence is accepted.
+            # With transaction version 2 each transaction has its own epoch, so its first batch must have sequence 0.
             if first and transaction_version >= TRANSACTION_V2:
                 raise self._out_of_order(first, 0, where)
         elif epoch != self.producer_epoch:
@@ -147,17 +154,17 @@ class ProducerStateEntry:
     def _out_of_order(self, sequence: int, expected: int, where: str) -> KafkaError:
         return KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"{where}: producer {self.producer_id} sent sequence {sequence} where {expected} is next (last epoch"
-            f" {self.producer_epoch})",
+            f"{where}: producer {self.producer_id} sent sequence {sequence}, but sequence {expected} is next (the last"
+            f" epoch here is {self.producer_epoch})",
         )
 
     def check_marker(self, epoch: int, marker: ControlRecord, transaction_version: int, where: str) -> None:
-        """Raise INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the marker comes from the past.
+        """Raise KafkaError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the marker is outdated.
 
-        With transaction version 2 a marker's epoch is one above its transaction's. So a marker of the open
-        transaction's own epoch is a late one of the transaction before. A commit that is further above belongs to a
-        later transaction: the open one's own marker is lost (durability=os, and a power failure), and nobody knows
-        whether it was to be committed. Neither must end the open transaction.
+        With transaction version 2 the epoch of a marker is one above the epoch of its transaction. So a marker with the
+        epoch of the open transaction is a late marker of the previous transaction. A commit marker with an epoch more
+        than one above belongs to a later transaction. In this case a power failure with durability=os has lost the
+        marker of the open transaction, and its outcome is unknown. Neither marker may end the open transaction.
         """
         expected = epoch >= self.producer_epoch
         if transaction_version >= TRANSACTION_V2 and self.current_txn_first_offset >= 0:
@@ -166,20 +173,20 @@ class ProducerStateEntry:
         if not expected:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"{where}: the transaction marker of producer {self.producer_id} has epoch {epoch}, its last epoch"
-                f" here is {self.producer_epoch}",
+                f"{where}: the transaction marker of producer {self.producer_id} has epoch {epoch}, but the producer's"
+                f" last epoch here is {self.producer_epoch}",
             )
         if marker.coordinator_epoch < self.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"{where}: the transaction marker of producer {self.producer_id} has coordinator epoch"
-                f" {marker.coordinator_epoch}, {self.coordinator_epoch} has written already",
+                f" {marker.coordinator_epoch}, but coordinator epoch {self.coordinator_epoch} has already written here",
             )
 
     # --- taking up ---------------------------------------------------------------------------------------------------
 
     def add_data(self, header: BatchHeader, base_offset: int) -> bool:
-        """Take up a batch that is in the log at `base_offset`; True when it opened a transaction."""
+        """Record a data batch that is in the log at `base_offset`; return whether it began a transaction."""
         delta = header.last_offset_delta
         if header.producer_epoch != self.producer_epoch:
             self.batches = ()
@@ -195,7 +202,7 @@ class ProducerStateEntry:
         return False
 
     def add_marker(self, epoch: int, marker: ControlRecord, timestamp: int) -> int:
-        """Take up a marker that is in the log; returns the first offset of the transaction it ended, -1 for none."""
+        """Record a marker that is in the log; return the first offset of the transaction that it ended, -1 for none."""
         first_offset, self.current_txn_first_offset = self.current_txn_first_offset, -1
         if epoch != self.producer_epoch:
             self.batches = ()

@@ -1,15 +1,16 @@
-"""The state of all producers of one partition: who may append what, and which transactions are open.
+"""Keep the state of all producers of one partition: which batches they may append, and which transactions are open.
 
-Owns: the entries by producer id, open transactions by first offset, decided ones whose marker is not below the high
-watermark yet, the snapshot files, expiry. Never reads or writes batches; the log tells it what it appended or found.
+Owns the entries by producer id, the open transactions by first offset, the ended transactions whose marker is not below
+the high watermark yet, the snapshot files, and the expiry of producers. Never reads or writes batches: the log passes
+each batch that it has appended or replayed.
 
 Invariants:
 
-* A pure function of the log's batches below `end_offset` (and of the expiry of idle producers): replaying them from any
-  snapshot gives the same state.
+* The state depends only on the log's batches below `end_offset`, and on the expiry of idle producers. Replaying the
+  batches from any snapshot gives the same state.
 * A producer with an open transaction never expires.
-* `first_unstable_offset` is the first offset of a transaction that is open, or whose marker lies at or behind the high
-  watermark.
+* `first_unstable_offset` is the smallest first offset of all transactions that are open or whose marker is at or above
+  the high watermark.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ logger = structlog.get_logger(__name__)
 
 
 class ProducerStateManager:
-    """The state of all producers of one partition; `where` names it in errors.
+    """The state of all producers of one partition; `where` names the partition in errors.
 
-    `end_offset` (exclusive): what the state covers. `snapshot_offset`: what the last snapshot covers, -1 without one.
+    `end_offset` (exclusive): the offset up to which the state covers the log. `snapshot_offset`: the offset up to which
+    the last snapshot covers it, -1 without a snapshot.
     """
 
     __slots__ = (
@@ -53,9 +55,9 @@ class ProducerStateManager:
         self._directory = directory
         self._where = where
         self._entries: dict[int, ProducerStateEntry] = {}
-        # By first offset, which rises with every transaction that begins: the first key is the smallest.
+        # First offset → producer id. New transactions have larger first offsets, so the first key is the smallest.
         self._open: dict[int, int] = {}
-        # First offset → marker offset, for decided transactions whose marker may not be visible yet.
+        # First offset → marker offset, for ended transactions whose marker may not be visible yet.
         self._decided: dict[int, int] = {}
         self.end_offset = 0
         self.snapshot_offset = -1
@@ -63,33 +65,33 @@ class ProducerStateManager:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """What is known of a producer id; the caller must not change it."""
+        """Return the state of a producer id, None if it is unknown. The caller must not change the entry."""
         return self._entries.get(producer_id)
 
     def entries(self) -> Iterable[ProducerStateEntry]:
-        """All producers, in no order."""
+        """Return the states of all producers, in no particular order."""
         return self._entries.values()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def open_transactions(self) -> list[ProducerStateEntry]:
-        """The producers with an open transaction in this partition, oldest transaction first."""
+        """Return the producers with an open transaction in this partition, oldest transaction first."""
         return [self._entries[producer_id] for producer_id in self._open.values()]
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this epoch of the producer has written transactional records that no marker has followed."""
+        """Whether the producer has an open transaction in this partition and `producer_epoch` is its last epoch."""
         entry = self._entries.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == producer_epoch
 
     @property
     def has_unstable(self) -> bool:
-        """Whether there is a `first_unstable_offset`."""
+        """Whether `first_unstable_offset` is not None."""
         return bool(self._open or self._decided)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """See the module; None when everything is decided and visible."""
+        """The smallest first offset of the transactions that are open or whose marker is not visible yet, else None."""
         first = next(iter(self._open), None)
         if self._decided:
             decided = min(self._decided)
@@ -99,7 +101,7 @@ class ProducerStateManager:
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch that `header` repeats, if it is one of the producer's last five."""
+        """Return the batch that `header` repeats if it is one of the producer's last five, else None."""
         entry = self._entries.get(header.producer_id)
         return None if entry is None else entry.find_duplicate(header)
 
@@ -111,9 +113,11 @@ class ProducerStateManager:
         transaction_version: int,
         pending: dict[int, ProducerStateEntry] | None = None,
     ) -> None:
-        """Raise KafkaError if the batch (with `marker` when it is a control batch) may not follow.
+        """Raise KafkaError if the producer may not append this batch next.
 
-        `pending` holds entries as they will be once earlier batches of the same append are in the log.
+        `marker` is the record of a control batch. `transaction_version` 2 requires sequence 0 in the first batch of an
+        unknown producer, and a marker with a newer epoch than its transaction. `pending` has the entries as they will
+        be when the earlier batches of the same append are in the log.
         """
         producer_id = header.producer_id
         entry = (pending and pending.get(producer_id)) or self._entries.get(producer_id)
@@ -129,10 +133,10 @@ class ProducerStateManager:
     def update(
         self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, now: float = 0.0
     ) -> AbortedTxn | None:
-        """Take up a batch that is in the log at `base_offset`; returns the transaction that it aborted, if any.
+        """Record a batch that is in the log at `base_offset`; return the transaction that it aborted, if any.
 
-        `now` is the monotonic time when it is written now; after a replay, `seen` has to follow.
-        Markers of a kind that this release doesn't know, and control batches emptied by compaction, change nothing.
+        `now` is the monotonic time of an append in seconds. After a replay, which passes none, the caller must call
+        `seen`. Markers of unknown types and control batches that compaction has emptied only move `end_offset`.
         """
         producer_id = header.producer_id
         last_offset = base_offset + header.last_offset_delta
@@ -157,29 +161,30 @@ class ProducerStateManager:
         return AbortedTxn(producer_id, first_offset, last_offset, next(iter(self._open), last_offset + 1))
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Forget the decided transactions whose markers are visible."""
+        """Forget the ended transactions whose markers are below the high watermark."""
         if self._decided:
             for first_offset, marker_offset in list(self._decided.items()):
                 if marker_offset < high_watermark:
                     del self._decided[first_offset]
 
     def skip_to(self, offset: int) -> None:
-        """There is nothing between `end_offset` and `offset` (compaction, the start of the log)."""
+        """Move `end_offset` to `offset` over a gap without batches, after compaction or at the start of the log."""
         self.end_offset = max(self.end_offset, offset)
 
     def seen(self, now: float) -> None:
-        """The time of all producers runs from `now` on, the start: for how long they were idle before is not known.
+        """Set the last activity of all producers to `now`, the broker's start in seconds of the monotonic clock.
 
-        The log has timestamps of the producers' clocks and of a wall clock that may have jumped, before the start or
-        since. To believe them could forget a producer too early, and append its repeated batch twice.
+        The idle time before the start is not known. The timestamps in the log come from the producers' clocks or from a
+        wall clock that may have jumped. Relying on them could expire a producer too early, so that a repeated batch
+        would be appended twice.
         """
         for entry in self._entries.values():
             entry.last_seen = now
 
     def expire(self, now: float, expiration_ms: int) -> list[int]:
-        """Forget producers idle for `expiration_ms`, never one with an open transaction; returns their ids.
+        """Forget the producers that were idle for `expiration_ms` and have no open transaction; return their ids.
 
-        `now` is the monotonic clock's: neither a jump of the wall clock nor a record's timestamp counts.
+        `now` is the time of the monotonic clock in seconds, so that jumps of the wall clock have no effect.
         """
         idle_since = now - expiration_ms / 1000
         expired = [
@@ -194,12 +199,12 @@ class ProducerStateManager:
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot_offsets(self) -> list[int]:
-        """The offsets of the snapshot files, smallest first."""
+        """Return the offsets of the snapshot files in the log's directory, smallest first."""
         parsed = (parse_segment_name(name) for name in self._fs.list(self._directory))
         return sorted(found[0] for found in parsed if found is not None and found[1] == SNAPSHOT)
 
     def take_snapshot(self) -> str | None:
-        """Write the state to its file (not synced) unless the last one covers as much; returns the path written."""
+        """Write a snapshot file without syncing it; return its path, or None if the last snapshot is up to date."""
         if self.snapshot_offset == self.end_offset:
             return None
         path = self.snapshot_path(self.end_offset)
@@ -208,14 +213,14 @@ class ProducerStateManager:
         return path
 
     def is_saved_at(self, offset: int) -> bool:
-        """Whether a start finds in snapshots what batches below `offset` say, which is where a segment begins."""
+        """Whether a snapshot covers all batches below `offset`, the base offset of a segment."""
         return offset == 0 or self.snapshot_offset >= offset
 
     def load(self, first_offset: int, at_most: int, snapshots: Sequence[int]) -> int:
-        """Begin from the newest usable snapshot at or below `at_most`; returns from where on to replay batches.
+        """Load the newest usable snapshot at or below offset `at_most`; return the offset to replay batches from.
 
-        `first_offset`: where the files begin (deleted records that are still there are as good as any others).
-        `snapshots`: the offsets of the snapshot files, rising; one that is damaged is removed.
+        `first_offset` is the base offset of the first segment: batches below the log start offset are replayed, too.
+        `snapshots` are the offsets of the snapshot files, in rising order. Damaged snapshot files are removed.
         """
         self._entries.clear()
         self._open.clear()
@@ -239,23 +244,24 @@ class ProducerStateManager:
         return max(self.end_offset, first_offset)
 
     def remove_snapshots(self, *, above: int | None = None, below: int | None = None) -> None:
-        """Remove snapshot files above (after a truncation) or below (after retention) an offset."""
+        """Remove the snapshot files above an offset (after a truncation) or below an offset (after retention)."""
         for offset in self.snapshot_offsets():
             if (above is not None and offset > above) or (below is not None and offset < below):
                 self.remove_snapshot(offset)
 
     def remove_stray_snapshots(self, bases: Collection[int]) -> None:
-        """Remove the snapshot files that no segment begins at, but for the newest: no recovery starts from them.
+        """Remove the snapshot files, except the newest, whose offsets are not in `bases`, the segments' base offsets.
 
-        They are left by stops in the middle of a segment, and by compaction, which joins segments.
+        Recovery never starts from them. They remain from stops in the middle of a segment, and from compaction, which
+        joins segments.
         """
         for offset in self.snapshot_offsets()[:-1]:
             if offset not in bases:
                 self.remove_snapshot(offset)
 
     def remove_snapshot(self, offset: int) -> None:
-        """Remove the snapshot file of that offset, if it is there."""
-        with suppress(FileNotFoundError):  # the flush thread removes those of deleted segments
+        """Remove the snapshot file of `offset` if it exists."""
+        with suppress(FileNotFoundError):  # a thread may have removed it with a deleted segment
             self._fs.unlink(self.snapshot_path(offset))
 
     def snapshot_path(self, offset: int) -> str:

@@ -1,10 +1,11 @@
-"""Repairing damaged partitions, when a person has decided what may go (`oncelog log repair`).
+"""Repair damaged partitions when an operator asks for it (`oncelog log repair`).
 
-Owns finding the damage of every partition (`inspect`), which is whatever keeps the broker from serving it, and mending
-it after saving every byte that is removed (`repair`). Never runs by itself and never while a broker has the directory:
-the lock is taken. Two steps on purpose: what `inspect` returns says what would be lost, before anything is.
+Owns two steps. `inspect` finds the damage of every partition that keeps the broker from serving it. `repair` cuts the
+damaged part, after saving every byte that it removes. These are separate steps so that the result of `inspect` shows
+what would be lost before anything is removed. Never runs by itself. Takes the lock of the data directory, so it never
+runs while a broker uses the directory.
 
-Indexes, producer snapshots and checkpoints need no repair: the broker makes them again.
+Indexes, producer snapshots and checkpoints need no repair, because the broker rebuilds them.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from .segment import LogSegment
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a partition is damaged and what a repair removes.
+    """The place where a partition is damaged, and the part that a repair removes.
 
-    From `lost_from_offset` on everything goes: `lost_bytes` bytes, in which `whole_batches` batches with
-    `whole_records` records are still whole, but behind the damage. `below_recovery_point`: records known to have been
-    on disk (so perhaps acknowledged and read) are among the lost; otherwise the broker would cut the torn tail by
-    itself. `new_start_offset` (-1: none): the log's beginning is gone, and a repair lets it begin here; nothing is cut.
+    A repair removes everything from `lost_from_offset` on: `lost_bytes` bytes. Among them, after the damage, are
+    `whole_batches` undamaged batches with `whole_records` records. `below_recovery_point`: whether records are lost
+    that are known to have been on disk, and so may have been acknowledged and read; otherwise the broker would cut the
+    torn tail by itself. `new_start_offset`: if it is not -1, the beginning of the log is missing; a repair then cuts
+    nothing and makes this the log start offset.
     """
 
     topic: str
@@ -55,9 +57,9 @@ class Damage:
 
 
 def inspect(directory: str, fs: FileSystem) -> list[Damage]:
-    """Read every partition of a data directory, all checksums; returns the damages found, nothing is changed.
+    """Read every partition of a data directory with all checksums, and return the damages found. Changes nothing.
 
-    Raises DataDirectoryError (in use, no data directory), OSError.
+    Raises DataDirectoryError if `directory` is in use or is no data directory; raises OSError.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
@@ -68,18 +70,18 @@ def inspect(directory: str, fs: FileSystem) -> list[Damage]:
 
 
 def repair(directory: str, fs: FileSystem) -> list[Damage]:
-    """Cut each damaged partition at its damage; returns what was cut.
+    """Cut each damaged partition at its damage, and return the repaired damages.
 
-    The removed bytes are kept in `removed/<time>-repair/<partition>/` of the data directory, on disk before anything is
-    cut. Raises as `inspect`.
+    The removed bytes are kept in `removed/<time>-repair/<partition>/` of the data directory; they are on disk before
+    anything is cut. Raises DataDirectoryError if `directory` is in use or is no data directory; raises OSError.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
     try:
         damages = _inspect(data, fs)
         if damages:
-            # Recovery has to look at what is left, and must not miss what is gone: before the cut, since a repair
-            # that is interrupted must not leave a partition that looks whole.
+            # Without the clean shutdown marker the next start recovers the partitions. The marker is removed before
+            # the cut, so that an interrupted repair does not leave a partition that looks undamaged.
             data.take_clean_shutdown()
         for damage in damages:
             path = f"{directory}/{partition_directory(damage.topic, damage.partition)}"
@@ -95,7 +97,10 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
 
 
 def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> None:
-    """Let no checkpoint say more than what is left: compaction would leave out what comes behind its own."""
+    """Lower the checkpoints to the new end offsets, and raise the start offsets of logs that lost their beginning.
+
+    With a cleaner offset beyond the log's end, compaction would skip the records that are appended later.
+    """
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts = checkpoints.read(LOG_START_OFFSETS) or {}
     cleaned = checkpoints.read(CLEANER_OFFSETS) or {}
@@ -113,6 +118,7 @@ def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> N
 
 
 def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
+    """Return the damages of all partitions, also of those whose directory is missing."""
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
@@ -133,13 +139,13 @@ def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
                 damages.append(damage)
     for key in sorted(missing):
         path, offset = f"{data.path}/{partition_directory(*key)}", points[key]
-        reason = f"the directory is missing, but was on disk up to offset {offset}"
+        reason = f"the directory is missing, but the partition was on disk up to offset {offset}"
         damages.append(Damage(*key, path, 0, reason, offset, 0, 0, 0, True, offset))
     return damages
 
 
 def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
-    """The segments, with a complete replacement by compaction in the place of what it replaces."""
+    """Return the segments of a partition by base offset. A complete `.swap` segment of compaction comes first."""
     found = []
     for name in fs.list(path):
         parsed = parse_segment_name(name.removesuffix(SWAP))
@@ -160,9 +166,10 @@ def _inspect_partition(
     cleaned_to: int | None,
     fs: FileSystem,
 ) -> Damage | None:
+    """Return the first damage of a partition, None if it has none. `start_offset` and `cleaned_to`: its checkpoints."""
     segments = _segments(path, fs)
     if not segments and recovery_point > (start_offset or 0):
-        reason = f"there is no segment, but the partition was on disk up to offset {recovery_point}"
+        reason = f"the partition has no segment, but was on disk up to offset {recovery_point}"
         return Damage(topic, partition, path, 0, reason, recovery_point, 0, 0, 0, True, recovery_point)
     end_offset = segments[0].base_offset if segments else recovery_point
     for number, segment in enumerate(segments):
@@ -170,7 +177,7 @@ def _inspect_partition(
         try:
             if number and segment.base_offset > end_offset:
                 gone = f"offsets {end_offset} to {segment.base_offset - 1} are gone"
-                raise BrokenBatch(0, f"the segment before it is missing: {gone}")
+                raise BrokenBatch(0, f"the previous segment is missing: {gone}")
             for position_, header, _ in segment.batches():
                 active = segment is segments[-1]
                 gap = active and cleaned_to is not None and cleaned_to <= end_offset != header.base_offset
@@ -212,7 +219,7 @@ def _inspect_partition(
 
 
 def _whole_behind(segment: LogSegment, start: int) -> tuple[int, int]:
-    """(batches, records) that are whole somewhere behind byte `start`, found by trying every byte for a header."""
+    """Return the numbers of undamaged (batches, records) after byte `start`. Every byte is tried as a batch's start."""
     data = segment.file.read_at(segment.size, 0)
     batches = records = 0
     position = start
@@ -229,6 +236,7 @@ def _whole_behind(segment: LogSegment, start: int) -> tuple[int, int]:
 
 
 def _probe(data: bytes, position: int) -> tuple[int, int]:
+    """Return the (size, record count) of a valid batch at byte `position`; raise CorruptBatch if there is none."""
     header = read_batch_header(data, position)
     if not verify_crc(data, position, header):
         raise CorruptBatch("no batch")
@@ -236,7 +244,7 @@ def _probe(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
-    """An empty partition in the place of a lost one; no offset is given twice."""
+    """Create an empty partition that starts at `offset` in place of a lost one, so that no offset is used twice."""
     fs.make_directory(path)
     segment = LogSegment(fs, path, offset, created_ms=0)
     segment.create()
@@ -248,6 +256,7 @@ def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
 
 
 def _cut(path: str, damage: Damage, fs: FileSystem) -> None:
+    """Save the bytes from the damage on, then remove them from the partition at `path`."""
     directory = keep_directory(path, SystemClock().now_ms(), REPAIR)
     doomed: list[LogSegment] = []
     for segment in _segments(path, fs):
@@ -267,7 +276,7 @@ def _cut(path: str, damage: Damage, fs: FileSystem) -> None:
 
 
 def _remove_derived(path: str, end_offset: int, bases: set[int], fs: FileSystem) -> None:
-    """Indexes of what was cut, and snapshots that know of it, are made again."""
+    """Remove the index files of the cut segments and the snapshots above `end_offset`; the broker rebuilds them."""
     for name in fs.list(path):
         parsed = parse_segment_name(name.removesuffix(SWAP))
         if parsed is None:

@@ -1,11 +1,13 @@
-"""The old end of a log: deleting by time, by size, or because someone asked (KIP-107). A base of `PartitionLog`.
+"""Delete the oldest segments of a log: by age, by size, or at a DeleteRecords request (KIP-107).
 
-Owns the log start offset, which segments go, and in what order it is made safe: the new log start offset is on disk
-before the first file goes, so that a crash between never leaves a hole, and the loader finishes the work. Readers see
-the new start at once; a crash may take it back as long as it is not on disk. The active segment is never removed.
-Retention keeps what lies above the last stable offset: otherwise records of an open transaction would go before any
-read_committed reader was allowed to see them. (Kafka keeps only what lies above the high watermark.) DeleteRecords may
-go up to the high watermark, as in Kafka.
+Owns the log start offset, and the choice and the removal of segments. The new log start offset is on disk before the
+first file is removed. So a crash in between never leaves a hole, and the loader finishes the removal. Readers see the
+new log start offset at once. A crash may undo the change as long as it is not on disk. The active segment is never
+removed.
+
+Retention keeps records above the last stable offset: otherwise records of an open transaction would be deleted before
+any read_committed reader could see them. (Kafka keeps only records above the high watermark.) DeleteRecords may delete
+up to the high watermark, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ logger = structlog.get_logger(__name__)
 
 
 class RetainedLog(FlushedLog):
-    """A log that gives up its oldest segments.
+    """A log that deletes its oldest segments; a base class of `PartitionLog`.
 
     `on_start_offset(then)` puts the log start offset on disk and calls `then` afterwards.
     """
@@ -57,16 +59,16 @@ class RetainedLog(FlushedLog):
         self._on_start_offset = on_start_offset
 
     def roll(self) -> None:
-        """Begin a new segment unless the active one is empty."""
+        """Start a new active segment, unless the current one is empty."""
         raise NotImplementedError
 
     def retain(self, now_ms: int) -> int:
-        """Forget idle producers, and delete what the retention settings don't keep; returns how many segments.
+        """Expire idle producers, apply the retention settings, and return the number of segments deleted.
 
-        The age of records is told by the wall clock, as in Kafka. That of producers is not: a jump of the wall clock
-        must not make a repeated batch look like a new one.
+        The age of records is measured by the wall clock `now_ms`, as in Kafka. The idle time of producers is measured
+        by the monotonic clock, because a jump of the wall clock must not make a repeated batch look like a new one.
 
-        May roll the active segment, so that it can go. Raises KAFKA_STORAGE_ERROR.
+        The active segment is rolled first if it is too old, so that it can be deleted. Raises KAFKA_STORAGE_ERROR.
         """
         config = self.config
         self.producers.expire(self.clock.monotonic(), config.producer_id_expiration_ms)
@@ -90,17 +92,19 @@ class RetainedLog(FlushedLog):
         return self._advance_start(keep_from, "retention")
 
     def delete_records_before(self, offset: int) -> int:
-        """Make `offset` (-1: the high watermark) the log start; returns the log start offset, perhaps a larger one.
+        """Advance the log start offset to `offset` (-1: the high watermark); return the resulting log start offset.
 
-        It is on disk when `LogManager.start_offsets_on_disk` says so. Raises KafkaError OFFSET_OUT_OF_RANGE when the
-        offset is beyond the high watermark, KAFKA_STORAGE_ERROR.
+        The log start offset never goes back, so the result may be larger than `offset`. The change is on disk when
+        `LogManager.start_offsets_on_disk` returns. Raises KafkaError OFFSET_OUT_OF_RANGE if `offset` is beyond the high
+        watermark, and KAFKA_STORAGE_ERROR.
         """
         if offset == -1:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: cannot delete up to offset {offset}, the high watermark is {self.high_watermark}",
+                f"{self.name}: cannot delete records before offset {offset}, because the high watermark is"
+                f" {self.high_watermark}; choose an offset between 0 and the high watermark",
             )
         if offset > self.log_start_offset:
             self._advance_start(offset, "DeleteRecords")
@@ -111,6 +115,7 @@ class RetainedLog(FlushedLog):
         self.reader.forget()
 
     def _advance_start(self, offset: int, reason: str) -> int:
+        """Set the log start offset, remove the segments below it, and return their number. `reason` is logged."""
         if self.failure is not None:
             raise self.failure
         self.log_start_offset = offset
@@ -123,7 +128,7 @@ class RetainedLog(FlushedLog):
         self.segments.remove(doomed)
         self.reader.forget()
         for segment in doomed:
-            # A flush that covers these offsets syncs the files still: a crash may take the new start back.
+            # A flush that covers these offsets still syncs the files, because a crash may undo the new start offset.
             if not self.is_unsynced(segment):
                 self.close_file(segment)
         first = self.segments.first.base_offset
@@ -131,8 +136,8 @@ class RetainedLog(FlushedLog):
         def unlink() -> None:
             with self.files_lock:
                 if self.closed:
-                    return  # the names may be those of a new partition by now; a restart finishes the work
-                # What the segments say of producers lives on in the snapshot that was taken when the next one began.
+                    return  # the file names may belong to a new partition by now; the next start removes the segments
+                # The producer state of the removed segments is in the snapshot taken when the next segment began.
                 with suppress(FileNotFoundError):
                     sync_path(self.fs, self.producers.snapshot_path(first))
                 self.fs.sync_directory(self.directory)
@@ -152,6 +157,7 @@ class RetainedLog(FlushedLog):
         return len(doomed)
 
     def _when_start_is_on_disk(self, then: Callable[[], None]) -> None:
+        """Call `then` when the log start offset is on disk, or at once if the log has no `on_start_offset`."""
         if self._on_start_offset is None:
             then()
         else:

@@ -1,11 +1,11 @@
-"""Offsets by timestamp (KIP-33, KIP-79, KIP-734): the first record that is not older, and the newest record.
+"""Find offsets by timestamp (KIP-33, KIP-79, KIP-734): the first record not older than a timestamp, or the newest one.
 
-Owns the search through indexes, batch headers and, in the one batch that matters, records. Works in steps, because a
-search may pass millions of headers; a batch that expands to more than a little is decompressed in a worker thread, and
-only a few of those are in memory at a time.
+Owns the search through the indexes, the batch headers and the records of the matching batch. The search works in steps,
+because it may pass millions of headers. A batch that expands to a large size is decompressed in a worker thread, and
+only a few such batches are in memory at a time.
 
-Between two steps the log may change. Nothing is kept open over a pause, and a search that finds its segments replaced
-or gone begins anew.
+The log may change between two steps. No file is kept open during a pause. If segments were replaced or removed, the
+search starts again.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from .segment import LogSegment
 from .segments import LogSegments
 
 _HEADERS: Final = 300
-"""Headers that are passed in one step: about half a millisecond."""
+"""Batch headers that are read in one step, which takes about half a millisecond."""
 
 _RECORDS: Final = 500
-"""Records that are passed in one step: about half a millisecond."""
+"""Records that are read in one step, which takes about half a millisecond."""
 
 _ATTEMPTS: Final = 10
-"""So often a search begins anew because the log has changed under it."""
+"""How often a search is attempted if the log's segments change during it."""
 
 _LARGE_AT_A_TIME: Final = 2
-"""Large batches that are in memory at a time, expanded, in this process."""
+"""Number of large batches that may be in memory, expanded, at a time in this process."""
 
 _large = BoundedSemaphore(_LARGE_AT_A_TIME)
 
 
 class FoundRecord(NamedTuple):
-    """The answer of a search."""
+    """The record that a search has found; `timestamp` is in ms."""
 
     timestamp: int
     offset: int
@@ -53,9 +53,10 @@ class FoundRecord(NamedTuple):
 
 
 class TimestampSearch:
-    """Searches the segments of one log. `version` changes whenever segments are replaced, removed or cut.
+    """Searches the segments of one log by timestamp.
 
-    `threads` None: large batches are expanded in the caller's thread.
+    `version` returns a number that changes whenever segments are replaced, removed or truncated. If `threads` is None,
+    large batches are decompressed in the caller's thread.
     """
 
     __slots__ = (
@@ -76,19 +77,21 @@ class TimestampSearch:
     def first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
         """Find the first record from offset `start` on whose timestamp is at least `timestamp`.
 
-        None when there is none below offset `limit`. Raises CorruptLog, OSError; LEADER_NOT_AVAILABLE when the log
-        changes all the time.
+        Return None if no such record is below offset `limit`. Raises CorruptLog, OSError, and KafkaError
+        LEADER_NOT_AVAILABLE if the log's segments keep changing during the search.
         """
         return (yield from self._unchanged(lambda: self._first_not_older(timestamp, start, limit)))
 
     def newest(self, start: int, limit: int) -> Steps[FoundRecord | None]:
-        """Find the first of the records with the largest timestamp, of those from `start` on and below `limit`.
+        """Find the first record with the largest timestamp among those with offsets in [`start`, `limit`).
 
-        None when no record has a timestamp. Raises as `first_not_older`.
+        Return None if no record has a timestamp. Raises CorruptLog, OSError, and KafkaError LEADER_NOT_AVAILABLE if the
+        log's segments keep changing during the search.
         """
         return (yield from self._unchanged(lambda: self._newest(start, limit)))
 
     def _unchanged(self, search: Callable[[], Steps[FoundRecord | None]]) -> Steps[FoundRecord | None]:
+        """Run `search`, and start it again if the log's segments have changed; return its result."""
         for _ in range(_ATTEMPTS):
             version = self._version()
             steps = search()
@@ -104,7 +107,9 @@ class TimestampSearch:
                         break
             finally:
                 steps.close()
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "The log changes while it is searched; try again.")
+        raise KafkaError(
+            ErrorCode.LEADER_NOT_AVAILABLE, "The segments of the log kept changing during the search; try again."
+        )
 
     def _first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
         for segment in list(self._segments.from_offset(start)):
@@ -156,7 +161,7 @@ class TimestampSearch:
                     break
                 newest = candidate[1].max_timestamp
                 if candidate[1].base_offset < start:
-                    # Some of its records are deleted already: only those that are left count.
+                    # Some of its records are below the log start offset: only the remaining records count.
                     newest = yield from _newest_in_batch(segment, *candidate, start, self._threads)
                 if newest > largest:
                     best = (segment, *candidate, newest)
@@ -167,7 +172,7 @@ class TimestampSearch:
 
 @contextmanager
 def _damage(segment: LogSegment, offset: int) -> Iterator[None]:
-    """Say of a batch that is not where it must be which file is damaged: CorruptLog."""
+    """Turn a BrokenBatch in `segment` into a CorruptLog, which names the damaged file and `offset`."""
     try:
         yield
     except BrokenBatch as error:
@@ -175,11 +180,15 @@ def _damage(segment: LogSegment, offset: int) -> Iterator[None]:
 
 
 def _newer_than(timestamp: int, limit: int) -> Callable[[BatchHeader], bool]:
+    """Return a test for headers with a timestamp above `timestamp` or a base offset at or above `limit`."""
     return lambda header: header.max_timestamp > timestamp or header.base_offset >= limit
 
 
 def _known_newest(segment: LogSegment, start: int, limit: int) -> tuple[int, BatchHeader] | None:
-    """(position, header) of the batch with the segment's largest timestamp, if all of it may be seen."""
+    """Return (position, header) of the batch with the segment's largest timestamp if it is visible as a whole.
+
+    Return None if the batch is not found or reaches outside of [`start`, `limit`).
+    """
     offset = segment.offset_of_max_timestamp
     if not start <= offset < limit:
         return None
@@ -194,9 +203,9 @@ def _known_newest(segment: LogSegment, start: int, limit: int) -> tuple[int, Bat
 def _pass(
     segment: LogSegment, position: int, wanted: Callable[[BatchHeader], bool]
 ) -> tuple[int, tuple[int, BatchHeader] | None]:
-    """Go on from the batch at byte `position` until a wanted one, or for one step; raises BrokenBatch.
+    """Read headers from the batch at byte `position` on, until one is `wanted` or the step is used up.
 
-    Returns where to go on, and (position, header) of the wanted batch.
+    Return the position at which to continue, and (position, header) of the wanted batch or None. Raises BrokenBatch.
     """
     for number, (at, header) in enumerate(segment.headers(position)):
         position = at + header.size
@@ -210,10 +219,10 @@ def _pass(
 def _first_in_batch(
     segment: LogSegment, position: int, header: BatchHeader, timestamp: int, start: int, threads: Threads | None
 ) -> Steps[FoundRecord | None]:
-    """Find the first record of a batch that is neither older than `timestamp` nor before offset `start`.
+    """Find the first record of a batch that is not older than `timestamp` and not before offset `start`.
 
-    A batch that cannot be read (an older release took it from a client) counts as one record at its first offset: a
-    consumer that is sent there learns what is wrong with it.
+    A batch that cannot be read (an older release accepted it from a client) counts as one record at its first offset:
+    a consumer that is sent to this offset gets the error.
     """
     epoch = header.partition_leader_epoch
     if not header.record_count:
@@ -244,7 +253,7 @@ def _first_in_batch(
 def _newest_in_batch(
     segment: LogSegment, position: int, header: BatchHeader, start: int, threads: Threads | None
 ) -> Steps[int]:
-    """The largest timestamp of the records of a batch from offset `start` on, -1 if there is none."""
+    """Find the largest timestamp of the records of a batch from offset `start` on; -1 if no record is left."""
     if header.timestamp_type:
         return header.max_timestamp
     newest = -1
@@ -266,7 +275,10 @@ def _newest_in_batch(
 def _records(
     segment: LogSegment, position: int, header: BatchHeader, threads: Threads | None
 ) -> Generator[list[SkimmedRecord] | asyncio.Future[Any], None, None]:
-    """The records of a batch, in portions, and what to wait for until there are more. Raises CorruptBatch."""
+    """Yield the records of a batch in portions (lists), and futures to wait for before the next portion.
+
+    Raises CorruptBatch if the records cannot be read, and CorruptLog if the batch is damaged.
+    """
     with _damage(segment, header.base_offset):
         _, _, batch = next(segment.batches(position, verify=False))
     data = bytes(batch[HEADER_SIZE:])
@@ -291,6 +303,7 @@ def _records(
 
 
 def _portions(data: bytes | bytearray, header: BatchHeader) -> Iterator[list[SkimmedRecord]]:
+    """Yield the records in the decompressed `data` in lists of at most `_RECORDS`; the last list may be empty."""
     portion: list[SkimmedRecord] = []
     for record in skim(data, header):
         portion.append(record)

@@ -56,7 +56,7 @@ async def test_a_disk_that_fails_is_a_problem_until_it_works_again(
         fs.fail(operation, number)
         problem = await checked(probe)
         assert problem is not None
-        assert "/data does not take writes" in problem
+        assert "/data does not accept writes" in problem
         assert errno.errorcode[number] in problem or str(number) in problem
     assert await checked(probe) is None
     assert manager.failed is None
@@ -158,7 +158,7 @@ async def test_a_probe_that_a_kill_interrupted_hinders_no_start(fs: FaultyFileSy
     await manager.start()
     manager.create("t", 0, LogConfig())
     fs.fail("unlink")
-    assert "does not take writes" in (await checked(new_probe(manager)) or "")
+    assert "does not accept writes" in (await checked(new_probe(manager)) or "")
     assert fs.exists(PROBE)
     manager.abandon()
     fs.kill()
