@@ -1,4 +1,4 @@
-"""Types of the command line's parameters: moments, and partitions of a topic."""
+"""Parse arguments and options of the command line: times, selections of partitions, and NAME=VALUE pairs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 
 
 def moment_ms(text: str, now_ms: int) -> int:
-    """Return a moment in milliseconds since the epoch; raises ValueError for a text that is none.
+    """Parse a time, and return it in milliseconds since 1970. Raise ValueError if `text` is not a time.
 
-    `2026-03-01`, `2026-03-01T12:30` (local time), `2026-03-01T12:30:00Z`, `15m` (ago), `1772368200000`, `now`.
+    Accepted forms: `2026-03-01`, `2026-03-01T12:30` (local time), `2026-03-01T12:30:00Z`, `15m` (ago), `1772368200000`
+    and `now`.
     """
     if text == "now":
         return now_ms
@@ -29,30 +30,33 @@ def moment_ms(text: str, now_ms: int) -> int:
 
 
 def time_of(text: str) -> int:
-    """Return a moment as `moment_ms` does, for the parameter type of an option."""
+    """Parse a time as `moment_ms` does, relative to the current time. Raise BadParameter if `text` is not a time.
+
+    Options use this function as their type.
+    """
     try:
         return moment_ms(text, round(time.time() * 1000))
     except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{text!r} is not a time. Write 2026-03-01T12:30 (add Z or +02:00 unless it is local time), or 15m, 2h, 3d"
-            " for so long ago, or milliseconds since 1970."
+            " for a time that long ago, or milliseconds since 1970."
         ) from None
 
 
 class TopicSelection(NamedTuple):
-    """A topic and some of its partitions; none stands for all of them."""
+    """A topic and the selected partitions. An empty tuple selects all partitions."""
 
     topic: str
     partitions: tuple[int, ...]
 
     def includes(self, partition: tuple[str, int]) -> bool:
-        """Whether a (topic, partition) pair is among them."""
+        """Whether a (topic, partition) pair is selected."""
         topic, index = partition
         return topic == self.topic and (not self.partitions or index in self.partitions)
 
 
 def topic_selection(text: str) -> TopicSelection:
-    """Read `orders` or `orders:0,1`, for the parameter type of an option."""
+    """Parse `orders` or `orders:0,1`. Raise BadParameter for any other form. Options use this as their type."""
     topic, colon, partitions = text.partition(":")
     if not topic or (colon and not re.fullmatch(r"[0-9]+(,[0-9]+)*", partitions)):
         raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:PARTITION,PARTITION")
@@ -60,7 +64,7 @@ def topic_selection(text: str) -> TopicSelection:
 
 
 def name_and_value(pair: str, option: str) -> tuple[str, str]:
-    """Split NAME=VALUE; raises BadParameter for what is not that."""
+    """Split NAME=VALUE, and return name and value. Raise BadParameter for any other form."""
     name, equals, value = pair.partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)

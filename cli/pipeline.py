@@ -1,4 +1,4 @@
-"""`oncelog pipeline`: run a job on Spark, exactly-once from topics to topics."""
+"""Define `oncelog pipeline`: run jobs on Spark, exactly-once from topics to topics."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Run data pipelines on Spark.")
 def pipeline() -> None:
-    """Run data pipelines on Spark: sources, SQL or Python transforms and sinks from a file, exactly-once.
+    """Run data pipelines on Spark, exactly-once. A job file defines their sources, SQL or Python transforms and sinks.
 
-    Needs the extra: pip install 'oncelog[pipeline]', and Java 17 or newer.
+    Needs Java 17 or newer, and an extra: pip install 'oncelog[pipeline]'.
     """
 
 
 @pipeline.command(short_help="Run a job file.")
 @click.argument("job", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Print schemas and plan; read and write nothing.")
-@click.option("--master", metavar="URL", help="Spark's master instead of the file's: local[4], spark://host:7077, …")
-@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in the file.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there.")
+@click.option("--dry-run", is_flag=True, help="Print schemas and plan, but read and write no records.")
+@click.option(
+    "--master", metavar="URL", help="Spark master to use instead of the job file's: local[4], spark://host:7077, …"
+)
+@click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in the job file; may be repeated."
+)
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at this address.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print progress as one JSON object per batch.")
-@click.option("--debug", is_flag=True, help="Print Spark's log, and failures with their stacks.")
+@click.option("--debug", is_flag=True, help="Print Spark's log, and errors with their stack traces.")
 def run(
     job: Path,
     dry_run: bool,
@@ -41,16 +45,16 @@ def run(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Run a job until it is stopped (Ctrl-C, SIGTERM), or until its sources are read with trigger = "available-now".
+    """Run a job until Ctrl-C or SIGTERM. With trigger = "available-now" it also ends when all sources are read.
 
     \b
     oncelog pipeline run flights.toml --dry-run
     oncelog pipeline run flights.toml --var BOOTSTRAP=127.0.0.1:9092
     oncelog pipeline run flights.toml --master spark://10.0.0.5:7077
 
-    A failed query is started again from its checkpoint, max_restarts times within restart_window. docs/pipeline.md
-    says how a job file is written. Exit codes: 0 when the job has ended or was stopped, 3 when a newer driver has taken
-    it over, 1 when it has failed.
+    A failed query is restarted from its checkpoint, up to max_restarts times within restart_window. docs/pipeline.md
+    describes job files. Exit codes: 0 if the job ended or was stopped, 1 if it failed, 3 if a newer driver has taken
+    over the job.
     """
     from ..pipeline.jobs.spec import JobError, load
     from ..pipeline.requirements import RequirementError, require_java, require_spark
@@ -94,29 +98,33 @@ def run(
 
 
 @pipeline.command(short_help="Run a Spark cluster on this machine.")
-@click.option("--workers", type=click.IntRange(1, 100), default=2, show_default=True, help="How many workers.")
-@click.option("--cores", type=click.IntRange(1), default=1, show_default=True, help="Tasks at a time, per worker.")
+@click.option("--workers", type=click.IntRange(1, 100), default=2, show_default=True, help="Number of workers.")
+@click.option("--cores", type=click.IntRange(1), default=1, show_default=True, help="Concurrent tasks per worker.")
 @click.option(
     "--memory",
     metavar="SIZE",
     default="1g",
     show_default=True,
     callback=lambda context, option, given: _memory(given),
-    help="For executors, per worker: 512m, 2g.",
+    help="Memory for executors per worker: 512m, 2g.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=7077, show_default=True, help="Of the master; 0: any free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7077,
+    show_default=True,
+    help="Port of the master. 0 selects a free port.",
 )
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where logs and executors' files lie.  [default: a temporary one]",
+    help="Directory for logs and executors' files.  [default: a temporary directory]",
 )
 def cluster(workers: int, cores: int, memory: str, port: int, directory: Path | None) -> None:
     """Run a Spark standalone cluster, a master and workers, on 127.0.0.1 until SIGTERM or SIGINT.
 
-    Prints the line `ready spark://127.0.0.1:PORT` when all workers have registered; what happens goes to stderr. A
-    worker that dies is started again.
+    The command prints the line `ready spark://127.0.0.1:PORT` when all workers have registered. Events go to stderr. A
+    worker that dies is restarted.
 
     \b
     oncelog pipeline cluster
@@ -147,7 +155,7 @@ def cluster(workers: int, cores: int, memory: str, port: int, directory: Path | 
         finally:
             spark.stop()
     except (ClusterError, RequirementError) as error:
-        if directory is None:  # only an empty one: logs of what went wrong are kept
+        if directory is None:  # rmdir removes an empty directory only: the logs of the failure are kept
             with contextlib.suppress(OSError):
                 kept.rmdir()
         click.echo(f"oncelog: {error}", err=True)
@@ -157,7 +165,7 @@ def cluster(workers: int, cores: int, memory: str, port: int, directory: Path | 
 
 
 def progress_line(progress: Progress, *, as_json: bool) -> str:
-    """Return the line that is printed for a micro-batch."""
+    """Return the line that reports a micro-batch, as text or as JSON."""
     return json.dumps(progress._asdict()) if as_json else str(progress)
 
 
@@ -184,7 +192,7 @@ def _serve(registry: object, host: str, port: int) -> None:
     try:
         start_http_server(port, host, registry=registry)  # type: ignore[arg-type]
     except OSError as error:
-        raise JobError(f"--metrics {host}:{port}: {error.strerror or error}: name another address") from None
+        raise JobError(f"--metrics {host}:{port}: {error.strerror or error}: choose another address") from None
 
 
 def _listener(text: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
-"""`oncelog produce`: write records from the command line or from stdin, one per line.
+"""Define `oncelog produce`: write records from the command line or from the lines of stdin.
 
-It reads a bounded number of lines ahead of the broker, so that a file of any size may be piped through. With --txn
-everything is one transaction: all lines or none.
+The command reads only a limited number of lines before the producer takes them, so that stdin may be of any size. With
+--txn, all records are one transaction.
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ if TYPE_CHECKING:
     from ..client.producer import Producer
 
 LINES_AHEAD = 64
-"""Chunks of lines that may wait between the reading thread and the producer."""
+"""Chunks of lines that the queue between the reading thread and the producer holds."""
 CHUNK = 64 * 1024
 PROGRESS_EVERY = 1000
-"""Records between two looks at the clock."""
+"""Records between two updates of the progress line."""
 
 
 @click.command(short_help="Write records: --value, or lines from stdin.")
 @click.argument("topic")
 @click.option("--value", help="Send this one record instead of reading stdin.")
-@click.option("--key", help="The key of every record.")
-@click.option("--key-separator", metavar="TEXT", help="Lines are KEY<TEXT>VALUE; a line without it has no key.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="For every record; may be repeated.")
-@click.option("--partition", type=click.IntRange(0), help="The partition.  [default: by key]")
+@click.option("--key", help="Key of every record.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="Split lines at TEXT into key and value. A line without TEXT has no key."
+)
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated."
+)
+@click.option("--partition", type=click.IntRange(0), help="Partition of every record.  [default: by key]")
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -46,9 +50,7 @@ PROGRESS_EVERY = 1000
     help="Codec of the batches.",
 )
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
-@click.option(
-    "--txn", metavar="ID", help="Send everything as one transaction of this transactional id: all or nothing."
-)
+@click.option("--txn", metavar="ID", help="Send all records in one transaction of this transactional id.")
 @json_option
 @bootstrap_option
 def produce(
@@ -64,16 +66,16 @@ def produce(
     as_json: bool,
     bootstrap: str,
 ) -> int:
-    """Write records to TOPIC: each line of stdin is a value.
+    """Write records to TOPIC. Each line of stdin is the value of a record.
 
     \b
     echo 'hello' | oncelog produce orders
     oncelog produce orders --key alice --value '42 apples'
-    oncelog produce orders --key-separator : < orders.txt        lines like alice:42 apples
-    oncelog produce orders --txn import-1 < orders.txt           all lines in one transaction, or none
+    oncelog produce orders --key-separator : < orders.txt        lines such as alice:42 apples
+    oncelog produce orders --txn import-1 < orders.txt           all lines in one transaction
     """
     if key is not None and key_separator is not None:
-        raise click.UsageError("--key and --key-separator exclude each other")
+        raise click.UsageError("--key and --key-separator cannot be combined")
     if txn is not None and acks != "all":
         raise click.UsageError("a transaction needs --acks all")
     fixed = None if key is None else key.encode()
@@ -115,7 +117,10 @@ def produce(
 
 
 async def _check_topic(bootstrap: str, topic: str) -> None:
-    """Fail at once for a topic that does not exist and that no broker will create; a producer waits for topics."""
+    """Raise ClickException if the topic does not exist and the brokers do not create topics.
+
+    A producer alone would wait for the topic until `max_block_ms`.
+    """
     from ..client.errors import AuthorizationError, InvalidTopicError, UnknownTopicError, UnsupportedVersionError
     from ..client.values import TopicPartition
     from ..protocol.errors import ErrorCode
@@ -127,7 +132,7 @@ async def _check_topic(bootstrap: str, topic: str) -> None:
             if missing.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
         except AuthorizationError:
-            return  # the producer says what is not allowed
+            return  # the producer reports the missing permission
         else:
             return
         try:
@@ -136,7 +141,9 @@ async def _check_topic(bootstrap: str, topic: str) -> None:
         except (AuthorizationError, UnsupportedVersionError):
             return
         try:
-            await admin.list_offsets({TopicPartition(topic, 0): -1})  # believes several answers, and not one
+            await admin.list_offsets(
+                {TopicPartition(topic, 0): -1}
+            )  # retries, because the answer of a single broker may be outdated
         except UnknownTopicError:
             raise click.ClickException(
                 f"UNKNOWN_TOPIC_OR_PARTITION: topic {topic} does not exist, and the brokers create no topics"
@@ -179,7 +186,7 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
     if value is not None:
         yield value.encode()
         return
-    # A daemon thread reads: a regular file cannot be awaited, and waiting for a terminal must not delay the exit.
+    # A daemon thread reads: a regular file cannot be awaited, and a read from a terminal must not delay the exit.
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[list[bytes] | BaseException | None] = asyncio.Queue(LINES_AHEAD)
 
@@ -196,7 +203,9 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
 
 
 def _read_lines(source: IO[bytes], put: Callable[[list[bytes] | BaseException | None], None]) -> None:
-    with contextlib.suppress(RuntimeError, asyncio.CancelledError):  # the loop is closed: the command is over
+    with contextlib.suppress(
+        RuntimeError, asyncio.CancelledError
+    ):  # the event loop is closed because the command has ended
         try:
             descriptor = source.fileno()
             rest = b""

@@ -1,4 +1,4 @@
-"""How far a long command is: one line on stderr that is written over, where stderr is a terminal."""
+"""Show the progress of a long command in a line on stderr that is overwritten, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from types import TracebackType
 from typing import Final, Self
 
 INTERVAL_S: Final = 0.1
-"""How often the line is written at most."""
+"""Shortest time between two updates of the line, in seconds."""
 
 CLEAR_LINE: Final = "\r\x1b[K"
 
 
 class Progress:
-    """`with Progress("groups read") as progress: progress.show(3, total=10)` shows `3 of 10 groups read`."""
+    """A progress line on stderr, which is removed when the context ends.
+
+    `with Progress("groups read") as progress: progress.show(3, total=10)` shows `3 of 10 groups read`.
+    """
 
     def __init__(self, what: str, *, visible: bool = True) -> None:
         self._what = what
@@ -30,7 +33,7 @@ class Progress:
         self.clear()
 
     def show(self, count: int, total: int | None = None) -> None:
-        """Write the line anew, unless it was written a moment ago."""
+        """Update the line, unless the last update was less than `INTERVAL_S` seconds ago."""
         if not self._visible or (now_s := time.monotonic()) - self._shown_s < INTERVAL_S:
             return
         self._shown_s = now_s

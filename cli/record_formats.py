@@ -1,4 +1,4 @@
-"""How `oncelog consume` prints a record: by the name of a format, or by a template in the manner of kcat."""
+"""Format the records that `oncelog consume` prints, by a named format or by a template as in kcat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Format: TypeAlias = "Callable[[ConsumerRecord], bytes]"
 
 TOMBSTONE: Final = b"<tombstone>"
-"""How the format `value` prints a record without a value: `null` may be a text that somebody wrote."""
+"""The output of the format `value` for a record without a value. `null` could also be the text of a value."""
 
 
 def _value(record: ConsumerRecord) -> bytes:
@@ -58,14 +58,17 @@ _FIELDS: Final[dict[str, Format]] = {
     "h": _headers,
     "%": lambda record: b"%",
 }
-"""What stands for what in a template, as in kcat -f."""
+"""The fields of a template by the letter after %, as in kcat -f."""
 
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 _PART: Final = re.compile(r"%(?P<field>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
 
 
 def record_format(text: str) -> Format:
-    """Return what prints a record: for value, key-value or json, or for a template. Raises BadParameter."""
+    """Return the function that converts a record to the bytes to print.
+
+    `text` is value, key-value, json or a template. Raise BadParameter if it is none of them.
+    """
     if text in _NAMED:
         return _NAMED[text]
     if "%" not in text:

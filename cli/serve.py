@@ -1,7 +1,7 @@
-"""`oncelog serve`: the broker as a process, from its settings to its exit code.
+"""Define `oncelog serve`: run a broker as a process.
 
-Owns: stdout's one line `ready HOST:PORT`, printed when requests are answered; signals; exit codes (0 after SIGTERM or
-SIGINT, 1 when the broker cannot start or loses its data directory, 2 for settings that cannot be).
+The command prints the line `ready HOST:PORT` to stdout when the broker answers requests. The exit code is 0 after
+SIGTERM or SIGINT, 1 if the broker cannot start or loses its data directory, and 2 for invalid settings.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ..broker.config import BrokerConfig
 
 DEFAULTS = {"log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:9092"}
-"""The command's own defaults: data in the current directory, not in /tmp, and no port open to the network."""
+"""Defaults that differ from the broker's: data is in the current directory instead of /tmp, and the port is local."""
 
 CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
-"""Environment variables with the settings' prefix that belong to the other commands."""
+"""Environment variables that have the prefix of settings, but belong to other commands."""
 
 
 @click.command(short_help="Run a broker.")
@@ -30,16 +30,21 @@ CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
     "config_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="TOML file with settings under Kafka's names.",
+    help="TOML file with settings that have Kafka's names.",
 )
-@click.option("--data-dir", metavar="DIR", help="Where all data lies (log.dirs).  [default: data]")
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0: any free one.  [default: 127.0.0.1:9092]")
+@click.option("--data-dir", metavar="DIR", help="Data directory (log.dirs).  [default: data]")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Address of the listener. Port 0 selects a free port.  [default: 127.0.0.1:9092]",
+)
 @click.option(
     "--durability",
     type=click.Choice(["flush", "os"]),
-    help="flush: acknowledge when the data is on disk. os: when the system has it, as Kafka does.  [default: flush]",
+    help="When writes are acknowledged. flush: when they are on disk. os: when the operating system has them, as in"
+    " Kafka.  [default: flush]",
 )
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting; may be repeated.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set any setting; may be repeated.")
 def serve(
     config_file: Path | None,
     data_dir: str | None,
@@ -49,15 +54,17 @@ def serve(
 ) -> int:
     """Run a broker until SIGTERM or SIGINT.
 
-    Prints the line `ready HOST:PORT` when it answers requests. Log lines go to stderr. Settings have Kafka's names and
-    come from --config, then the environment (ONCELOG_NUM_PARTITIONS=3), then flags; the later one wins.
+    The command prints the line `ready HOST:PORT` when the broker answers requests. Log lines go to stderr.
+
+    Settings have Kafka's names. Flags override environment variables (ONCELOG_NUM_PARTITIONS=3), which override the
+    file of --config.
 
     \b
     oncelog serve                                                 data in ./data, on 127.0.0.1:9092
     oncelog serve --data-dir /var/lib/oncelog --listen 0.0.0.0:9092
-    oncelog serve --listen 127.0.0.1:0                            any free port: read it from the ready line
+    oncelog serve --listen 127.0.0.1:0                            a free port, which the ready line names
     oncelog serve --set num.partitions=3 --set log.segment.bytes=104857600
-    oncelog serve --config broker.toml --durability os            Kafka's own page-cache durability
+    oncelog serve --config broker.toml --durability os            durability of Kafka: the page cache
     """
     from ..broker.config import load
     from ..broker.settings import ConfigError
@@ -100,7 +107,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         raise_limit()
-        # A start makes objects by the hundred thousand and hardly any garbage: the collector would walk them in vain.
+        # A start creates hundreds of thousands of objects, but hardly any garbage: collections would free nothing.
         gc.disable()
         broker = BrokerNode(config=config)
         logging.getLogger().addHandler(StandardLogging(broker.log))
@@ -109,7 +116,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         try:
             await broker.start()
         except BrokerStartError as error:
-            flush(1.0)  # the reason comes last
+            flush(1.0)  # so that the error below is the last line
             click.echo(f"oncelog serve: {error}", err=True)
             return 1
         failed = asyncio.ensure_future(broker.wait_failed())
@@ -123,7 +130,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
             failed.cancel()
             await broker.stop()
         if broker.failure is not None:
-            # Behind the log lines, and through their writer: nobody may be reading stderr, and the process has to end.
+            # The writer of the log lines prints the error after them. It does not block if nothing reads stderr.
             if (writer := standard_error()) is not None:
                 writer.put(f"oncelog serve: {broker.failure.message}")
                 flush(1.0)

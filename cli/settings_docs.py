@@ -1,4 +1,4 @@
-"""The page of all client settings, made from the client's tables."""
+"""Generate docs/reference/client-settings.md from the client's tables of settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..protocol.documentation import table
 _PAGE: Final = """\
 # Client settings
 
-Settings have Kafka's names, and Kafka 4.1's defaults unless the description says otherwise. Give them as keywords, with
-underscores for dots, or as a mapping with Kafka's names, or both:
+Settings have Kafka's names, and Kafka 4.1's defaults unless the description says otherwise. Give them as keywords with
+underscores instead of dots, as a mapping with Kafka's names, or both:
 
 ```python
 import oncelog
@@ -24,8 +24,8 @@ An unknown name, an invalid value, and settings that contradict each other raise
 [`ConfigError`](api/exceptions.md#oncelog.ConfigError). Times are in milliseconds and sizes in bytes.
 
 Keywords are typed, so editors complete them, and mypy and pyright report a wrong name or value. Values in a mapping are
-checked only at run time: that is the place for strings from a file or the environment, and for a `dict` of settings
-that several clients share.
+checked only at run time. Use a mapping for strings from a file or the environment, and for a `dict` of settings that
+several clients share.
 
 ## Every client
 
@@ -53,7 +53,7 @@ and its default for `auto.offset.reset` is `earliest`.
 
 ## Refused
 
-Settings of Kafka's clients that this client does not offer are refused with a reason:
+This client refuses the following settings of Kafka's clients, with the reason in the error:
 
 {refused}
 """
@@ -62,7 +62,7 @@ _TYPES: Final = {"bool": "boolean", "str": "string", "str | None": "string", "tu
 
 
 def page() -> str:
-    """Return docs/reference/client-settings.md."""
+    """Return the text of docs/reference/client-settings.md."""
     common = {row.name for row in ClientConfig.settings()}
     return _PAGE.format(
         common=_table(ClientConfig, frozenset()),

@@ -1,4 +1,7 @@
-"""The standard streams of a process that runs for long: it may be started without them, or outlive who read them."""
+"""Handle missing standard streams of a long-running process.
+
+It may be started with closed streams, or the process that reads its output may end first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ STANDARD_OUTPUT: Final = 1
 
 
 def open_missing() -> None:
-    """Open /dev/null for each standard stream that is closed, so that no socket or data file takes its number."""
+    """Open /dev/null for each closed standard stream, so that no socket or data file gets the stream's descriptor."""
     for descriptor in STANDARD_STREAMS:
         try:
             os.fstat(descriptor)
@@ -20,10 +23,10 @@ def open_missing() -> None:
 
 
 def announce(line: str) -> None:
-    """Print a line to stdout; where nobody reads it any more, stdout becomes /dev/null."""
+    """Print a line to stdout. If the reader of stdout is gone, redirect stdout to /dev/null."""
     try:
         print(line, flush=True)
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, STANDARD_OUTPUT)  # what is still buffered must not fail again at exit
+        os.dup2(nowhere, STANDARD_OUTPUT)  # so that the flush of buffered output at exit does not fail
         os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Where `oncelog consume` begins to read without a group: at a time, or some records before the end."""
+"""Seek to the start position of `oncelog consume` without a group: a time, or a number of records before the end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 POLL_MS: Final = 200
 GROWTH: Final = 4
-"""By what the distance grows at which records are looked for, while fewer are found than wanted."""
+"""Factor by which the distance from the end grows while too few records are found."""
 
 
 async def seek_to_time(consumer: Consumer, partitions: Sequence[TopicPartition], time_ms: int) -> None:
-    """Go to each partition's first record since a time (ms since the epoch), or to its end."""
+    """Seek each partition to its first record at or after a time, in ms since 1970, or to its end if there are none."""
     at_time = await consumer.offsets_for_times(dict.fromkeys(partitions, max(time_ms, 0)))
     for partition, first in at_time.items():
         if first is None:
@@ -26,10 +26,11 @@ async def seek_to_time(consumer: Consumer, partitions: Sequence[TopicPartition],
 
 
 async def seek_to_last(consumer: Consumer, partitions: Sequence[TopicPartition], count: int) -> None:
-    """Go to each partition's record that has `count` - 1 records behind it, or to its first record.
+    """Seek each partition to the first of its last `count` records, or to its first record if it has fewer.
 
-    Offsets alone do not say where that is: transaction markers, aborted records and what compaction has removed take
-    offsets, too. So records are read from some distance before the end, and from farther away if there are too few.
+    Offsets alone do not determine this position, because transaction markers, aborted records and compacted records use
+    offsets as well. The function therefore reads from `count` offsets before the end, and repeats the read from farther
+    away while it finds too few records.
     """
     starts = await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
@@ -57,7 +58,10 @@ async def _offsets_between(
     ends: dict[TopicPartition, int],
     count: int,
 ) -> dict[TopicPartition, deque[int]]:
-    """Return the offsets of the last `count` records of each partition of `begin`, from there to its end."""
+    """Read the partitions in `begin` from these offsets to `ends`. Return the offsets of their last records.
+
+    The result has at most `count` offsets per partition.
+    """
     offsets: dict[TopicPartition, deque[int]] = {partition: deque(maxlen=count) for partition in begin}
     consumer.pause(*(partition for partition in partitions if partition not in begin))
     for partition, offset in begin.items():

@@ -1,8 +1,8 @@
-"""Tables on a terminal, and the same rows as plain text or JSON where the output goes elsewhere.
+"""Print rows as a table on a terminal, and as plain text or JSON elsewhere.
 
-On a terminal a table has borders and a header, and fits the width. In a pipe or a file it is lines of columns separated
-by tabs, for `cut`, `awk` and people alike. There a description (`print_table`) has a line with the names of its
-columns; a list of one item per line (`print_list`) has none, so that a pipe gets the items and nothing else.
+On a terminal, a table has borders and a header, and fits the width. In a pipe or a file, it consists of lines whose
+columns are separated by tabs, which suits `cut` and `awk`. There, `print_table` prints a line with the names of the
+columns, and `print_list` prints only the items.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import click
 from .json_output import print_json
 
 Item = Mapping[str, object]
-"""One thing of a list or table: its properties by the names that they have in JSON."""
+"""A row of a list or table: its values by the names that they have in JSON."""
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; a column whose name begins with > is aligned to the right."""
+    """Print a table. A column whose name begins with > is aligned to the right."""
     if not sys.stdout.isatty():
         names = [column.lstrip(">") for column in columns]
         for line in ([title] if title is not None else []) + ["\t".join(cells) for cells in (names, *rows)]:
@@ -37,9 +37,9 @@ def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequen
 
 
 def print_list(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """Print one item per line, its columns separated by tabs; on a terminal as a table.
+    """Print a list: as a table on a terminal, else one row per line with its columns separated by tabs.
 
-    Without an item, `empty` goes to stderr.
+    If there are no rows, print `empty` to stderr.
     """
     if not rows:
         click.echo(empty, err=True)
@@ -51,7 +51,10 @@ def print_list(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str
 
 
 def print_items(columns: Sequence[str], items: Sequence[Item], empty: str, *, as_json: bool) -> None:
-    """Print a list of items: these columns of them, or everything as a JSON array."""
+    """Print the given columns of the items as a list, or with `as_json` the whole items as a JSON array.
+
+    If there are no items, the list prints `empty` to stderr.
+    """
     if as_json:
         print_json(items)
     else:
@@ -59,12 +62,12 @@ def print_items(columns: Sequence[str], items: Sequence[Item], empty: str, *, as
 
 
 def print_items_table(title: str | None, columns: Sequence[str], items: Sequence[Item]) -> None:
-    """Print a table of items, with these columns of them."""
+    """Print the given columns of the items as a table."""
     print_table(title, _headings(columns), cells(columns, items))
 
 
 def cells(columns: Sequence[str], items: Iterable[Item]) -> list[list[str]]:
-    """Return the text of each item's columns; `-` for what is missing or empty."""
+    """Return a row of texts for each item, one per column. A None or an empty value becomes `-`."""
     return [[_text(item[column.lstrip(">")]) for column in columns] for item in items]
 
 

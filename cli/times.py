@@ -1,4 +1,4 @@
-"""How moments and durations read on a terminal."""
+"""Format times and durations for a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 
 
 def duration(ms: int) -> str:
-    """A duration in its two largest units: `1 h 5 min`, `12 s`; `800 ms` below a second."""
+    """Return the size of a duration as text in its two largest units, such as `1 h 5 min`, `12 s` or `800 ms`."""
     ms = abs(ms)
     if ms < 1000:
         return f"{ms} ms"
@@ -23,6 +23,6 @@ def duration(ms: int) -> str:
 
 
 def moment(at_ms: int, now_ms: int) -> str:
-    """A time of day with how long ago that is, or how far ahead."""
+    """Return a local date and time as text, followed by its distance from now: `(5 s ago)` or `(in 5 s)`."""
     when = datetime.fromtimestamp(at_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
     return f"{when} ({duration(now_ms - at_ms)} ago)" if at_ms <= now_ms else f"{when} (in {duration(at_ms - now_ms)})"

@@ -1,4 +1,7 @@
-"""`oncelog topic`: create, list, describe and delete topics. `topic_changes` has what changes existing ones."""
+"""Define `oncelog topic`: create, list, describe and delete topics.
+
+The commands that change a topic are in `topic_changes.py`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ for change in CHANGES:
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions.  [default: the broker's]")
 @click.option("--replication-factor", type=click.IntRange(1), help="Replicas per partition.  [default: the broker's]")
-@click.option("--config", "pairs", multiple=True, metavar="NAME=VALUE", help="A config of the topic; may be repeated.")
+@click.option(
+    "--config", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a config of the topic; may be repeated."
+)
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
 @json_option
 @bootstrap_option
@@ -97,9 +102,9 @@ def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
 def describe(name: str, all_configs: bool, as_json: bool, bootstrap: str) -> None:
     """Show the topic NAME: its partitions with leaders and offsets, and its configs.
 
-    Offsets: `start` is the first offset that is still stored; `end` is the next one to be written; a read_committed
-    consumer reads up to `stable`, which stays behind `end` while a transaction is open. Configs are those set on the
-    topic itself; --configs adds what the broker sets and the defaults. --json always has all of them.
+    `start` is the first stored offset, and `end` is the offset of the next record. `stable` is the last stable offset,
+    up to which read_committed consumers read. It stays below `end` while a transaction is open. The configs are those
+    set on the topic itself. --configs adds those set on the broker, and the defaults. --json always prints all configs.
     """
 
     async def work() -> None:
@@ -146,7 +151,7 @@ def describe(name: str, all_configs: bool, as_json: bool, bootstrap: str) -> Non
 @json_option
 @bootstrap_option
 def delete(names: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool, bootstrap: str) -> int:
-    """Delete the topics NAMES with all of their records.
+    """Delete the topics NAMES and all of their records.
 
     \b
     oncelog topic delete orders

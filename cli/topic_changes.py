@@ -1,4 +1,4 @@
-"""Commands that change an existing topic: its configs, its number of partitions, where its partitions begin."""
+"""Define the `oncelog topic` commands that change a topic: alter, add-partitions and trim."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 @click.command(short_help="Set and remove configs of a topic.")
 @click.argument("name")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a config; may be repeated.")
-@click.option("--unset", multiple=True, metavar="NAME", help="Go back to the broker's value; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Let the broker check the change, and change nothing.")
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="NAME",
+    help="Remove a config, so that the broker's value applies; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Let the broker validate the change, and change nothing.")
 @json_option
 @bootstrap_option
 def alter(
     name: str, pairs: tuple[str, ...], unset: tuple[str, ...], dry_run: bool, as_json: bool, bootstrap: str
 ) -> None:
-    """Set and remove configs of the topic NAME; all other configs stay as they are.
+    """Set and remove configs of the topic NAME. All other configs keep their values.
 
     \b
     oncelog topic alter orders --set retention.ms=86400000 --set cleanup.policy=delete
@@ -56,19 +61,19 @@ def alter(
 
 @click.command("add-partitions", short_help="Add partitions to a topic.")
 @click.argument("name")
-@click.option("--num", type=click.IntRange(1), help="Add so many partitions.")
-@click.option("--total", type=click.IntRange(1), help="Add partitions until there are so many.")
+@click.option("--num", type=click.IntRange(1), help="Number of partitions to add.")
+@click.option("--total", type=click.IntRange(1), help="Number of partitions that the topic has afterwards.")
 @json_option
 @bootstrap_option
 def add_partitions(name: str, num: int | None, total: int | None, as_json: bool, bootstrap: str) -> None:
     """Add partitions to the topic NAME. They cannot be removed again.
 
-    Records stay where they are, and the partition of a key is another one from then on: what was written before and
-    after is not in order per key.
+    Existing records stay in their partitions, but new records of a key may go to another partition. A consumer may then
+    read old and new records of a key in any order.
 
     \b
-    oncelog topic add-partitions orders --num 2        two more than now
-    oncelog topic add-partitions orders --total 6      six in all
+    oncelog topic add-partitions orders --num 2        two more partitions than now
+    oncelog topic add-partitions orders --total 6      six partitions in total
     """
     if (num is None) == (total is None):
         raise click.UsageError("give either --num or --total")
@@ -87,7 +92,7 @@ def add_partitions(name: str, num: int | None, total: int | None, as_json: bool,
 @click.command(short_help="Delete the oldest records of a topic.")
 @click.argument("name")
 @click.option("--before-offset", type=click.IntRange(0), metavar="OFFSET", help="Delete records below this offset.")
-@click.option("--before-time", type=time_of, metavar="TIME", help="Delete records older than this.")
+@click.option("--before-time", type=time_of, metavar="TIME", help="Delete records older than this time.")
 @click.option("--all", "everything", is_flag=True, help="Delete all records.")
 @click.option(
     "--partition", "only", type=click.IntRange(0), multiple=True, help="Only this partition; may be repeated."
@@ -107,10 +112,10 @@ def trim(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Delete the oldest records of the topic NAME: move the start of its partitions forward.
+    """Delete the oldest records of the topic NAME, by moving the start of its partitions forward.
 
-    TIME is 2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (so long ago), or milliseconds since
-    1970. With a time, a partition begins at its first record of that time or later.
+    TIME is 2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (that long ago), or milliseconds since
+    1970. With a time, each partition then begins at its first record of that time or later.
 
     \b
     oncelog topic trim orders --before-time 7d --dry-run
@@ -160,7 +165,9 @@ async def _partitions(admin: Admin, name: str, only: tuple[int, ...]) -> list[To
     count = len((await admin.describe_topics([name]))[name].partitions)
     for partition in only:
         if partition >= count:
-            raise click.ClickException(f"topic {name} has no partition {partition}: it has {count}")
+            raise click.ClickException(
+                f"topic {name} has no partition {partition}: its number of partitions is {count}"
+            )
     return [TopicPartition(name, partition) for partition in sorted(set(only)) or range(count)]
 
 

@@ -1,7 +1,7 @@
-"""The tables of docs/transactions.md, made from the code that runs: states from their definitions, and what requests do
-by putting them to the functions that decide.
+"""Generate the tables of docs/transactions.md from the code.
 
-Runs for the docs and their stale check, never in a broker or client.
+The states come from their definitions. The effects of requests come from calls of the coordinator's decision functions.
+Only `make docs` and the test of the generated pages use this module.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ Request = Callable[[TransactionMetadata, ProducerIdentity], Outcome]
 
 
 def page(text: str) -> str:
-    """Return docs/transactions.md with its tables as the code has them now."""
+    """Return `text`, the page docs/transactions.md, with its tables regenerated."""
     return updated(text, TABLES)
 
 
 def states() -> str:
-    """Return the states of a transactional id."""
+    """Return the table of the states of a transactional id."""
     rows = []
     for state in TransactionState:
         before = " ".join(previous.label for previous in sorted(VALID_PREVIOUS_STATES[state]) if previous is not state)
@@ -70,7 +70,7 @@ def states() -> str:
 
 
 def producer_states() -> str:
-    """Return the states of the bundled client's producer."""
+    """Return the table of the states of the bundled client's producer."""
     rows = []
     for state in State:
         before = PREVIOUS[state] - {state}
@@ -80,13 +80,13 @@ def producer_states() -> str:
 
 
 def requests() -> str:
-    """Return what each request does in each state."""
+    """Return the table of the effect of each request in each state."""
     rows = []
     for name, request, version, retry in _REQUESTS:
         cells = []
         for state in COLUMNS:
             if retry and not (state.is_prepare or state.is_complete):
-                cells.append("")  # nothing has been ended that could be repeated
+                cells.append("")  # no EndTxn has been sent that could be repeated
                 continue
             metadata, identity = _at(state, version, retry=retry)
             cells.append(_cell(metadata, request, identity))
@@ -97,7 +97,10 @@ def requests() -> str:
 def _at(
     state: TransactionState, version: TransactionVersion, *, retry: bool
 ) -> tuple[TransactionMetadata, ProducerIdentity]:
-    """An id in this state, and its producer: with `retry` as it was when it sent its last EndTxn."""
+    """Return the metadata of a transactional id in `state`, and the identity of its producer.
+
+    With `retry`, the producer's identity is the one with which it sent its last EndTxn.
+    """
     metadata = increment_epoch(new_metadata("id", 1000, _TIMEOUT_MS, _NOW_MS), _TIMEOUT_MS, -1, _NOW_MS)
     for _ in range(_EPOCH):
         metadata = increment_epoch(metadata, _TIMEOUT_MS, -1, _NOW_MS)

@@ -1,4 +1,4 @@
-"""How transactions read on a terminal: sentences, tables, and what to do where a command refuses."""
+"""Format transactions for a terminal, as sentences and tables, and explain why a command refuses an abort."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def sentences(transaction: TransactionDescription, now_ms: int) -> list[str]:
-    """Return lines with the state of a transactional id, its times, its producer and its coordinator."""
+    """Return lines that describe the state, times, producer and coordinator of a transactional id."""
     lines = [
         f"{transaction.transactional_id}: {transaction.state}",
         f"  {STATES.get(transaction.state, UNKNOWN)}",
@@ -39,11 +39,14 @@ def _left(transaction: TransactionDescription, now_ms: int) -> str:
         return ""
     if deadline_ms > now_ms:
         return f", {duration(deadline_ms - now_ms)} left: then the coordinator aborts it"
-    return f", over since {duration(now_ms - deadline_ms)}: the coordinator is about to abort it"
+    return f", exceeded by {duration(now_ms - deadline_ms)}: the coordinator is about to abort it"
 
 
 async def partition_items(admin: Admin, transaction: TransactionDescription) -> list[dict[str, Any]]:
-    """Return an open transaction's partitions with their offsets; `oncelog txn describe --help` explains them."""
+    """Return a table item with offsets for each partition of an open transaction.
+
+    `oncelog txn describe --help` explains the offsets.
+    """
     if not transaction.partitions:
         return []
     items = []
@@ -74,7 +77,7 @@ def print_partitions(items: Iterable[dict[str, Any]], now_ms: int) -> None:
 
 
 def hanging_items(transactions: Iterable[HangingTransaction]) -> list[dict[str, Any]]:
-    """Return hanging transactions as items of a table."""
+    """Return a table item for each hanging transaction."""
     return [
         {
             "topic": each.partition.topic,
@@ -106,20 +109,25 @@ def _with_moment(item: dict[str, Any], now_ms: int) -> dict[str, Any]:
 
 
 def without_transaction(where: TopicPartition, start_offset: int, producers: Iterable[ProducerDescription]) -> str:
-    """Return the sentence for an offset at which no transaction begins, with those at which one does."""
+    """Return the error for a start offset without a transaction. It lists the start offsets of open transactions."""
     starts = sorted(each.transaction_start_offset for each in producers if each.transaction_start_offset is not None)
     those = f"open ones begin at {', '.join(map(str, starts))}" if starts else "none is open there"
     return f"no transaction of {where} begins at offset {start_offset}: {those}"
 
 
 async def why_not_by_hand(admin: Admin, where: TopicPartition, producer: ProducerDescription) -> str:
-    """Return why a transaction is not aborted by hand: which transactional id has it, and what ends it."""
+    """Return the reason for which `oncelog txn abort` refuses a transaction that does not hang.
+
+    The text names the transactional id and the command that aborts its transaction.
+    """
     owners = await admin.list_transactions(producer_ids=[producer.producer_id])
     if not owners:
-        return f"the transaction has ended meanwhile: nothing of producer id {producer.producer_id} is open in {where}"
+        return (
+            f"the transaction has ended by now: producer id {producer.producer_id} has no open transaction in {where}"
+        )
     owner = owners[0]
     return (
-        f"that transaction does not hang: transactional id {owner.transactional_id} has it ({owner.state}), and its"
+        f"that transaction does not hang: transactional id {owner.transactional_id} is in state {owner.state}, and its"
         f" coordinator will end it. To abort it now in all of its partitions: oncelog txn fence"
         f" {owner.transactional_id}. To write a marker into {where} nevertheless: --force"
     )

@@ -1,4 +1,4 @@
-"""What each state of a transaction means to the person who looks at it; for `oncelog txn` and docs/transactions.md."""
+"""Explain each state of a transactional id, for `oncelog txn` and docs/transactions.md."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 
 STATES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "Empty": "A producer has begun with this id, and has no transaction open.",
-        "Ongoing": "A transaction is open: read_committed readers of its partitions wait in front of its first record.",
-        "PrepareCommit": "Decided: it is committed, whatever happens. Its markers are being written to the partitions.",
-        "PrepareAbort": "Decided: it is aborted, whatever happens. Its markers are being written to the partitions.",
-        "CompleteCommit": "The last transaction is committed, and visible everywhere. None is open.",
-        "CompleteAbort": "The last transaction was aborted, and nothing of it is visible. None is open.",
-        "Dead": "The id was not used for transactional.id.expiration.ms and is being forgotten.",
-        "PrepareEpochFence": "A producer is being locked out, its transaction will be aborted (Apache Kafka only).",
+        "Empty": "A producer was initialised with this id, and no transaction is open.",
+        "Ongoing": "A transaction is open. In its partitions, read_committed readers wait before its first record.",
+        "PrepareCommit": "The commit is decided and final. Its markers are being written to the partitions.",
+        "PrepareAbort": "The abort is decided and final. Its markers are being written to the partitions.",
+        "CompleteCommit": "The last transaction is committed, and visible everywhere. No transaction is open.",
+        "CompleteAbort": "The last transaction is aborted, and its records are invisible. No transaction is open.",
+        "Dead": "The id was not used for transactional.id.expiration.ms and is being deleted.",
+        "PrepareEpochFence": "A producer is being fenced, and its transaction will be aborted (Apache Kafka only).",
     }
 )
-"""Kafka's names, which ListTransactions and DescribeTransactions use."""
+"""The meaning of each state, by the name that ListTransactions and DescribeTransactions use."""
 
 UNKNOWN: Final = "A state that this version of oncelog does not know."

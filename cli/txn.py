@@ -1,4 +1,7 @@
-"""`oncelog txn`: list and describe transactions, and fence producers. `hanging` finds and ends those that hang."""
+"""Define `oncelog txn`: list and describe transactions, and fence producers.
+
+The commands for hanging transactions are in `hanging.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,21 @@ from .tables import print_items
 from .transaction_words import STATES
 
 
-@click.group(short_help="Look at transactions, fence producers, end what hangs.")
+@click.group(short_help="List transactions, fence producers, abort hanging transactions.")
 def txn() -> None:
-    """Look at transactions, lock producers out, find and end transactions that hang.
+    """List and describe transactions, fence producers, and find and abort hanging transactions.
 
-    A transactional id names one producer across its restarts. Its coordinator, a broker, knows whether a transaction is
-    open and on which partitions, and ends it: when the producer says so, when it times out, or when the id is fenced.
-    Consumers with isolation level read_committed get nothing behind the first record of an open transaction.
+    A transactional id identifies one producer across its restarts. The id's coordinator, a broker, knows whether a
+    transaction is open and which partitions it has. The coordinator ends the transaction when the producer requests it,
+    when the transaction times out, or when the id is fenced. Consumers with the isolation level read_committed receive
+    no records from the first record of an open transaction on.
 
     \b
-    oncelog txn list --state Ongoing              what is open now
-    oncelog txn describe payments-1               since when, until when, and which consumers it holds up
-    oncelog txn fence payments-1                  abort it, and lock out the producer that has it
-    oncelog txn hanging                           what is open in a partition, and unknown to every coordinator
-    oncelog txn abort orders 0 --start-offset 42  end such a transaction
+    oncelog txn list --state Ongoing              open transactions
+    oncelog txn describe payments-1               its times, its partitions, and how many offsets it holds back
+    oncelog txn fence payments-1                  abort its open transaction, and fence its producer
+    oncelog txn hanging                           transactions that no coordinator knows
+    oncelog txn abort orders 0 --start-offset 42  abort a hanging transaction
     """
 
 
@@ -43,14 +47,18 @@ for command in COMMANDS:
     type=click.Choice(list(STATES), case_sensitive=False),
     help="Only ids in this state; may be repeated.",
 )
-@click.option("--producer-id", "producer_ids", multiple=True, type=int, help="Only this producer id; may be repeated.")
+@click.option(
+    "--producer-id", "producer_ids", multiple=True, type=int, help="Only ids with this producer id; may be repeated."
+)
 @click.option(
     "--longer-than",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Only ids whose transaction began longer ago (Kafka 3.8 and newer).",
+    help="Only ids whose transaction has been open for longer (Kafka 3.8 and newer).",
 )
-@click.option("--matching", metavar="REGEX", help="Only ids that match as a whole, RE2 syntax (Kafka 4.1 and newer).")
+@click.option(
+    "--matching", metavar="REGEX", help="Only ids that match this RE2 expression in full (Kafka 4.1 and newer)."
+)
 @json_option
 @bootstrap_option
 def list_(
@@ -63,7 +71,7 @@ def list_(
 ) -> None:
     """Print transactional ids, one per line: id, state, producer id, separated by tabs.
 
-    An id is printed if every given filter matches it.
+    The command prints the ids that match all given filters.
 
     \b
     oncelog txn list
@@ -87,16 +95,16 @@ def list_(
     run(work())
 
 
-@txn.command(short_help="Show one transactional id and what it has open.")
+@txn.command(short_help="Show a transactional id and its open transaction.")
 @click.argument("transactional_id")
 @json_option
 @bootstrap_option
 def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
-    """Show TRANSACTIONAL_ID: its state and what that means, its producer, and the transaction that is open.
+    """Show TRANSACTIONAL_ID: its state and the state's meaning, its producer, and its open transaction.
 
-    Per partition of an open transaction: `first` is the offset of its first record there (- when it has none yet),
-    `stable` how far read_committed consumers read, `end` the next offset to be written, `waiting` how many offsets
-    between the two are held back, by this transaction or by another one.
+    For each partition of the open transaction, `first` is the offset of its first record, or - if it has no records
+    yet. `stable` is the last stable offset, up to which read_committed consumers read. `end` is the offset of the next
+    record. `waiting` is the number of offsets from `stable` to `end`, which this or another transaction holds back.
     """
 
     async def work() -> None:
@@ -110,7 +118,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
                 if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     raise
                 raise click.ClickException(
-                    f"there is no transactional id {transactional_id}. `oncelog txn list` prints all of them."
+                    f"there is no transactional id {transactional_id}. `oncelog txn list` prints all transactional ids."
                 ) from None
             items = await partition_items(admin, described)
         if as_json:
@@ -125,26 +133,26 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
     run(work())
 
 
-@txn.command(short_help="Abort what is open, and lock out the producers that have it.")
+@txn.command(short_help="Abort open transactions, and fence their producers.")
 @click.argument("transactional_ids", nargs=-1, required=True)
 @click.option(
     "--timeout", type=click.FloatRange(0.001), default=PATIENCE_MS / 1000, show_default=True, metavar="SECONDS",
-    help="How long to wait until open transactions are aborted.",
+    help="Longest wait until the open transactions are aborted.",
 )  # fmt: skip
 @yes_option
 @json_option
 @bootstrap_option
 def fence(transactional_ids: tuple[str, ...], timeout: float, yes: bool, as_json: bool, bootstrap: str) -> int:
-    """Lock out the producers that use TRANSACTIONAL_IDS now, and abort their open transactions.
+    """Fence the producers that use TRANSACTIONAL_IDS now, and abort their open transactions.
 
-    Such a producer gets PRODUCER_FENCED at its next request, and can neither write nor commit. A producer that is
-    started later with the same id works as usual. Fencing an id that was never used creates it.
+    A fenced producer receives PRODUCER_FENCED for its next request, and can neither write nor commit. A producer that
+    is started later with the same id works as usual. Fencing an id that was never used creates it.
 
     \b
     oncelog txn fence payments-1
     oncelog txn list --matching 'payments-.*' | cut -f1 | xargs oncelog txn fence
     """
-    confirm(f"Abort what {', '.join(transactional_ids)} has open, and lock out its producer?", yes=yes)
+    confirm(f"Abort open transactions of {', '.join(transactional_ids)}, and fence the producers?", yes=yes)
 
     async def work() -> int:
         async with connect_admin(bootstrap) as admin:

@@ -1,4 +1,4 @@
-"""What a command waits for: one line on stderr after a second, where stderr is a terminal."""
+"""Show in a line on stderr what a command waits for, if stderr is a terminal and the wait takes over a second."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Final, Self, TextIO
 from .progress import CLEAR_LINE
 
 SILENT_S: Final = 1.0
-"""What takes no longer shows nothing; then the line is written anew as often."""
+"""Seconds before the line appears, and between two updates of the line."""
 
 
 class Waiting:
-    """`with Waiting("waiting for the worker")` shows `waiting for the worker (3 s)`; `what` may change meanwhile."""
+    """A line on stderr for a wait, which is removed when the context ends.
+
+    `with Waiting("waiting for the worker")` shows `waiting for the worker (3 s)`. `what` may be changed meanwhile.
+    """
 
     def __init__(self, what: str) -> None:
         self.what = what

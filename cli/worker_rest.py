@@ -1,4 +1,4 @@
-"""Requests to a connect worker's REST interface, and how its refusals read on the terminal."""
+"""Send requests to a connect worker's REST interface, and turn its errors into messages for the terminal."""
 
 from __future__ import annotations
 
@@ -15,34 +15,40 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 TIMEOUT_S = 90
-"""As long as a worker takes for a request, and for forwarding it."""
+"""Longest time that a worker takes for a request, including the time for forwarding it to another worker."""
 
 
 def worker_options(command: F) -> F:
-    """Add `--url` ($ONCELOG_CONNECT_URL, else http://127.0.0.1:8083) and `--json` as `url` and `as_json`."""
-    command = click.option("--json", "as_json", is_flag=True, help="Print the worker's answer as JSON.")(command)
+    """Add the options `--url` and `--json` to a command, which receives them as the arguments `url` and `as_json`.
+
+    The default URL is the environment variable ONCELOG_CONNECT_URL, else http://127.0.0.1:8083.
+    """
+    command = click.option("--json", "as_json", is_flag=True, help="Print the worker's response as JSON.")(command)
     return click.option(
         "--url",
         envvar="ONCELOG_CONNECT_URL",
         default=DEFAULT_URL,
         show_default=True,
         show_envvar=True,
-        help="REST interface of a worker.",
+        help="Address of a worker's REST interface.",
     )(command)
 
 
 def path(*parts: str | int) -> str:
-    """Return a path of these parts, whatever characters they have."""
+    """Return the URL path that consists of these parts, each one percent-encoded."""
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
 def request(url: str, method: str, where: str, body: Any = None) -> Any:
-    """Return the JSON of a worker's answer, None for an empty one; raises ClickException, which says what to do."""
+    """Send a request to a worker, and return its response: the decoded JSON, or None if the body is empty.
+
+    Raise ClickException with a remedy if the request fails.
+    """
     import urllib.error
     import urllib.request
 
     if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--url {url}: an address begins with http://")
+        raise click.UsageError(f"--url {url}: the address has to begin with http:// or https://")
     data = None if body is None else json.dumps(body).encode()
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     try:
@@ -59,14 +65,14 @@ def request(url: str, method: str, where: str, body: Any = None) -> Any:
         reason = getattr(error, "reason", error)
         raise click.ClickException(
             f"no worker answers at {url}: {getattr(reason, 'strerror', None) or reason}. Start one with `oncelog "
-            "connect standalone` or `distributed`, or name another with --url"
+            "connect standalone` or `distributed`, or give another address by --url"
         ) from None
     if not text:
         return None
     try:
         return json.loads(text)
     except ValueError:
-        raise click.ClickException(f"{url} is not a connect worker: it answers {text[:80]!r}; check --url") from None
+        raise click.ClickException(f"{url} is not a connect worker: it answers {text[:80]!r}. Check --url") from None
 
 
 def _refusal(status: int, body: bytes) -> click.ClickException:

@@ -163,7 +163,7 @@ def test_a_failed_task_is_shown_with_its_reason(command: Command, fresh_name: Na
         (("update", "x", "novalue"), 2, "'novalue' is not KEY=VALUE"),
         (("create", "/nope.json"), 1, "/nope.json: No such file or directory"),
         (("list", "--url", "http://127.0.0.1:1"), 1, "no worker answers at http://127.0.0.1:1: Connection refused"),
-        (("list", "--url", "localhost"), 2, "begins with http://"),
+        (("list", "--url", "localhost"), 2, "begin with http://"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_its_remedy(
