@@ -1,8 +1,8 @@
-"""WriteTxnMarkers requests: the rules for markers that do not come from this broker's own coordinator.
+"""Handles WriteTxnMarkers requests, whose markers do not come from this broker's own coordinator.
 
 Operators send them to end a hanging transaction (KIP-664: `kafka-transactions.sh abort`, Admin.abortTransaction).
-Apache Kafka appends any marker that is not older than the partition's state. Such a marker can end a transaction in
-one partition against the coordinator's decision, or raise an epoch so far that the rightful producer or coordinator is
+Apache Kafka appends any marker that is not older than the partition's state. Such a marker can end a transaction in one
+partition against the coordinator's decision, or raise an epoch so far that the rightful producer or coordinator is
 fenced. Here an external marker ends exactly the open transaction that it names, or changes nothing:
 
 =================================================== =========================================================
@@ -10,7 +10,7 @@ state of the partition and the coordinator          outcome
 =================================================== =========================================================
 coordinator epoch is not the recorded one           TRANSACTION_COORDINATOR_FENCED
 producer epoch is below the recorded one            INVALID_PRODUCER_EPOCH
-no transaction of the producer is open there        success, nothing is written
+the producer has no open transaction there          success, nothing is written
 producer epoch is above the open transaction's      INVALID_PRODUCER_EPOCH
 a decided transaction is being completed            waits; success if the marker has the same decision, else
                                                     INVALID_TXN_STATE
@@ -19,8 +19,9 @@ abort of the coordinator's ongoing transaction      the whole transaction is abo
 abort of a transaction that no coordinator knows    the marker is written: this transaction hangs
 =================================================== =========================================================
 
-The recorded coordinator epoch is that of the producer's last marker in the partition, or 0 if there is none; then -1 is
-also accepted if the log knows the producer. DescribeProducers shows the epoch, and the operators' tools send it.
+The recorded coordinator epoch is that of the producer's last marker in the partition, or 0 if the partition has no
+marker of the producer. In the latter case -1 is also accepted if the log knows the producer. DescribeProducers shows
+the epoch, and the operators' tools send it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from .state import TopicPartition, TransactionState
 CAUSE = "WriteTxnMarkers"
 
 AT_A_TIME = 20
-"""Partitions, or markers, between two turns of the event loop."""
+"""How many partitions, or markers, are processed between two turns of the event loop."""
 
 
 class Verdict(Enum):
@@ -61,19 +62,19 @@ class MarkerCoordinator(Protocol):
     """The operations that external markers need from the transaction coordinator."""
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """The transactional id whose current or previous producer id this is; None if there is none.
+        """Return the state of the transactional id whose current or previous producer id this is, None if no id has it.
 
-        Raises KafkaError COORDINATOR_NOT_AVAILABLE (some state is unreadable), COORDINATOR_LOAD_IN_PROGRESS.
+        Raise KafkaError COORDINATOR_NOT_AVAILABLE (a state partition is unreadable) or COORDINATOR_LOAD_IN_PROGRESS.
         """
 
     def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
         """Whether the coordinator is about to end an earlier transaction of the producer in the partition."""
 
     def wait_deadline(self) -> float:
-        """The time until which a request may wait, in event loop time."""
+        """Return the time until which a request may wait, in event loop time."""
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
-        """Wait until the id is settled; raises KafkaError CONCURRENT_TRANSACTIONS at the deadline."""
+        """Wait until the id is settled. Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline."""
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
@@ -87,9 +88,10 @@ def judge(
     known: ProducerInLog | None,
     owner: Owner | None,
 ) -> Verdict:
-    """Return what `marker` may do in `partition`; raises KafkaError with the code of a refusal.
+    """Return what `marker` may do in `partition`. Raise KafkaError with the response's code if the marker is refused.
 
-    `known` is the producer's state in the partition's log, `owner` the transactional id that has the producer id.
+    `known` is the producer's state in the partition's log. `owner` is the state of the transactional id that has the
+    producer id.
     """
     recorded = 0 if known is None else max(known.coordinator_epoch, 0)
     lowest = recorded if known is None else known.coordinator_epoch
@@ -97,7 +99,7 @@ def judge(
         raise KafkaError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             f"the marker has coordinator epoch {marker.coordinator_epoch}, the partition has {recorded} for producer"
-            f" {marker.producer_id}; describe the producers and send the epoch that they show",
+            f" {marker.producer_id}; describe the producers and send the coordinator epoch in the response",
         )
     if known is None:
         return Verdict.NOTHING
@@ -105,7 +107,7 @@ def judge(
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"the marker has producer epoch {marker.producer_epoch}, producer {marker.producer_id} has epoch"
-            f" {known.producer_epoch} in this partition; describe the producers and send the epoch that they show",
+            f" {known.producer_epoch} in this partition; describe the producers and send the epoch in the response",
         )
     if not known.is_open:
         return Verdict.NOTHING
@@ -114,8 +116,8 @@ def judge(
     if marker.commit:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
-            f"producer {marker.producer_id} has a transaction open that only its coordinator may commit; the producer"
-            " commits with EndTxn, an operator can abort",
+            f"only the coordinator may commit the open transaction of producer {marker.producer_id}; let the producer"
+            " commit with EndTxn, or send a marker that aborts",
         )
     if owner is not None and _is_ongoing(owner.metadata, partition, known, marker.producer_id):
         return Verdict.ABORT_ALL
@@ -141,9 +143,9 @@ class ExternalMarkers:
         self._logger = logger
 
     async def write(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
-        """Apply each marker as far as the rules allow; returns a code for each partition of each marker, in order.
+        """Apply each marker as far as the rules allow. Return a code for each partition of each marker, in order.
 
-        All appended markers are durable on return.
+        All appended markers are durable when this method returns.
         """
         deadline = self._coordinator.wait_deadline()
         results: list[dict[TopicPartition, ErrorCode]] = []
@@ -171,12 +173,14 @@ class ExternalMarkers:
             if verdict is Verdict.NOTHING:
                 break
             if coordinator.is_repairing(marker.producer_id, partition):
-                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the coordinator is about to end this transaction")
+                raise KafkaError(
+                    ErrorCode.CONCURRENT_TRANSACTIONS, "the coordinator is about to end this transaction; retry"
+                )
             if verdict is Verdict.WRITE:
                 if not self._gateway.is_ready(partition):
                     await self._gateway.until_ready(partition)
-                    continue  # other requests came in between: judge anew
-                # There is no await between the judgement and the append.
+                    continue  # other requests may have run meanwhile: judge again
+                # No await runs between the judgement and the append.
                 (codes,) = await self._gateway.write_markers([replace(marker, partitions=[partition])])
                 if codes[partition] is not ErrorCode.NONE:
                     raise KafkaError(codes[partition])
@@ -199,7 +203,7 @@ class ExternalMarkers:
         if decided is not None and decided is not marker.commit:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"the transaction was decided already: {'commit' if decided else 'abort'}",
+                f"the transaction has already been decided: {'commit' if decided else 'abort'}",
             )
 
     def _refused(self, marker: Marker, partition: TopicPartition, error: KafkaError, by: Caller) -> None:

@@ -1,4 +1,4 @@
-"""The coordinator's only access to the leaders of a transaction's partitions.
+"""Defines the coordinator's only access to the leaders of a transaction's partitions.
 
 `PartitionGateway` is the interface. `LocalPartitionGateway` reaches the partitions of this broker. With several
 brokers, another implementation would send WriteTxnMarkers to the partition leaders, and nothing else would change.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class OpenTransaction:
     """A producer's transaction that has batches but no marker yet in one partition's log.
 
-    `last_timestamp_ms` is the timestamp of its newest batch, as set by the producer.
+    `last_timestamp_ms` is the timestamp of the transaction's newest batch, as set by the producer.
     """
 
     partition: TopicPartition
@@ -37,8 +37,11 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ProducerInLog:
-    """A producer's state in one partition's log: its last epoch, and the epoch of the coordinator that ended its last
-    transaction (-1: none has). `is_open`: it has a transaction there that no marker has ended.
+    """A producer's state in one partition's log.
+
+    `producer_epoch` is the producer's last epoch. `coordinator_epoch` is the epoch of the coordinator that ended the
+    producer's last transaction, -1 if none was ended. `is_open` says whether the producer has a transaction in the log
+    that no marker has ended.
     """
 
     producer_epoch: int
@@ -50,62 +53,70 @@ class PartitionGateway(Protocol):
     """The operations that the coordinator needs from partition leaders."""
 
     async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
-        """Append the markers; return a code for each partition of each marker when all are durable.
+        """Append the markers. Return a code for each partition of each marker when all markers are durable.
 
         A marker in a `__consumer_offsets` partition also commits or drops the offsets pending there. Writing a marker
-        twice is harmless. If a partition has recorded a higher coordinator epoch than the marker's, the marker gets
-        that epoch: this broker's coordinator is the only one. A failure of one partition is a code, not an exception.
+        twice is harmless. If a partition has recorded a higher coordinator epoch than the marker's, the marker is
+        appended with that epoch, because this broker's coordinator is the only one. A failure of one partition is a
+        code, not an exception.
         """
 
     def is_ready(self, partition: TopicPartition) -> bool:
-        """Whether `write_markers` of this partition alone would append in the same step.
+        """Whether `write_markers` for this partition alone would append without waiting first.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
 
     async def until_ready(self, partition: TopicPartition) -> None:
-        """Wait until `is_ready`, and raise as it does; others may take that away before the caller goes on."""
+        """Wait until `is_ready` returns True. Raise KafkaError like `is_ready`.
+
+        Other requests may make the partition busy again before the caller continues, so the caller must check
+        `is_ready` again.
+        """
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
-        """Return the producer's state in the partition's log, None if it has none.
+        """Return the producer's state in the partition's log, None if the log does not know the producer.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR.
+        Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
 
     def producer_epochs(self) -> Iterator[tuple[int, int]]:
-        """(producer id, epoch) of every producer in the logs of all reachable partitions; used at start."""
+        """Yield (producer id, epoch) of every producer in the logs of all reachable partitions. Used at start."""
 
     def is_deleted(self, partition: TopicPartition) -> bool:
         """Whether the partition no longer exists in the metadata, so that it needs no marker."""
 
     def deleted_of(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """The partitions of which `is_deleted` is true."""
+        """Return the partitions that no longer exist in the metadata."""
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
-        """Every open transaction in the logs of all reachable partitions; used at start."""
+        """Yield every open transaction in the logs of all reachable partitions. Used at start."""
 
 
 class LocalPartitionGateway:
-    """Partition leaders in this process."""
+    """The partition leaders in this process."""
 
     def __init__(self, replica_manager: ReplicaManager, metadata: Metadata) -> None:
         self._replica_manager = replica_manager
         self._metadata = metadata
 
     async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
-        """See PartitionGateway."""
+        """Append the markers. Return a code for each partition of each marker when all markers are durable."""
         return await self._replica_manager.append_markers(markers)
 
     def is_ready(self, partition: TopicPartition) -> bool:
-        """See PartitionGateway."""
+        """Whether `write_markers` for this partition alone would append without waiting first."""
         return self._replica_manager.is_ready(partition)
 
     async def until_ready(self, partition: TopicPartition) -> None:
-        """See PartitionGateway."""
+        """Wait until `is_ready` returns True."""
         await self._replica_manager.until_ready(partition)
 
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
-        """See PartitionGateway. A partition without a log does not get one."""
+        """Return the producer's state in the partition's log, None if the log does not know the producer.
+
+        A partition without a log does not get one.
+        """
         log = self._replica_manager.existing_log(*partition)
         entry = None if log is None else log.producers.entry(producer_id)
         if entry is None:
@@ -113,18 +124,21 @@ class LocalPartitionGateway:
         return ProducerInLog(entry.producer_epoch, entry.coordinator_epoch, entry.current_txn_first_offset >= 0)
 
     def producer_epochs(self) -> Iterator[tuple[int, int]]:
-        """See PartitionGateway."""
+        """Yield (producer id, epoch) of every producer in the logs of all partitions."""
         for log in self._replica_manager.logs():
             for entry in log.producers.entries():
                 yield entry.producer_id, entry.producer_epoch
 
     def is_deleted(self, partition: TopicPartition) -> bool:
-        """See PartitionGateway."""
+        """Whether the partition no longer exists in the metadata."""
         topic = self._metadata.topic(partition[0])
         return topic is None or partition[1] >= topic.partitions
 
     def deleted_of(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """See PartitionGateway. Each topic is looked up once: a transaction may have very many partitions."""
+        """Return the partitions that no longer exist in the metadata.
+
+        Each topic is looked up once, because a transaction may have very many partitions.
+        """
         counts: dict[str, int] = {}
         for name in set(map(itemgetter(0), partitions)):
             topic = self._metadata.topic(name)
@@ -132,7 +146,7 @@ class LocalPartitionGateway:
         return frozenset([partition for partition in partitions if partition[1] >= counts[partition[0]]])
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
-        """See PartitionGateway."""
+        """Yield every open transaction in the logs of all partitions."""
         for log in self._replica_manager.logs():
             for entry in log.producers.open_transactions():
                 yield OpenTransaction(

@@ -1,18 +1,18 @@
-"""The partitions that the producers of one group hold, and the owner of each. Plain data and pure rules.
+"""Records which partitions the producers of one group hold, and which producer owns each. Plain data and pure rules.
 
-Each transactional id has one assignment: the generation of its latest group-aware initialisation and the partitions it
-claimed then. Two ids may hold the same partition, from the later one's claim until the earlier one is fenced and has
-released it. The owner is the id with the newer generation; at equal generation, the one that claimed later.
+Each transactional id has one assignment: the generation of its latest group-aware initialisation, and the partitions
+that it claimed then. Two ids may hold the same partition, from the later id's claim until the earlier id is fenced and
+has released it. The owner is the id with the newer generation. At equal generation, it is the id that claimed later.
 
 Besides the assignments there are two fields:
 
-* `forgotten_generation`: claims up to that generation were dropped. Committed offsets may still name them, because
-  their records are not rewritten, and must not restore them.
-* `found`: claims that committed offsets name and that are newer than all known ones, because part of
+* `forgotten_generation`: claims up to that generation were dropped. Committed offsets may still contain them, because
+  the offsets' records are not rewritten. These claims must not be restored.
+* `found`: claims that committed offsets contain and that are newer than all known ones, because part of
   `__transaction_state` was lost. They are valid until they are replaced or dropped.
 
-A group may have as many producers as partitions, so a claim never visits all of them: its cost depends on the affected
-partitions.
+A group may have as many producers as partitions, so a claim never visits all producers. Its cost depends only on the
+affected partitions.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from typing import Final
 from ..claims import NO_GENERATION, Claim, TopicPartition
 
 NOTHING_FORGOTTEN = -2
-"""A value below every generation, `NO_GENERATION` included."""
+"""A value below every generation, including `NO_GENERATION`."""
 
 _SPENT_AT_ONCE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions that one transactional id holds; `order` grows with every claim in the group, `made_ms` is in ms
-    since the epoch.
+    """The partitions that one transactional id holds.
 
-    An assignment without partitions only records that its generation existed.
+    `made_ms` is the time of the claim in ms since the epoch. `order` grows with every claim in the group. An assignment
+    without partitions only records that its generation existed.
     """
 
     generation_id: int
@@ -46,13 +46,13 @@ class Assignment:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The precedence: of two ids that hold a partition, the one with the higher rank owns it."""
+        """The precedence: of two ids that hold a partition, the id with the higher rank owns it."""
         return self.generation_id, self.order
 
 
 @dataclass(slots=True)
 class GroupAssignments:
-    """The assignments of one group, by transactional id. `put` alone changes them."""
+    """The assignments of one group, by transactional id. Only `put` changes them."""
 
     forgotten_generation: int = NOTHING_FORGOTTEN
     found: dict[TopicPartition, Claim] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class GroupAssignments:
 
     @property
     def held(self) -> Mapping[str, Assignment]:
-        """Transactional id → assignment."""
+        """The assignments by transactional id."""
         return MappingProxyType(self._held)
 
     @property
@@ -74,12 +74,12 @@ class GroupAssignments:
 
     @property
     def recorded_generation(self) -> int:
-        """The newest generation in the assignments; only newer claims in offsets are valid."""
+        """The newest generation in the assignments. A claim in a committed offset is valid only if it is newer."""
         return max(self._generations, default=NOTHING_FORGOTTEN)
 
     @property
     def newest_generation(self) -> int:
-        """The newest generation of all valid claims, NO_GENERATION if there is none."""
+        """The newest generation of all valid claims, NO_GENERATION if there are no claims."""
         found = (claim.generation_id for claim in self.found.values())
         return max(NO_GENERATION, self.recorded_generation, max(found, default=NO_GENERATION))
 
@@ -89,7 +89,7 @@ class GroupAssignments:
         return self.last_order
 
     def put(self, transactional_id: str, assignment: Assignment | None) -> None:
-        """Replace the id's assignment; None removes it."""
+        """Replace the id's assignment. None removes it."""
         before = self._held.pop(transactional_id, None)
         if before is not None:
             self._generations[before.generation_id] -= 1
@@ -109,29 +109,29 @@ class GroupAssignments:
             for partition in assignment.partitions:
                 self._holders.setdefault(partition, set()).add(transactional_id)
 
-    # ---- who holds and who owns
+    # ---- holders and owners
 
     def holding(self, partition: TopicPartition) -> Collection[str]:
-        """Every transactional id that holds the partition, as owner or not, without those in `found`."""
+        """Return every transactional id that holds the partition, as owner or not. Claims in `found` are left out."""
         return self._holders.get(partition, frozenset())
 
     def owner(self, partition: TopicPartition) -> str | None:
-        """The owner of the partition, without those in `found`."""
+        """Return the owner of the partition, None if it has none. Claims in `found` are left out."""
         holders = self._holders.get(partition)
         return None if holders is None else max(holders, key=lambda name: self._held[name].rank)
 
     def owners(self) -> dict[TopicPartition, tuple[str, Assignment]]:
-        """The owner of each partition with its assignment, without those in `found`."""
+        """Return the owner of each partition with its assignment. Claims in `found` are left out."""
         owners = ((partition, self.owner(partition)) for partition in self._holders)
         return {partition: (name, self._held[name]) for partition, name in owners if name is not None}
 
     @property
     def owned(self) -> int:
-        """How many partitions have an owner."""
+        """The number of partitions that have an owner, including claims in `found`."""
         return len(self._holders) + sum(partition not in self._holders for partition in self.found)
 
     def holders(self, partitions: Iterable[TopicPartition]) -> dict[str, int]:
-        """Every transactional id that holds one of the partitions, as owner or not, with its generation."""
+        """Return every transactional id that holds any of the partitions, as owner or not, with its generation."""
         holders: dict[str, int] = {}
         for partition in partitions:
             claim = self.found.get(partition)
@@ -142,29 +142,30 @@ class GroupAssignments:
         return holders
 
     def adopt(self, offsets: Mapping[TopicPartition, Claim]) -> None:
-        """At start, adopt those claims in committed offsets that are newer than all known ones."""
+        """Adopt, at start, the claims in committed offsets that are newer than all known claims."""
         known = max(self.recorded_generation, self.forgotten_generation)
         self.found = {partition: claim for partition, claim in offsets.items() if claim.generation_id > known}
 
     # ---- consequences of a change
 
     def spent(self, generation_id: int) -> list[str]:
-        """Ids without partitions whose assignment is superfluous once another one of that generation exists.
+        """Return ids without partitions whose assignment is superfluous if another one of that generation exists.
 
-        Returns a few at a time: claims remove them, and each claim adds at most one.
+        At most ten ids are returned at a time. That is enough: every claim removes the returned ids, and adds at most
+        one.
         """
         without = self._without_partitions
         return [name for name in without if self._held[name].generation_id <= generation_id][:_SPENT_AT_ONCE]
 
     def newest_after(self, changes: Mapping[str, Assignment | None]) -> int:
-        """The newest generation in the assignments after these changes; NOTHING_FORGOTTEN if none is left."""
+        """Return the newest generation in the assignments after these changes, NOTHING_FORGOTTEN if none is left."""
         newest = max((held.generation_id for held in changes.values() if held is not None), default=NOTHING_FORGOTTEN)
         gone = Counter(self._held[name].generation_id for name in changes if name in self._held)
         stays = (generation for generation, count in self._generations.items() if count > gone[generation])
         return max(newest, max(stays, default=NOTHING_FORGOTTEN))
 
     def concerned(self, changes: Mapping[str, Assignment | None]) -> set[TopicPartition]:
-        """The partitions whose owner, or owner's generation, may differ after these changes."""
+        """Return the partitions whose owner, or owner's generation, may differ after these changes."""
         concerned: set[TopicPartition] = set()
         for name, after in changes.items():
             before = self._held.get(name)
@@ -189,7 +190,10 @@ class GroupAssignments:
         return after
 
     def written_behind(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment]:
-        """The assignments that took partitions from a changed one later, transitively: their order must be kept."""
+        """Return the assignments that later took partitions from a changed assignment, directly or indirectly.
+
+        Their order after the changed assignment must be kept.
+        """
         behind: dict[str, Assignment] = {}
         look = [held for held in changes.values() if held is not None]
         while look:
@@ -204,7 +208,7 @@ class GroupAssignments:
 
 
 def shrunk(assignment: Assignment, partitions: Iterable[TopicPartition]) -> Assignment | None:
-    """Return the assignment with only these partitions, None if there are none."""
+    """Return the assignment with only these partitions, None if no partitions are left."""
     left = frozenset(partitions)
     if not left:
         return None

@@ -1,19 +1,20 @@
-"""The claims of all groups whose home is this broker: durable in `__transaction_state`, enforced by the group
-coordinator.
+"""Keeps the claims of all groups whose home is this broker, durably in `__transaction_state`.
 
-Owns the assignments, the records that change them, and their replay. Never decides who may claim and never fences a
-producer; `group_initialisation.py` does.
+The group coordinator enforces the claims.
 
-Every change is one batch in the group's state partition, and takes effect with its append. So memory always equals the
-result of a replay, and no response may report a change before it is durable. Very many claims are dropped in several
-changes, one after another. Order counts at equal generation, so rewriting a record also rewrites those that took
-partitions from it later, in their order.
+Owns the assignments, the records that change them, and their replay. Never decides which producer may claim, and never
+fences a producer; `group_initialisation.py` does.
+
+Every change is one batch in the group's state partition, and takes effect with its append. Memory therefore always
+equals the result of a replay, and no response may report a change before it is durable. A drop of very many claims is
+split into several changes, one after another. At equal generation the order of the records counts. When a record is
+rewritten, the records of ids that later took partitions from it are therefore rewritten as well, in their order.
 
 Invariants
 
-* The owners that the group coordinator enforces are exactly those in these records and the committed offsets, also
+* The owners that the group coordinator enforces are exactly those in these records and the committed offsets, even
   after a kill at any point and a restart: the newest generation wins, and dropped claims stay dropped.
-* Without the feature (`active` is false) records are read, kept and deleted with their groups, and no commit is
+* Without the feature (`active` is False) records are read, kept and deleted with their groups, and no commit is
   refused.
 """
 
@@ -34,13 +35,13 @@ from .group_homes import TransactionHomes
 from .group_records import decode_assignment, encode_assignment, encode_assignment_key
 
 FORGOTTEN: Final = ""
-"""The transactional id under which a group's `forgotten_generation` is recorded; no producer can have it."""
+"""The transactional id under which a group's `forgotten_generation` is recorded. No producer can have this id."""
 
 _LATE_LOOK_S: Final = 0.05
 
 _DROPPED_AT_ONCE: Final = 200_000
 _RECORD_OVERHEAD: Final = 40
-"""Bytes."""
+"""In bytes."""
 
 _APPEND_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -48,18 +49,18 @@ _APPEND_ERRORS: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_REQUEST,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_REQUEST,
 }
-"""Log error codes mapped to the codes of a coordinator."""
+"""The log's error codes mapped to a coordinator's error codes."""
 
 
 class Topics(Protocol):
     """The operations that claims need from the metadata."""
 
     def topic(self, name: str) -> Any:
-        """The topic (`partitions` is their number), None if there is none."""
+        """Return the topic (its `partitions` is the number of partitions), None if it does not exist."""
 
 
 class OwnedPartition(NamedTuple):
-    """A claim, as shown to operators."""
+    """A claim in the form that operators see."""
 
     topic: str
     partition: int
@@ -69,7 +70,7 @@ class OwnedPartition(NamedTuple):
 
 
 class GroupClaims:
-    """The claims of the groups whose home is this broker; the group coordinator's `claims.ClaimKeeper`."""
+    """The claims of the groups whose home is this broker. Implements `ClaimKeeper` for the group coordinator."""
 
     def __init__(
         self,
@@ -100,9 +101,10 @@ class GroupClaims:
     # ---- start
 
     def replay(self, partition: int, key: GroupAssignmentKey, record: StateRecord) -> None:
-        """Replay a record, in log order; also used when a state partition becomes readable after the start.
+        """Apply a replayed record. Records must be passed in log order.
 
-        An undecodable record makes its group unavailable, and no other.
+        Also used when a state partition becomes readable after the start. An undecodable record makes only its own
+        group unavailable.
         """
         try:
             value = None if record.value is None else decode_assignment(record.value)
@@ -121,7 +123,7 @@ class GroupClaims:
             self._read_late(key.group_id)
 
     def start(self) -> None:
-        """After the replay, put the claims in force, and drop those that became invalid while the broker was down."""
+        """Enforce the replayed claims, and drop the claims that became invalid while the broker was down."""
         self._started = True
         if self._active:
             self._in_offsets = self._claimed.claims_in_offsets()
@@ -134,7 +136,7 @@ class GroupClaims:
             self._late_timer.cancel()
 
     def _read_late(self, group_id: str) -> None:
-        """Note a group of a state partition that is read after the start; its claims wait for the whole partition."""
+        """Enforce the claims of a group whose state partition is read after the start, once all of it is read."""
         self._late.add(group_id)
         if self._late_timer is None:
             self._late_timer = asyncio.get_running_loop().call_later(_LATE_LOOK_S, self._settle_late)
@@ -164,7 +166,7 @@ class GroupClaims:
         current = self._claimed.generation_with_members(group_id)
         try:
             if current is not None and self.newest_generation(group_id) > current:
-                self.drop(group_id, None, "the group's generations begin anew")
+                self.drop(group_id, None, "the group counts its generations from 1 again")
             self.drop(group_id, outlived, "the group's last member left")
             self.drop(group_id, lost, "the topic was deleted")
         except KafkaError as error:
@@ -177,17 +179,17 @@ class GroupClaims:
     # ---- lookups
 
     def newest_generation(self, group_id: str) -> int:
-        """The newest generation recorded for the group, NO_GENERATION if there is none."""
+        """Return the newest generation recorded for the group, NO_GENERATION if no generation is recorded."""
         group = self._groups.get(group_id)
         return NO_GENERATION if group is None else group.newest_generation
 
     def holders(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[str, int]:
-        """Every transactional id that holds one of the partitions, as owner or not, with its generation."""
+        """Return every transactional id that holds any of the partitions, as owner or not, with its generation."""
         group = self._groups.get(group_id)
         return {} if group is None else group.holders(partitions)
 
     def of_group(self, group_id: str) -> dict[TopicPartition, Claim]:
-        """The owner of each partition of the group."""
+        """Return the claim of the owner of each partition of the group."""
         group = self._groups.get(group_id)
         if group is None:
             return {}
@@ -197,7 +199,7 @@ class GroupClaims:
         return claims
 
     def owned(self, group_id: str) -> list[OwnedPartition]:
-        """The owner of each partition of the group, sorted, for operators."""
+        """Return the claim on each partition of the group, sorted by partition, for operators."""
         return [
             OwnedPartition(topic, index, claim.transactional_id, claim.producer_id, claim.generation_id)
             for (topic, index), claim in sorted(self.of_group(group_id).items())
@@ -205,11 +207,11 @@ class GroupClaims:
 
     @property
     def claimed_partitions(self) -> int:
-        """How many partitions of all groups have an owner."""
+        """The number of partitions of all groups that have an owner."""
         return sum(group.owned for group in self._groups.values())
 
     def groups(self) -> list[str]:
-        """The groups in which a partition has an owner."""
+        """Return the ids of the groups in which a partition has an owner, sorted."""
         return sorted(group_id for group_id, group in self._groups.items() if group.owned)
 
     # ---- changes: each is appended and takes effect, or raises KafkaError and changes nothing
@@ -217,7 +219,10 @@ class GroupClaims:
     def claim(
         self, group_id: str, transactional_id: str, generation_id: int, partitions: frozenset[TopicPartition]
     ) -> asyncio.Future[None] | None:
-        """Make the id hold exactly these partitions. Returns None if that is durable, else a future (shield it)."""
+        """Assign exactly these partitions to the id. Return None if the change is durable, else a future (shield it).
+
+        Raise KafkaError with a coordinator's code; nothing has changed then.
+        """
         self._check_readable(group_id)
         group = self._groups.get(group_id) or GroupAssignments()
         made: Assignment | None = None
@@ -238,7 +243,10 @@ class GroupClaims:
         return durable
 
     def release(self, group_id: str, transactional_id: str) -> asyncio.Future[None] | None:
-        """Release a fenced id's partitions that other ids own. Returns None if that is durable or unnecessary."""
+        """Release the partitions of a fenced id that other ids own.
+
+        Return None if that is durable or unnecessary, else a future.
+        """
         group = self._groups.get(group_id)
         assignment = None if group is None else group.held.get(transactional_id)
         if group is None or assignment is None:
@@ -251,7 +259,11 @@ class GroupClaims:
     def drop(
         self, group_id: str, partitions: Collection[TopicPartition] | None, reason: str, *, forget: bool = False
     ) -> asyncio.Future[None] | None:
-        """See ClaimKeeper."""
+        """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
+
+        `forget`: the group itself is deleted, so its generation need not be remembered. Return None if the change is
+        durable already, else a future.
+        """
         group = self._groups.get(group_id)
         if group is None:
             return None
@@ -274,7 +286,7 @@ class GroupClaims:
         return durable
 
     def forget_transactional_id(self, transactional_id: str) -> None:
-        """Drop all claims of an id that has expired."""
+        """Drop all claims of a transactional id that has expired."""
         for group_id in sorted(self._groups_of.get(transactional_id, ())):
             group = self._groups[group_id]
             partitions = len(group.held[transactional_id].partitions)
@@ -304,9 +316,10 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Append one batch and apply it: new assignments (None: removed), and the removal of the `found` claims.
 
-        The newest generation of the removed claims is remembered if no newer one remains and offsets may name it,
-        unless the group itself is deleted (`forget`). `claims`: an id gets partitions, so a large record or a full disk
-        may refuse the append. Neither may prevent a release.
+        If the removed claims had a newer generation than all remaining ones, and committed offsets may contain it, this
+        generation is remembered, unless the group itself is deleted (`forget`). `claims`: an id gets partitions, so the
+        append may be refused because the record is too large or the disk is full. A change that only releases
+        partitions must not be refused for these reasons.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
@@ -339,7 +352,10 @@ class GroupClaims:
     def _records(
         group_id: str, group: GroupAssignments, changes: Mapping[str, Assignment | None]
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records of changed assignments; ids that later took partitions from one of them are written after it."""
+        """Return the records of the changed assignments.
+
+        Ids that later took partitions from a changed assignment are written after it.
+        """
         changed = {name: held for name, held in changes.items() if held is not None}
         written = {**changed, **group.written_behind(changes)}
         records: list[tuple[bytes, bytes | None]] = [
@@ -363,7 +379,7 @@ class GroupClaims:
         return None if flush is None else _as_coordinators(flush)
 
     def _now_ms(self, group_id: str) -> int:
-        """The time for a record: not before the group's last member left, even if the clock was set back."""
+        """Return the time for a record: not before the group's last member left, even if the clock was set back."""
         return max(self._clock.now_ms(), self._claimed.emptied_ms(group_id))
 
     def _put(self, group_id: str, group: GroupAssignments, transactional_id: str, held: Assignment | None) -> None:
@@ -380,7 +396,7 @@ class GroupClaims:
     def _claims_on(
         self, group: GroupAssignments, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Claim | None]:
-        """The claim on each partition, None if there is none."""
+        """Return the claim on each partition, None if the partition has no claim."""
         claims: dict[TopicPartition, Claim | None] = {}
         producer_ids: dict[str, int] = {}
         for partition in partitions:
@@ -400,7 +416,7 @@ class GroupClaims:
 
 
 def _slices(names: list[str], group: GroupAssignments, gone: frozenset[TopicPartition] | None) -> Iterator[list[str]]:
-    """Split the ids into portions that fit into a batch, at least one: a group may have any number of ids."""
+    """Split the ids into at least one portion, each of which fits into a batch: a group may have any number of ids."""
     portion: list[str] = []
     size = 0
     for name in names:
@@ -431,7 +447,7 @@ def _as_coordinators(flush: asyncio.Future[None]) -> asyncio.Future[None]:
             return
         known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
         durable.set_exception(_coordinator_error(known))
-        durable.exception()  # mark it as retrieved: the waiter may be gone
+        durable.exception()  # mark the exception as retrieved: the caller may be gone
 
     flush.add_done_callback(flushed)
     return durable

@@ -1,7 +1,7 @@
-"""The log lines and metrics of a group's home: one line per event, and one metric if it can be counted.
+"""Writes the log lines and metrics of a group's home: one line per event, and one metric if the event can be counted.
 
-Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. The homes
-of the fenced ids report fences and their aborted transactions (`events.py`). It never decides anything.
+Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. Fences and
+the transactions that they abort are reported by the homes of the fenced ids (`events.py`). Never decides anything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GroupEvents:
         victims: Iterable[str],
         by: Caller,
     ) -> None:
-        """Record that a producer has claimed partitions; its victims are now being fenced."""
+        """Record that a producer has claimed partitions. Its `victims` are now being fenced."""
         self._metrics.count(CLAIMS_MADE)
         self._logger.info(
             "partitions_claimed",
@@ -51,7 +51,7 @@ class GroupEvents:
         )
 
     def dropped(self, group_id: str, reason: str, ids: Iterable[str], partitions: int | str) -> None:
-        """Record that claims, or some of their partitions, were dropped."""
+        """Record that claims were dropped, completely or for a part of their partitions."""
         self._metrics.count(CLAIMS_DROPPED, reason)
         self._logger.info(
             "claims_dropped", reason=reason, group=group_id, transactional_ids=sorted(ids), partitions=partitions
@@ -68,8 +68,8 @@ class GroupEvents:
         )
 
     def unreadable(self, group_id: str, why: str) -> None:
-        """Record an undecodable claim."""
-        self._logger.error("claims_unreadable", group=group_id, why=why, remedy="use the release that wrote it")
+        """Record that a claim of the group cannot be decoded."""
+        self._logger.error("claims_unreadable", group=group_id, why=why, remedy="start the release that wrote it")
 
     def fight(self, group_id: str, generation_id: int, claimant: str, rival: str, by: Caller) -> None:
         """Record that two producers have taken partitions from each other too often."""
@@ -79,27 +79,27 @@ class GroupEvents:
             group=group_id,
             generation=generation_id,
             transactional_ids=sorted((claimant, rival)),
-            remedy="give each of them an assignment of its own",
+            remedy="assign different partitions to the two producers",
             **_who(by),
         )
 
     def pending_of_nobody(self, group_id: str, producer_ids: Collection[int], by: Caller) -> None:
-        """Record that undecided commits of unknown producers block the partitions."""
+        """Record that undecided offset commits of unknown producers block the partitions."""
         self._logger.warning(
             "pending_offsets_of_nobody",
             reason="no transactional id has the producer id",
             group=group_id,
             producer_ids=sorted(producer_ids),
-            remedy="the repair after a start ends them; if they persist, run oncelog txn hanging",
+            remedy="the repair after a start ends their transactions; if they persist, run oncelog txn hanging",
             **_who(by),
         )
 
     def fence_failed(self, group_id: str, transactional_id: str, error: BaseException) -> None:
-        """Record that a victim could not be fenced; the next call tries again."""
+        """Record that a victim could not be fenced. The next call for the partitions tries again."""
         self._logger.warning("fence_failed", group=group_id, transactional_id=transactional_id, error=str(error))
 
     def waited(self, group_id: str, by: Caller, seconds: float, outcome: str, reason: str) -> None:
-        """Record that a request waited; `outcome` is done, gave_up or closed."""
+        """Record that a request waited. `outcome` is done, gave_up or closed."""
         cause = by.cause
         self._metrics.observe(WAITS, seconds, cause.request, outcome)
         level = "debug" if outcome == "done" and seconds < LONG_WAIT_S else "info"

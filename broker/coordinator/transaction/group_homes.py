@@ -1,7 +1,8 @@
-"""The only access of a group's home to the homes (coordinators) of transactional ids.
+"""Defines the only access of a group's home to the homes (coordinators) of transactional ids.
 
-`TransactionHomes` is the interface. `LocalTransactionHomes` calls the transaction coordinator of this broker; with
-several brokers another implementation would call each id's own. The home of an id never waits for a group's home.
+`TransactionHomes` is the interface. `LocalTransactionHomes` calls the transaction coordinator of this broker. With
+several brokers, another implementation would call each id's own coordinator. The home of an id never waits for a
+group's home.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class TransactionHomes(Protocol):
-    """The operations that a group's home needs from the homes of transactional ids; all raise a coordinator's codes."""
+    """The operations that a group's home needs from the homes of transactional ids. All raise a coordinator's codes."""
 
     def check_home(self, key: str) -> None:
-        """Raise KafkaError if the state partition of `key` (an id, a group) is not loaded or cannot be read."""
+        """Raise KafkaError unless the state partition of `key` (a transactional or group id) is loaded and readable."""
 
     def check_initialise(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
@@ -36,41 +37,44 @@ class TransactionHomes(Protocol):
         cause: Caller,
         deadline: float,
     ) -> ProducerIdentity:
-        """InitProducerId of one id. Raises KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time)."""
+        """Handle an InitProducerId of one id.
+
+        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time).
+        """
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """Fence the id's producer; returns when its transaction is complete, without a time limit."""
+        """Fence the id's producer. Return when its transaction is complete; there is no time limit."""
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """The transactional id that has the producer id, None if no known id has it."""
+        """Return the transactional id that has the producer id, None if no known id has it."""
 
     def producer_id_of(self, transactional_id: str) -> int:
-        """The id's current producer id, -1 if it is unknown."""
+        """Return the id's current producer id, -1 if it is unknown."""
 
     async def unused_transactional_id(self, prefix: str) -> str:
-        """Return a new id: `prefix` and a unique number, which is a freshly allocated producer id."""
+        """Return a new transactional id: `prefix` and a unique number, which is a freshly allocated producer id."""
 
 
 class LocalTransactionHomes:
-    """The homes of transactional ids if all are in this process."""
+    """The homes of transactional ids when all of them are in this process."""
 
     def __init__(self, coordinator: TransactionCoordinator, max_timeout_ms: int) -> None:
         self._coordinator = coordinator
         self._max_timeout_ms = max_timeout_ms
 
     def check_home(self, key: str) -> None:
-        """See TransactionHomes."""
+        """Raise KafkaError unless the state partition of `key` (a transactional or group id) is loaded and readable."""
         self._coordinator.check_home(key)
 
     def check_initialise(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
     ) -> None:
-        """See TransactionHomes."""
+        """Raise KafkaError if `initialise` would refuse the request in the current state (None: a new id)."""
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
                 f"transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms"
-                f" = {self._max_timeout_ms}",
+                f" = {self._max_timeout_ms}; change the producer's transaction.timeout.ms",
             )
         if transactional_id is None:
             return
@@ -99,28 +103,31 @@ class LocalTransactionHomes:
         cause: Caller,
         deadline: float,
     ) -> ProducerIdentity:
-        """See TransactionHomes."""
+        """Handle an InitProducerId of one id.
+
+        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time).
+        """
         return await self._coordinator.init_producer_id(
             transactional_id, timeout_ms, expected, cause=cause, deadline=deadline
         )
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """See TransactionHomes."""
+        """Fence the id's producer. Return when its transaction is complete; there is no time limit."""
         await self._coordinator.fence(transactional_id, cause=cause, reason=reason)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """See TransactionHomes."""
+        """Return the transactional id that has the producer id, None if no known id has it."""
         return self._coordinator.transactional_id_of(producer_id)
 
     def producer_id_of(self, transactional_id: str) -> int:
-        """See TransactionHomes."""
+        """Return the id's current producer id, -1 if it is unknown."""
         try:
             return self._coordinator.describe(transactional_id).producer_id
         except KafkaError:
             return -1
 
     async def unused_transactional_id(self, prefix: str) -> str:
-        """See TransactionHomes."""
+        """Return a new transactional id: `prefix` and a unique number, which is a freshly allocated producer id."""
         while True:
             number, _ = await self._coordinator.init_producer_id(None, 0)
             name = f"{prefix}{number}"

@@ -1,19 +1,22 @@
-"""Group-aware initialisation: InitProducerId for a consumer group, its generation and the assigned partitions.
+"""Implements group-aware initialisation: InitProducerId with a consumer group, a generation and partitions.
 
-It owns the order of the steps at the home of the group, after a draft of KIP-447. A call
+Owns the order of the steps at the home of the group, after a draft of KIP-447. A call
 
 1. is checked; a refused call changes nothing;
 2. claims the partitions, in the log and at the group coordinator in one step: from then on no other producer with an
-   older generation, or none, can commit on them. The same step determines the conflicting ids: every other
-   transactional id of the group that holds one of the partitions, or has pending commits there;
-3. fences these once the claim is durable; each gives up the lost partitions when its transaction is complete;
-4. initialises the caller's own transactional id, and answers.
+   older generation, or without a generation, can commit on them. The same step determines the conflicting ids: every
+   other transactional id of the group that holds any of the partitions, or has pending commits there;
+3. fences the conflicting ids when the claim is durable; each of them gives up the lost partitions when its transaction
+   is complete;
+4. initialises the caller's transactional id, and responds.
 
-Calls for a group are executed in turn; groups do not wait for each other. A call waits for its turn and for the others'
-transactions, for `max_wait` in all. Fences continue after that, and the next call for these partitions waits for the
-same ones, so that no epoch is bumped twice. A caller that is being fenced itself waits for that first.
+Calls for a group are executed one after another; groups do not wait for each other. A call waits for its turn and for
+the transactions of the conflicting ids, altogether for at most `max_wait_ms`. Fences continue after that, and the next
+call for the same partitions waits for these fences, so that no epoch is bumped twice. If the caller itself is being
+fenced, its call waits for that first.
 
-At equal generation the later call wins. Two that keep taking partitions from each other are stopped (`group_fights`).
+At equal generation the later call wins. Two producers that keep taking partitions from each other are stopped
+(`group_fights.py`).
 """
 
 from __future__ import annotations
@@ -40,8 +43,10 @@ _LONGEST_PREFIX: Final = 32_000
 
 
 class GroupInitialisation(NamedTuple):
-    """A producer's request. Without a `transactional_id` the group's home assigns one. `expected` is the identity that
-    the producer holds, as for any InitProducerId (KIP-360), None for a new instance.
+    """A producer's request for a group-aware initialisation.
+
+    If `transactional_id` is None, the group's home assigns an id. `expected` is the identity that the producer
+    currently holds (KIP-360), None for a new instance.
     """
 
     group_id: str
@@ -59,7 +64,7 @@ class _Fence(NamedTuple):
 
 @dataclass(slots=True)
 class _Turns:
-    """The lock that serialises the calls of one group, and its unfinished fences by victim."""
+    """The lock that serialises the calls of one group, and the group's unfinished fences by victim."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -67,8 +72,9 @@ class _Turns:
 
 
 class GroupAwareInitialiser:
-    """The service that initialises producers for a group's partitions. `max_wait_ms` and `max_waiting` are the limits
-    of `transaction.pending.wait`.
+    """The service that initialises producers for a group's partitions.
+
+    `max_wait_ms` is `transaction.pending.wait.max.ms`, `max_waiting` is `transaction.pending.wait.max.requests`.
     """
 
     def __init__(
@@ -99,11 +105,11 @@ class GroupAwareInitialiser:
         events.watch(lambda: claims.claimed_partitions, lambda: self._waiting)
 
     def start(self) -> None:
-        """Put the claims in force; call it when both coordinators have replayed their logs."""
+        """Enforce the claims. Call this when both coordinators have replayed their logs."""
         self._claims.start()
 
     async def stop(self) -> None:
-        """Cancel the fences; the next call for the partitions after a restart fences again."""
+        """Cancel the fences. After a restart, the next call for the partitions fences again."""
         self._stopped = True
         self._claims.stop()
         tasks = list(self._fencing)
@@ -114,11 +120,11 @@ class GroupAwareInitialiser:
     # ---- requests
 
     async def initialise(self, request: GroupInitialisation, by: Caller) -> tuple[str, ProducerIdentity]:
-        """Claim the partitions for the caller; return its transactional id and its new identity.
+        """Claim the partitions for the caller. Return its transactional id and its new identity.
 
-        Raises KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
-        CONCURRENT_TRANSACTIONS (not done within the wait: retry), the codes of InitProducerId, and those of both
-        coordinators.
+        Raise KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
+        CONCURRENT_TRANSACTIONS (not complete within the wait: retry), or a code of InitProducerId or of either
+        coordinator.
         """
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
         transactional_id = request.transactional_id
@@ -128,7 +134,7 @@ class GroupAwareInitialiser:
                 turns = await stack.enter_async_context(self._turn(request.group_id, deadline, by))
                 if transactional_id is None:
                     transactional_id = await self._homes.unused_transactional_id(_prefix(request.group_id))
-                self._check(request)  # other calls may have run while it waited
+                self._check(request)  # other calls may have run while this call waited
                 durable, fences = self._claim(turns, request, transactional_id, by.cause)
                 if durable is not None:
                     await asyncio.shield(durable)
@@ -142,7 +148,10 @@ class GroupAwareInitialiser:
             return transactional_id, identity
 
     async def unfence(self, group_id: str, by: Caller) -> None:
-        """Drop all claims of a group for an operator; returns when that is durable. Raises the coordinators' codes."""
+        """Drop all claims of a group for an operator. Return when that is durable.
+
+        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete within the wait: retry), or a code of either coordinator.
+        """
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
@@ -153,13 +162,13 @@ class GroupAwareInitialiser:
                 await asyncio.shield(durable)
 
     def owned(self, group_id: str) -> list[OwnedPartition]:
-        """The owner of each partition of a group. Raises KafkaError if the group is not served."""
+        """Return the claim on each partition of a group. Raise KafkaError if the group is not served."""
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
         return self._claims.owned(group_id)
 
     def groups(self) -> list[str]:
-        """The groups in which a partition has an owner."""
+        """Return the ids of the groups in which a partition has an owner, sorted."""
         return self._claims.groups()
 
     # ---- the steps
@@ -174,15 +183,18 @@ class GroupAwareInitialiser:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"{len(request.partitions)} partitions are more than group.transaction.max.partitions"
-                f" = {self._max_partitions}: name fewer, or raise the setting.",
+                f" = {self._max_partitions}: send fewer partitions, or raise the setting.",
             )
         for topic, index in request.partitions:
             known = self._topics.topic(topic)
             if known is None or not 0 <= index < known.partitions:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{index}.")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {topic}-{index} does not exist.")
         self._check_generation(group_id, request.generation_id)
         if request.transactional_id is None and request.expected is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A producer id and epoch need a transactional id.")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "The request has a producer id and epoch but no transactional id: send all three, or none of them.",
+            )
         self._homes.check_initialise(request.transactional_id, request.timeout_ms, request.expected)
 
     def _check_generation(self, group_id: str, generation_id: int) -> None:
@@ -191,13 +203,14 @@ class GroupAwareInitialiser:
             given = "has no generation" if generation_id == NO_GENERATION else f"has generation {generation_id}"
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
-                f"The request {given}; producers of group {group_id!r} were initialised in generation {newest}.",
+                f"The request {given}, but producers of group {group_id!r} were already initialised in generation"
+                f" {newest}: send the group's current generation.",
             )
         current = self._claimed.generation_with_members(group_id)
         if current is not None and generation_id > current:
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
-                f"Group {group_id!r} is in generation {current}; there is no generation {generation_id} yet.",
+                f"Group {group_id!r} is in generation {current}: generation {generation_id} does not exist yet.",
             )
 
     def _claim(
@@ -205,7 +218,7 @@ class GroupAwareInitialiser:
     ) -> tuple[asyncio.Future[None] | None, list[_Fence]]:
         """Claim the partitions and start to fence conflicting ids.
 
-        Returns a future of the claim's durability (None: durable), and the fences to wait for.
+        Return a future for the claim's durability (None: durable already), and the fences to wait for.
         """
         group_id, partitions = request.group_id, request.partitions
         holders = self._claims.holders(group_id, partitions)
@@ -250,7 +263,7 @@ class GroupAwareInitialiser:
                 ErrorCode.ILLEGAL_GENERATION,
                 f"Producers {transactional_id!r} and {rival!r} of group {request.group_id!r} have fenced each other"
                 f" {MAX_FENCES} times within {WINDOW_S:.0f} s in generation {request.generation_id}: give each of them"
-                " partitions of its own.",
+                " different partitions.",
             )
 
     def _fence(
@@ -266,7 +279,7 @@ class GroupAwareInitialiser:
             if durable is not None:
                 await asyncio.shield(durable)
             await self._homes.fence(victim, cause=by, reason=REASON)
-            # The victim may be initialised again from here on, so a later claim must fence it again.
+            # From here on the victim may be initialised again, so a later claim must fence it again.
             no_longer_joined()
             released = self._claims.release(group_id, victim)
             if released is not None:
@@ -293,7 +306,7 @@ class GroupAwareInitialiser:
         if not fences:
             return
         tasks = [fence.task for fence in fences]
-        with self._parked(group_id, "others are being fenced", by):
+        with self._parked(group_id, "other producers are being fenced", by):
             async with by.while_waiting():
                 await asyncio.wait(tasks, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
             if not all(task.done() and not task.cancelled() for task in tasks):
@@ -325,7 +338,7 @@ class GroupAwareInitialiser:
         if turns.users == 1:
             await turns.lock.acquire()  # no other call waits or runs
             return
-        with self._parked(group_id, "others of the group come first", by):
+        with self._parked(group_id, "other calls for the group come first", by):
             taken = False
             try:
                 async with by.while_waiting(), asyncio.timeout_at(deadline):
@@ -339,7 +352,10 @@ class GroupAwareInitialiser:
 
     @contextmanager
     def _parked(self, group_id: str, reason: str, by: Caller) -> Iterator[None]:
-        """Count and log the request as waiting while the block runs."""
+        """Count and log the request as waiting while the block runs.
+
+        Raise KafkaError CONCURRENT_TRANSACTIONS if too many requests wait already.
+        """
         if self._waiting >= self._max_waiting:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         loop = asyncio.get_running_loop()
@@ -362,7 +378,7 @@ class GroupAwareInitialiser:
 
 
 def _prefix(group_id: str) -> str:
-    """The prefix of assigned transactional ids: the group id, truncated so that the id fits into a string field."""
+    """Return the prefix of assigned transactional ids: the group id, truncated so that an id fits into a string."""
     return f"{group_id.encode()[:_LONGEST_PREFIX].decode(errors='ignore')}-group-aware-"
 
 

@@ -1,15 +1,15 @@
-"""Carries out decided transactions: it writes a marker to every partition, then COMPLETE_*.
+"""Carries out decided transactions: writes a marker to every partition, then COMPLETE_*.
 
-Owns the tasks that do this and their retries. Never decides: it starts from PREPARE_* in the log, and retries until
-every marker is durable, after failures of single partitions and unexpected errors alike. Only then does COMPLETE_*
-follow, and only then can the id's next transaction begin. A partition that is deleted meanwhile needs no marker.
-Neither does a partition that refuses the marker while its log has no open transaction of the producer. If one is open,
-it is not the transaction that ends, and is aborted: a power failure has lost its marker, or the coordinator's record
-of it.
+Owns the tasks that do this and their retries. Never decides: a task starts from PREPARE_* in the log, and retries until
+every marker is durable, both after failures of single partitions and after unexpected errors. Only then does COMPLETE_*
+follow, and only then can the id's next transaction begin. A partition that is deleted meanwhile needs no marker. A
+partition that refuses the marker needs none if its log has no open transaction of the producer. If the log has an open
+transaction, that transaction is a different one from the transaction that ends, and is aborted: a power failure has
+lost its marker, or the coordinator's record of it.
 A failure is logged when it appears, when it changes and when it is over, not at each attempt.
 
-A transaction of many partitions is gone through in slices. Nothing changes its id meanwhile: until COMPLETE_*, every
-request for the id waits.
+A transaction with many partitions is processed in slices. Nothing changes its transactional id meanwhile: until
+COMPLETE_*, every request for the id waits.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _REFUSALS = frozenset(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""Codes by which a partition says that it needs no marker; its log is then checked for an open transaction."""
+"""Codes by which a partition refuses a marker; its log is then checked for an open transaction."""
 
 _PER_TURN: Final = 500
-"""How many partitions, whose markers need nothing more, are gone through before other tasks run."""
+"""How many partitions' results are processed before other tasks run."""
 
 _ATTEMPTS_PER_TURN: Final = 50
 """How many markers are written one by one before other tasks run."""
 
 _SHOWN: Final = 20
-"""How many partitions without their marker a log line names."""
+"""How many partitions without their marker a log line lists."""
 
 
 class TransactionMarkerWriter:
-    """The tasks that write the markers of decided transactions until these are complete."""
+    """The tasks that write the markers of decided transactions until the transactions are complete."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class TransactionMarkerWriter:
         self._afterwards[entry.metadata.transactional_id] = action
 
     def finish(self, entry: TransactionEntry) -> None:
-        """Start to write the markers of the decided transaction of `entry`; it ends in COMPLETE_*."""
+        """Start to write the markers of the decided transaction of `entry`. The task ends with COMPLETE_*."""
         if self._stopped:
             return  # a decision that became durable while the broker stops: the next start resumes it
         metadata = entry.metadata
@@ -88,7 +88,7 @@ class TransactionMarkerWriter:
         task.add_done_callback(self._tasks.pop)
 
     async def stop(self) -> None:
-        """Cancel unfinished work; the next start finds PREPARE_* in the log and resumes it."""
+        """Cancel unfinished work. The next start finds PREPARE_* in the log and resumes it."""
         self._stopped = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -96,7 +96,7 @@ class TransactionMarkerWriter:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def write(self, marker: Marker, before: dict[TopicPartition, str]) -> dict[TopicPartition, str]:
-        """Write one marker; return the partitions that still need it, each with the reason.
+        """Write one marker. Return the partitions that still need it, each with the reason.
 
         Partitions that need no marker are logged and left out. `before` is the result of the previous attempt: only
         changes are logged.
@@ -118,7 +118,7 @@ class TransactionMarkerWriter:
         try:
             (codes,) = await self._gateway.write_markers([marker])
         except Exception as error:
-            if len(marker.partitions) > 1:  # one of them caused the error: the others must not wait for it
+            if len(marker.partitions) > 1:  # one partition caused the error: the others must not wait for it
                 left: dict[TopicPartition, str] = {}
                 async for partition in in_slices(marker.partitions, _ATTEMPTS_PER_TURN):
                     left |= await self._attempt(replace(marker, partitions=[partition]), before)
@@ -142,10 +142,11 @@ class TransactionMarkerWriter:
         return left
 
     async def _overrule(self, marker: Marker, partition: TopicPartition, refusal: ErrorCode) -> ErrorCode:
-        """Resolve a refused marker: NONE if the log has no open transaction of the producer, or once it is aborted.
+        """Resolve a refused marker. Return NONE if the log has no open transaction of the producer, or it is aborted.
 
-        The open transaction is a later one, which the coordinator has lost, or an earlier one, whose marker the log has
-        lost. Both happen after a power failure with durability=os. Nothing can commit it any more.
+        The open transaction is either a later one, whose record the coordinator has lost, or an earlier one, whose
+        marker the log has lost. Both happen after a power failure with durability=os. Such a transaction can no longer
+        commit.
         """
         try:
             known = self._gateway.producer(partition, marker.producer_id)
@@ -162,8 +163,8 @@ class TransactionMarkerWriter:
             log_epoch=known.producer_epoch,
             commit=marker.commit,
             reason=refusal.name,
-            remedy="nothing to do: the open transaction is not the one that ends, and is aborted. With durability=os a"
-            " power failure can lose its marker, or the coordinator's record of it",
+            remedy="no action needed: the open transaction is not the one that ends, and is aborted. With durability=os"
+            " a power failure can lose its marker, or the coordinator's record of it",
         )
         epoch = max(marker.producer_epoch, known.producer_epoch)
         again = replace(marker, commit=False, partitions=[partition], producer_epoch=epoch, transaction_version=0)

@@ -1,11 +1,11 @@
-"""The comparison, at start, of open transactions in partition logs with the coordinator's state.
+"""Compares, at start, the open transactions in partition logs with the coordinator's state.
 
 Owns the comparison, a pure function; the coordinator writes the markers that it returns. Afterwards every open
-transaction in a log is the ongoing one of a known transactional id, or is being ended: no last stable offset stays
-stuck.
+transaction in a log is either the ongoing transaction of a known transactional id, or is being ended. No last stable
+offset stays stuck.
 
-With `durability=flush` there is nothing to repair unless the coordinator's state was removed on purpose (a copied
-topic, a deleted `__transaction_state`): registration is durable before data, and COMPLETE_* after the markers. With
+With `durability=flush` nothing needs a repair unless the coordinator's state was removed on purpose (a copied topic, a
+deleted `__transaction_state`), because registration is durable before data, and COMPLETE_* after the markers. With
 `durability=os` a power failure can lose the tail of any file, and this comparison repairs the rest.
 """
 
@@ -30,14 +30,14 @@ class Repair:
 
     @property
     def key(self) -> tuple[int, TopicPartition]:
-        """Producer id and partition, which have at most one open transaction."""
+        """The producer id and the partition, which together have at most one open transaction."""
         return self.marker.producer_id, self.marker.partitions[0]
 
 
 def repairs(known: Iterable[TransactionMetadata], found: Iterable[OpenTransaction]) -> list[Repair]:
     """Return the markers that the open transactions in `found` need, given the `known` transactional ids.
 
-    A transaction that is ongoing, or decided and about to be finished by the marker writer, needs none. A repair
+    An ongoing transaction needs no marker, nor does a decided one, which the marker writer is about to finish. A repair
     without a transactional id is for an unknown producer: it is valid only if `known` is complete.
     """
     by_producer_id: dict[int, TransactionMetadata] = {}
@@ -58,8 +58,8 @@ def _repair(metadata: TransactionMetadata | None, found: OpenTransaction) -> Rep
         return _end(None, found, commit=False, epoch=found.producer_epoch, reason="unknown producer id")
     state, current = metadata.state, metadata.producer_epoch
     if metadata.producer_id != found.producer_id:
-        # A producer id that was rotated away: its last transaction was decided before the new id took over, whose first
-        # epoch stays until the next decision.
+        # The producer id was rotated away. Its last transaction was decided before the new producer id became current,
+        # whose first epoch stays until the next decision.
         last = current == 0 and found.producer_epoch == MAX_PRODUCER_EPOCH - 1
         if last and state.is_complete and metadata.client_transaction_version.supports_epoch_bump:
             return _end(metadata, found, state.is_commit, found.producer_epoch, "decided, marker missing")

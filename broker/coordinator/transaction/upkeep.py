@@ -1,11 +1,11 @@
-"""Background work on transactions: finishing and repairing them at start, timeouts, expiry.
+"""Does the background work on transactions: finishing and repairing them at start, timeouts, expiry.
 
 Owns the conditions for this work. The coordinator makes the transitions, the marker writer writes the markers.
 
-A repair that fails at start (a full disk, an unreadable state partition) is retried until it succeeds, so that no last
-stable offset is stuck until a restart. The markers to write are determined before clients can write. Until a marker is
-written, its producer id cannot start a transaction in that partition (`is_repairing`): the marker would end the new
-transaction.
+A repair that fails at start (because of a full disk or an unreadable state partition) is retried until it succeeds, so
+that no last stable offset is stuck until a restart. The markers to write are determined before clients can write. Until
+a marker is written, its producer id cannot start a transaction in that partition (`is_repairing`), because the marker
+would end the new transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the leve
 HIGHER_EPOCH: Final = Cause.own("a log has a higher epoch of the producer")
 
 UNREACHABLE_PRODUCER_ID: Final = 1 << 62
-"""The first producer id that no producer can have been given: ids are allocated in blocks upwards from 0."""
+"""The lowest producer id that no producer can have been assigned: ids are allocated in blocks upwards from 0."""
 
 EXPIRED_AT_ONCE: Final = 500
 """How many expired ids are removed without an await."""
@@ -65,9 +65,10 @@ class TransactionUpkeep:
         events: TransactionEvents,
         sessions: bool,
     ) -> None:
-        """`transition` appends a value and runs the follow-ups when it is durable; it raises KafkaError.
+        """`transition` appends a value and runs the follow-ups when it is durable. It raises KafkaError.
 
-        `backoff` returns a new series of pauses between attempts. Without `sessions`, sessions found on disk are ended.
+        `backoff` returns a new series of pauses between attempts. If `sessions` is False, sessions found on disk are
+        ended.
         """
         self._state = state
         self._markers = markers
@@ -83,14 +84,14 @@ class TransactionUpkeep:
         self._repairs: dict[tuple[int, TopicPartition], Repair] = {}
         self._failures: dict[tuple[int, TopicPartition], dict[TopicPartition, str]] = {}
         self._undecided: set[tuple[int, TopicPartition]] = set()
-        """Open transactions whose producer id is unknown while some transaction state is unreadable."""
+        """Open transactions whose producer id is unknown while a state partition is unreadable."""
         self._retrying: asyncio.Task[None] | None = None
         self._abort_backoff: RetryBackoff | None = None
 
     async def recover(self) -> None:
-        """After the replay, finish decided transactions and end open transactions that have no coordinator state.
+        """Finish decided transactions after the replay, and end open transactions that have no coordinator state.
 
-        Every repair is tried once before this returns; failed ones are retried in the background.
+        Every repair is tried once before this method returns. Failed repairs are retried in the background.
         """
         self._take_up(self._state.entries())
         self._undecided = {(open_txn.producer_id, open_txn.partition) for open_txn in self._gateway.open_transactions()}
@@ -101,20 +102,20 @@ class TransactionUpkeep:
             self._retrying = asyncio.get_running_loop().create_task(self._retry(), name="repair-open-transactions")
 
     async def stop(self) -> None:
-        """Stop the retries; the next start takes up the remaining repairs."""
+        """Stop the retries. The next start takes up the remaining repairs."""
         if self._retrying is not None:
             self._retrying.cancel()
             await asyncio.gather(self._retrying, return_exceptions=True)
 
     def is_repairing(self, producer_id: int, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether an earlier transaction of the producer has yet to be ended in one of the partitions."""
+        """Whether an earlier transaction of the producer has yet to be ended in any of the partitions."""
         return bool(self._repairs) and any((producer_id, partition) in self._repairs for partition in partitions)
 
     def abort_timed_out(self, now_ms: int) -> Steps[int | None]:
-        """Abort every transaction past its timeout, under a fenced epoch; returns the next deadline.
+        """Abort every transaction past its timeout, under a fenced epoch. Return the next deadline in ms, or None.
 
-        A transaction with a pending transition is checked again after LOOK_AGAIN_MS. One whose abort could not be
-        written is retried after a growing pause (`transaction.retry.backoff.ms`).
+        A transaction with a pending transition is checked again after LOOK_AGAIN_MS. An abort that could not be written
+        is retried after a growing pause (`transaction.retry.backoff.ms`).
         """
         next_deadline: int | None = None
         unwritten = False
@@ -144,7 +145,8 @@ class TransactionUpkeep:
     def remove_expired(self, now_ms: int) -> bool:
         """Remove ids that have been idle for transactional.id.expiration.ms and have no open transaction.
 
-        Removes at most EXPIRED_AT_ONCE, so as not to block the event loop; returns whether there may be more.
+        At most EXPIRED_AT_ONCE ids are removed, in order not to block the event loop. Return whether more expired ids
+        may be left.
         """
         removed = self._state.remove_expired(now_ms, self._expiration_ms, EXPIRED_AT_ONCE)
         for metadata in removed:
@@ -154,7 +156,7 @@ class TransactionUpkeep:
         return len(removed) == EXPIRED_AT_ONCE
 
     def _fence(self, entry: TransactionEntry, cause: Cause, now_ms: int) -> bool:
-        """Abort an ongoing transaction; returns whether the abort was appended."""
+        """Abort an ongoing transaction. Return whether the abort was appended."""
         before = entry.metadata
         fenced = prepare_fence(before, self._transaction_version(), now_ms)
         try:
@@ -165,9 +167,9 @@ class TransactionUpkeep:
         return True
 
     def highest_producer_id(self) -> int:
-        """The highest producer id in any log or state, -1 if there is none; new ids must be higher.
+        """Return the highest producer id in any log or state, -1 if no producer id is known. New ids must be higher.
 
-        Ids that no block will ever reach are ignored: clients can write any id into a batch.
+        Ids that no block will ever reach are ignored, because clients can write any producer id into a batch.
         """
         of_states = (
             max(metadata.producer_id, metadata.previous_producer_id, metadata.next_producer_id)
@@ -178,7 +180,7 @@ class TransactionUpkeep:
         return max((producer_id for producer_id in known_ids if producer_id < UNREACHABLE_PRODUCER_ID), default=-1)
 
     def _raise_epochs(self, entries: Iterable[TransactionEntry]) -> None:
-        """Raise the epoch of ids whose producer has a higher epoch in some log.
+        """Raise the epoch of ids whose producer has a higher epoch in a partition's log.
 
         This happens only with copied logs, or when a crash lost state (durability=os). The log would refuse a batch or
         a marker with a lower epoch. The current producer is fenced and its ongoing transaction aborted.
@@ -212,7 +214,8 @@ class TransactionUpkeep:
     def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
         """Process replayed entries: end sessions if they are disabled, and finish decided transactions."""
         for entry in list(entries):
-            decided = entry.metadata.state.is_prepare  # what is aborted here is finished by its own transition
+            # a transaction that `_end_session` aborts is finished by its own transition
+            decided = entry.metadata.state.is_prepare
             if entry.metadata.session_partitions and not self._sessions:
                 self._end_session(entry)
             if decided and entry.pending is None:
@@ -220,7 +223,7 @@ class TransactionUpkeep:
                 self._markers.finish(entry)
 
     def _end_session(self, entry: TransactionEntry) -> None:
-        """End the session in memory; the record on disk stays until the id's next one replaces it."""
+        """End the session in memory. The record on disk stays until the id's next record replaces it."""
         before = entry.metadata
         entry.metadata = replace(before, **without_session(before))
         if before.state is TransactionState.ONGOING:
@@ -239,7 +242,7 @@ class TransactionUpkeep:
         self._undecided = set()
         for key, repair in wanted.items():
             if repair.transactional_id is None and self._state.unreadable:
-                self._undecided.add(key)  # its state may be in an unreadable partition
+                self._undecided.add(key)  # the producer's state may be in an unreadable partition
             else:
                 self._repairs[key] = repair
         if self._undecided:
@@ -286,7 +289,8 @@ class TransactionUpkeep:
     async def _read_again(self) -> None:
         for partition in list(self._state.read_later):
             if await self._state.load_partition(partition):
-                # No await before this, so its ids are not served yet: no transaction can have begun unseen.
+                # Up to here no await follows the load, so the partition's ids have not been served: no transaction can
+                # have begun unseen.
                 loaded = [entry for entry in self._state.entries() if entry.partition == partition]
                 self._take_up(loaded)
                 self._decide_repairs()
