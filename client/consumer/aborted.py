@@ -1,8 +1,9 @@
-"""Which batches of a fetch a read_committed reader must not see: `AbortedTransactions` (KIP-98).
+"""`AbortedTransactions`: decides which batches of a fetch a read_committed consumer must not see (KIP-98).
 
-The broker sends along [(producer_id, first_offset)] of the aborted transactions that touch the fetched range. A batch
-is of an aborted transaction if its producer has an entry with a first offset not above it, and no abort marker of that
-producer has come between. Batches of open transactions never come: the answer ends below the last stable offset.
+The broker sends [(producer_id, first_offset)] of the aborted transactions that touch the fetched range. A batch belongs
+to an aborted transaction if its producer has an entry with a first offset not above the batch's, and no abort marker of
+that producer has come in between. Batches of open transactions are never sent, because the response ends below the last
+stable offset.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from ...protocol.schema import Buffer
 
 
 class AbortedTransactions:
-    """Asked about each batch of one answer, in order. `aborted` None: a read_uncommitted reader, who sees all data."""
+    """The aborted transactions of one response; call `hides` for each batch, in order. `aborted` None means a
+    read_uncommitted consumer, which sees all records.
+    """
 
     __slots__ = ("_aborted", "_aborting")
 
@@ -24,7 +27,7 @@ class AbortedTransactions:
         self._aborting: set[int] = set()
 
     def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        """Follow the transactions over the batch at `position`; whether its records are not to be handed out.
+        """Track transactions over the batch at `position`. Return whether the batch's records must not be returned.
 
         Raises CorruptBatch for a marker that cannot be read.
         """

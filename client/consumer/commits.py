@@ -1,7 +1,7 @@
-"""When positions are committed: automatically, in the background on request, and before partitions are given up.
+"""`Commits`: commits positions automatically, in the background on request, and before partitions are given up.
 
-It knows which commits are under way, so that a rebalance can wait for them, and when the next automatic one is due.
-`offsets.py` writes them.
+It knows the commits under way, so that a rebalance can wait for them, and the time of the next automatic commit.
+`offsets.py` sends the commits.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Commits:
         return self.automatic and self._loop.time() >= self._due_at
 
     def postpone(self) -> None:
-        """The next automatic commit is due a full interval from now."""
+        """Postpone the next automatic commit to a full interval from now."""
         self._due_at = self._loop.time() + self._interval_s
 
     def consumed(self, only: set[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions, which a commit without arguments commits."""
+        """Return the positions to commit, of all partitions or of those in `only`."""
         return {
             one: OffsetAndMetadata(offset, "", epoch)
             for one, (offset, epoch) in self._subscription.positions().items()
@@ -55,7 +55,7 @@ class Commits:
         }
 
     def in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> asyncio.Task[None]:
-        """Commit in the background, once; the task's result is that of the commit."""
+        """Commit in the background, once. The returned task's result is that of the commit."""
         work = self._offsets.commit(
             offsets, in_group=self._subscription.automatic, timeout_s=self._timeout_s, retry=False
         )
@@ -81,11 +81,11 @@ class Commits:
             return
         error = task.exception()
         if error is not None:
-            log.warning("automatic commit failed, the next one covers it: %s", error)
+            log.warning("automatic commit failed; the next commit includes its offsets: %s", error)
             self._due_at = min(self._due_at, self._loop.time() + self._cluster.retry_backoff(0))
 
     async def settle(self, timeout_s: float | None = None) -> None:
-        """Wait for commits under way: the coordinator must have them before this member joins or leaves."""
+        """Wait for commits under way, because the coordinator must have them before this member joins or leaves."""
         if self._under_way:
             await asyncio.wait(set(self._under_way), timeout=self._timeout_s if timeout_s is None else timeout_s)
 
@@ -96,19 +96,19 @@ class Commits:
         try:
             await self._offsets.commit(self.consumed(only), in_group=True, timeout_s=self._last_chance_s)
         except KafkaError as error:
-            log.warning("automatic commit %s failed, records may come again: %s", when, error)
+            log.warning("automatic commit %s failed; records may be read again: %s", when, error)
 
     async def last(self, timeout_s: float) -> None:
-        """Commit all positions at the end, if commits are automatic."""
+        """Commit all positions when the consumer closes, if commits are automatic."""
         if not self.automatic:
             return
         try:
             await self._offsets.commit(self.consumed(), in_group=self._subscription.automatic, timeout_s=timeout_s)
         except KafkaError as error:
-            log.warning("automatic commit at close failed, records will come again: %s", error)
+            log.warning("automatic commit at close failed; records will be read again: %s", error)
 
     async def cancel(self) -> None:
-        """Cancel commits under way."""
+        """Cancel the commits under way."""
         for task in list(self._under_way):
             task.cancel()
         if self._under_way:

@@ -1,16 +1,18 @@
-"""The consumer's part in its group, as Kafka's ConsumerCoordinator: rebalances, step by step.
+"""The consumer's side of its group, like Kafka's ConsumerCoordinator: takes part in rebalances, step by step.
 
-A rebalance has three steps, each a task, begun only inside `poll()`, so that what was handed out before counts as
-processed:
+A rebalance has three steps. Each is a task that begins only inside `poll()`, so that the records returned before count
+as processed:
 
-1. prepare: commit (if automatic), tell the listener, give up: with the eager protocol everything, with the cooperative
-   one only what is no longer subscribed to; everything as lost if the membership is over;
-2. join: JoinGroup, SyncGroup; for the leader the assignor in between. With the cooperative protocol records of kept
-   partitions are handed out meanwhile;
-3. complete: take the assignment; with the cooperative protocol give up what moved, and join again so that it can.
+1. prepare: commit (if automatic), call the listener, give up partitions. With the eager protocol these are all
+   partitions, with the cooperative protocol only those of topics no longer subscribed. If the membership is over, all
+   partitions are lost;
+2. join: JoinGroup, then SyncGroup; the leader runs the assignor in between. With the cooperative protocol records of
+   kept partitions are returned meanwhile;
+3. complete: take the assignment. With the cooperative protocol give up the partitions that move, and join again so
+   that they can be assigned.
 
-No record is handed out during 1 and 3. A poll that ends (timeout, cancellation) ends no step: the next poll goes on
-with it.
+No record is returned during steps 1 and 3. The end of a poll (timeout, cancellation) does not end a step: the next poll
+continues it.
 """
 
 from __future__ import annotations
@@ -66,11 +68,13 @@ class _ListenerCall:
 
 
 _listener_call: ContextVar[_ListenerCall | None] = ContextVar("listener call", default=None)
-"""A context and not the current task: a listener may call the consumer in a task or a thread, and wait for that."""
+"""The call of a listener in this context. A context variable, because a listener may call the consumer in another task
+or thread and wait for it.
+"""
 
 
 class ConsumerCoordinator:
-    """The consumer's part in its group: joins it, and takes and gives up partitions."""
+    """The consumer's side of its group: joins the group, and takes and gives up partitions."""
 
     def __init__(
         self,
@@ -96,12 +100,12 @@ class ConsumerCoordinator:
         self._timeout_s = config.default_api_timeout_ms / 1000
         self._step: tuple[Step, asyncio.Task[Joined | None]] | None = None
         self._assigned_in: Generation | None = None
-        """The generation that the present assignment is of."""
+        """The generation of the current assignment."""
         self._prepared = False
         self._leaving = 0
         self._joined_subscription = -1
         self._watched: dict[str, int] | None = None
-        """Leader only: partitions per topic that the assignment was made of."""
+        """For the group's leader: the numbers of partitions by topic from which the assignment was made."""
         cluster.on_metadata(self._metadata_changed)
 
     @property
@@ -111,15 +115,15 @@ class ConsumerCoordinator:
 
     @property
     def urgent(self) -> bool:
-        """Whether the next record has to wait for `poll`: a rebalance, a commit or a failure is due."""
+        """Whether a rebalance, a commit or a failure is due, so that the next record must be taken by `poll`."""
         return self._step is not None or self.rebalance_due or self.commits.due
 
     @property
     def rebalance_due(self) -> bool:
-        """Whether a rebalance waits for the next `poll`, or the membership cannot go on.
+        """Whether a rebalance waits for the next `poll`, or the membership has failed.
 
-        Not while it joins: then the group waits for others, and with the cooperative protocol this member goes on with
-        its work.
+        False while this member joins: the group then waits for other members, and with the cooperative protocol this
+        member continues its work.
         """
         if self._step is not None:
             step, task = self._step
@@ -132,7 +136,7 @@ class ConsumerCoordinator:
 
     @property
     def watched_topics(self) -> Collection[str]:
-        """The topics that the members want, as far as this one leads the group and watches over them."""
+        """The topics of all members if this member is the group's leader and watches them for changes, else empty."""
         return self._watched or ()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -148,8 +152,8 @@ class ConsumerCoordinator:
     def group_assignment(self) -> ConsumerAssignment:
         """Return the partitions with the generation that assigned them; both change in one step.
 
-        During a rebalance it is the last assignment, until the next one is complete. Raises RebalanceInProgressError
-        for a consumer that subscribes and is not, or not any more, a member.
+        During a rebalance this is the last assignment, until the next one is complete. Raises RebalanceInProgressError
+        for a consumer that subscribes but is not a member of the group now.
         """
         subscription, membership = self._subscription, self.membership
         if not subscription.automatic:
@@ -157,7 +161,8 @@ class ConsumerCoordinator:
         generation = self._assigned_in
         if generation is None or membership.generation.generation_id < 0:
             raise RebalanceInProgressError(
-                ErrorCode.REBALANCE_IN_PROGRESS, f"group {membership.group_id}: this consumer is no member of it now"
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                f"group {membership.group_id}: this consumer is not a member of the group now",
             )
         return ConsumerAssignment(
             generation.generation_id,
@@ -170,11 +175,13 @@ class ConsumerCoordinator:
     # -- polling
 
     async def poll(self, deadline: float) -> bool:
-        """Continue what is due until `deadline` (loop time); returns whether records may be returned."""
+        """Continue the rebalance and commits that are due, until `deadline` (loop time). Return whether records may be
+        returned.
+        """
         membership = self.membership
         while True:
             if self._leaving:
-                return False  # a poll beside it must not join again
+                return False  # a poll during close() or unsubscribe() must not join again
             if membership.failure is not None:
                 raise membership.failure
             if self._step is None:
@@ -226,8 +233,8 @@ class ConsumerCoordinator:
         if step is Step.COMPLETE:
             self._prepared = False
         if step is Step.JOIN and self.membership.generation.generation_id < 0 and self._subscription.assigned:
-            self._prepared = False  # the membership is over: what is still assigned is lost
-        joined = task.result()  # raises what the listener or the coordinator said
+            self._prepared = False  # the membership is over, so the assigned partitions are lost
+        joined = task.result()  # raises the exception of the listener or the error of the coordinator
         if step is Step.JOIN and joined is not None:
             self._begin(Step.COMPLETE, joined)
 
@@ -270,7 +277,7 @@ class ConsumerCoordinator:
         assigned = set(assignment.partitions)
         generation = joined.generation
         if not all(self._wants(one) for one in assigned):
-            self.membership.request_rejoin("the assignment is of another subscription than the present one")
+            self.membership.request_rejoin("the assignment is for an earlier subscription")
             return None
         if not joined.is_leader:
             self._watched = None
@@ -313,7 +320,7 @@ class ConsumerCoordinator:
             subscription.assign(one for one in subscription.assigned if one not in partitions)
 
     async def _call(self, method: Callable[[set[TopicPartition]], object], partitions: set[TopicPartition]) -> None:
-        """Call a method of the listener."""
+        """Call a method of the listener. In a step of a rebalance, mark the call for `refuse_in_listener`."""
         if asyncio.current_task() not in self._steps:
             return await settle(method, method(partitions))
         call = _ListenerCall(self)
@@ -324,7 +331,7 @@ class ConsumerCoordinator:
             call.is_over = True
             _listener_call.reset(token)
 
-    # -- what members tell each other
+    # -- JoinGroup's metadata and the assignment
 
     def _protocols(self) -> list[tuple[str, bytes]]:
         subscription = self._subscription
@@ -383,10 +390,10 @@ class ConsumerCoordinator:
         ]
         return self._subscription.matched(names)
 
-    # -- the end
+    # -- closing
 
     async def leave(self, reason: str, timeout_s: float | None = None) -> None:
-        """Give up all partitions and leave the group; bounded, except for the listener.
+        """Give up all partitions and leave the group. The timeout bounds everything except the listener.
 
         If the call is cancelled, leaving the group takes cancel.grace.ms at most.
         """
@@ -411,13 +418,15 @@ class ConsumerCoordinator:
             self._attention()
 
     async def close(self, *, commit: bool, timeout_s: float) -> None:
-        """Commit if that is automatic, leave, end all tasks. Bounded by the timeout, except for the listener."""
+        """Commit if commits are automatic, leave the group, end all tasks. The timeout bounds everything except the
+        listener.
+        """
         deadline = self._loop.time() + timeout_s
 
         def left() -> float:
             return max(deadline - self._loop.time(), 0.0)
 
-        self._leaving += 1  # for ever
+        self._leaving += 1  # never lowered again
         try:
             await self._end_step(timeout_s)
             await self.commits.settle(left())
@@ -428,7 +437,7 @@ class ConsumerCoordinator:
             await self.stop()
 
     async def stop(self) -> None:
-        """End all tasks, without a word to the broker. Safe to call twice."""
+        """End all tasks without a request to the broker. Safe to call twice."""
         for step in self._steps:
             step.cancel()
         await asyncio.gather(*self._steps, return_exceptions=True)
@@ -436,9 +445,7 @@ class ConsumerCoordinator:
         await self.membership.close()
 
     def refuse_in_listener(self, what: str) -> None:
-        """Raise IllegalStateError inside of a listener that a step calls: `what` would wait for the step, and so for
-        itself.
-        """
+        """Raise IllegalStateError in a listener that a step has called, where `what` would wait for itself."""
         call = _listener_call.get()
         if call is not None and call.coordinator is self and not call.is_over:
             raise IllegalStateError(
@@ -457,14 +464,14 @@ class ConsumerCoordinator:
             await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
             if step is not Step.JOIN:
-                self._step = step, task  # it goes on: a second step beside it would undo what the other has done
+                self._step = step, task  # the step continues, because a second step beside it would undo its changes
             raise
         if not task.done():
-            log.warning("a rebalance did not end within %.1f s, it is given up", timeout_s)
+            log.warning("a rebalance did not end within %.1f s and is cancelled", timeout_s)
             task.cancel()
             await asyncio.wait({task})
         if not task.cancelled() and task.exception() is not None:
-            log.warning("a rebalance ended with the group left: %s", task.exception())
+            log.warning("a rebalance failed while the consumer left the group: %s", task.exception())
 
 
 def _counts(metadata: ClusterMetadata, topics: Sequence[str] | set[str] | dict[str, int]) -> dict[str, int]:

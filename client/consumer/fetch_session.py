@@ -1,7 +1,7 @@
-"""An incremental fetch session with one broker (KIP-227): only what changed travels. Sans-I/O.
+"""An incremental fetch session with one broker (KIP-227), which sends only changes. Sans-I/O.
 
-Owns the session's id and epoch, and which partitions the broker has in it. A full request (epoch 0) asks for a new
-session; id 0 in the answer means that the broker keeps none, then every request is full again.
+The session owns its id and epoch, and knows the partitions that the broker has in it. A full request (epoch 0) requests
+a new session. If the response has id 0, the broker keeps no session, and every request is full.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_EPOCH: Final = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """What is fetched of a partition; equal values are not sent again within a session."""
+    """The parameters of a partition's fetch. Within a session unchanged parameters are not sent again."""
 
     topic_id: bytes
     fetch_offset: int
@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 class FetchSession:
-    """A fetch session: `fill` each request, then report `succeeded` or `failed`."""
+    """A fetch session: call `fill` for each request, then `succeeded` or `failed`."""
 
     __slots__ = ("_epoch", "_id", "_partitions")
 
@@ -37,11 +37,11 @@ class FetchSession:
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Wanted]:
-        """What the broker has after the last request."""
+        """The partitions that the broker has in the session after the last request."""
         return self._partitions
 
     def fill(self, request: FetchRequest, wanted: dict[TopicPartition, Wanted]) -> None:
-        """Set session fields, topics and forgotten topics of a request for `wanted`."""
+        """Set the session fields, topics and forgotten topics of a request for `wanted`."""
         known = self._partitions if self._epoch != INITIAL_EPOCH else {}
         topics: dict[tuple[str, bytes], FetchTopic] = {}
         for partition, want in wanted.items():
@@ -72,7 +72,7 @@ class FetchSession:
         self._partitions = wanted
 
     def succeeded(self, session_id: int) -> None:
-        """Take the broker's answer, which was without error."""
+        """Note a response without an error; `session_id` is the response's."""
         if session_id == 0:
             self.reset()
         elif self._epoch == INITIAL_EPOCH or session_id != self._id:
@@ -81,11 +81,13 @@ class FetchSession:
             self._epoch = self._epoch % MAX_EPOCH + 1
 
     def failed(self, *, known_there: bool) -> None:
-        """Begin anew with the next request; `known_there`: tell the broker to close the old session with it."""
+        """Start a new session with the next request. `known_there` makes that request close the old session at the
+        broker.
+        """
         self._epoch = INITIAL_EPOCH
         if not known_there:
             self._id = 0
 
     def reset(self) -> None:
-        """Forget the session: the connection or the broker is another."""
+        """Forget the session, because the connection or the broker has changed."""
         self._id, self._epoch, self._partitions = 0, INITIAL_EPOCH, {}

@@ -1,7 +1,6 @@
-"""The records of one partition out of one Fetch answer: `FetchedPartition`. Decodes them when it is asked, a batch or,
-of a large batch, a portion at a time.
+"""`FetchedPartition`: the records of one partition in one Fetch response, decoded on demand in portions.
 
-Owns what a reader must not see: control batches, records below the position that was asked for, and under
+It hides what an application must not see: control batches, records below the requested position, and under
 read_committed the records of aborted transactions (`aborted.py`).
 """
 
@@ -27,16 +26,17 @@ from .errors import RecordCorruptError
 from .record import BatchOrigin, ConsumerRecord, records_of
 
 PORTION: Final = 500
-"""At most so many records are decoded at a time, as many as one poll returns by default: what is made and dropped again
-before 700 objects are there costs the garbage collector nothing."""
+"""Maximum number of records decoded at a time, as many as a poll returns by default. Python's garbage collector runs
+after 700 new objects, so portions that are dropped earlier cost it nothing.
+"""
 
 
 class FetchedPartition:
     """Reads `data`, whole batches and perhaps a part of one, from `fetch_offset` on.
 
-    `aborted` is [(producer_id, first_offset)] under read_committed, else None. After any call `next_offset` is the
-    position behind what was handed out and skipped. `take` raises RecordCorruptError; then next_offset stands before
-    what could not be read. `limits` bound what one batch may hold.
+    `aborted` is [(producer_id, first_offset)] under read_committed, else None. After each call `next_offset` is the
+    position behind the returned and skipped records. `take` raises RecordCorruptError; `next_offset` is then the
+    position before the batch that cannot be read. `limits` bound the contents of a batch.
     """
 
     __slots__ = (
@@ -91,17 +91,17 @@ class FetchedPartition:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last whole batch: where the next fetch begins. Looks at headers only."""
+        """The offset behind the last whole batch, where the next fetch begins. Only headers are read for it."""
         end = self.next_offset
         try:
             for _, header in iter_batches(self._data):
                 end = max(end, header.next_offset)
         except KafkaError:
-            pass  # told by `take`, when it comes to that batch
+            pass  # `take` raises it when it reaches the batch
         return end
 
     def take(self, most: int) -> list[ConsumerRecord]:
-        """Return up to `most` next records; an empty list means that there are none left."""
+        """Return up to `most` next records; an empty list means that no records are left."""
         taken: list[ConsumerRecord] = []
         if self._index >= len(self._records) and not self._load():
             return taken
@@ -113,7 +113,7 @@ class FetchedPartition:
         return taken
 
     def take_one(self) -> ConsumerRecord | None:
-        """Return the next record, or None when there are none left."""
+        """Return the next record, or None if no records are left."""
         index = self._index
         if index >= len(self._records):
             if not self._load():
@@ -127,9 +127,9 @@ class FetchedPartition:
     # -- inside
 
     def _read_on(self) -> bool:
-        """Decode the next portion of a batch that has more; False where it has none, or where it is damaged."""
+        """Decode the next portion of a partly read batch. Return False if no batch is partly read, or it is damaged."""
         if self._reader is not None:
-            with contextlib.suppress(KafkaError):  # raised when it is asked for
+            with contextlib.suppress(KafkaError):  # raised again by the next call of `take`
                 return self._load()
         return False
 
@@ -141,12 +141,13 @@ class FetchedPartition:
             self.next_offset = last.offset + 1
             return
         self.next_offset = header.next_offset
-        # Look ahead, so that the position passes what nobody sees (markers, aborted records) with the last record.
-        with contextlib.suppress(KafkaError):  # told when it is asked for
+        # Look ahead, so that the position passes hidden batches (markers, aborted records) together with the last
+        # record.
+        with contextlib.suppress(KafkaError):  # raised again by the next call of `take`
             self._load()
 
     def _load(self) -> bool:
-        """Decode the next batch, or portion of one, that has records to hand out; False at the end."""
+        """Decode the next batch, or portion of a batch, that has visible records. Return False at the end."""
         while True:
             if self._reader is not None:
                 assert self._header is not None
@@ -163,7 +164,8 @@ class FetchedPartition:
                 return False
             position, header = found
             if header.next_offset <= self.next_offset:
-                # Whole batch lies before the position: its transaction state still counts (a marker ends an abort).
+                # The whole batch lies before the position, but its transaction state counts: a marker ends an aborted
+                # transaction.
                 self._aborted.hides(self._data, position, header)
                 continue
             try:
@@ -177,7 +179,7 @@ class FetchedPartition:
                 return True
 
     def _visible(self, position: int, header: BatchHeader) -> BatchReader | None:
-        """The reader of a batch, None if its records are not to be handed out."""
+        """Return the reader of a batch, or None if the application must not see its records."""
         if self._check_crcs and not verify_crc(self._data, position, header):
             raise CorruptBatch("its checksum does not match its content")
         if self._aborted.hides(self._data, position, header):
@@ -186,7 +188,7 @@ class FetchedPartition:
         return BatchReader(self._data, position, header, origin, self._limits)
 
     def _read(self, reader: BatchReader, position: int, header: BatchHeader) -> bool:
-        """Decode the next portion of a batch; False when none of its records are to be handed out."""
+        """Decode the next portion of a batch. Return False if none of its records is visible."""
         try:
             records = records_of(reader.read(PORTION))
         except KafkaError as error:
@@ -202,7 +204,9 @@ class FetchedPartition:
         return bool(records)
 
     def _corrupt(self, position: int, header: BatchHeader, error: KafkaError) -> RecordCorruptError:
-        """What to raise for a batch that cannot be read on; asked again, it says the same again."""
+        """Return the error for a batch that cannot be read. The next call reads the batch again and raises the error
+        again.
+        """
         self._batches = iter_batches(self._data, position)
         self._reader, self._at = None, position
         offset = max(header.base_offset, self.next_offset)

@@ -1,14 +1,16 @@
-"""Reads ahead: one long poll per broker, whose answers wait here until the application takes them. `Fetcher`.
+"""`Fetcher`: reads ahead with one long poll per broker, and buffers the responses until the application takes them.
 
-Owns the fetch tasks, the sessions and the buffer. Never assigns, never commits; moves positions only by handing
-records out.
+It owns the fetch tasks, the sessions and the buffer. It never assigns or commits, and moves positions only by returning
+records.
 
-Bounds: a broker is asked again only while no partition of it that may be read has more than max.partition.fetch.bytes
-waiting, so that one answer is on its way while another one is read, and while less than fetch.max.bytes wait in all;
-one answer brings fetch.max.bytes at most (or a single larger batch). Partitions that are paused, or passed over by the
-application, count for neither: what waits of them must not hold up the others.
-Records of a partition are handed out in order of their offsets: chunks are kept in order of arrival, and a chunk whose
-partition was sought, reset or taken away meanwhile (another incarnation) is dropped.
+Bounds: a broker gets the next request only while none of its readable partitions has more than
+max.partition.fetch.bytes buffered, so that a response is on its way while another is read, and while less than
+fetch.max.bytes are buffered in all. A response has fetch.max.bytes at most (or a single larger batch). Partitions that
+are paused, or passed over by the application, do not count, because their buffered records must not hold up other
+partitions.
+
+Records of a partition are returned in the order of their offsets. Chunks are kept in order of arrival. A chunk is
+dropped if its partition was sought, reset or revoked meanwhile (has another incarnation).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from .subscription import EARLIEST, LATEST, PartitionState, SubscriptionState
 log = logging.getLogger(__name__)
 
 CHANNEL: Final = "fetch"
-"""Fetches have a connection of their own: a long poll must not hold up other answers."""
+"""The channel of fetches. They have their own connection, because a long poll must not hold up other responses."""
 
 LAST_VERSION_WITH_NAMES: Final = 12
 
@@ -56,7 +58,7 @@ _MOVED: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""The partition is elsewhere, or not usable now: look at the metadata, wait a little, ask again."""
+"""The partition has moved or is unavailable: refresh the metadata, wait a little, fetch again."""
 
 _SESSION_GONE: Final = frozenset(
     {
@@ -70,7 +72,7 @@ _SESSION_GONE: Final = frozenset(
 
 
 class Fetcher:
-    """Fetches records ahead of the application. `arrived` is called when there may be new records, or a failure."""
+    """Fetches records ahead of the application. `arrived` is called when records or a failure may have arrived."""
 
     def __init__(
         self, cluster: Cluster, config: ConsumerConfig, subscription: SubscriptionState, arrived: Callable[[], None]
@@ -84,7 +86,9 @@ class Fetcher:
         self._enough = config.max_partition_fetch_bytes
         self._most_bytes = max(config.fetch_max_bytes, 1)
         self._full = False
-        """Whether a broker is not asked now because `_most_bytes` wait: any room that is made may be enough."""
+        """Whether a broker gets no request now because `_most_bytes` are buffered. Any record taken may then make
+        enough room.
+        """
         self._ready: deque[FetchedPartition] = deque()
         self._failure: KafkaError | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -92,10 +96,12 @@ class Fetcher:
         self._closed = False
         self.bytes_fetched = 0
 
-    # -- the application's side
+    # -- calls of the application
 
     def wake(self) -> None:
-        """Check again what to fetch: positions, the assignment, the buffer or the leaders have changed."""
+        """Check again which partitions to fetch, because positions, the assignment, the buffer or the leaders have
+        changed.
+        """
         if self._closed:
             return
         for partition in self._subscription.assigned:
@@ -107,9 +113,10 @@ class Fetcher:
             changed.set()
 
     def take(self, most: int, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return up to `most` records and advance the positions; raises a failure when no record before it is left.
+        """Return up to `most` records by partition and advance the positions. Raise a failure when no records are left
+        before it.
 
-        With `only`, from no other partitions.
+        With `only`, records of these partitions only are returned.
         """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         passed: list[FetchedPartition] = []
@@ -145,7 +152,7 @@ class Fetcher:
         return taken
 
     def take_one(self) -> ConsumerRecord | None:
-        """Return the next record, or None; looks at the first chunk only, which makes it cheap."""
+        """Return the next record, or None. Checks only the first chunk, which makes the call cheap."""
         if not self._ready:
             return None
         chunk = self._ready[0]
@@ -156,7 +163,7 @@ class Fetcher:
         try:
             record = chunk.take_one()
         except KafkaError:
-            return None  # `take` tells it
+            return None  # `take` raises it
         if chunk.waiting_bytes != before:
             self._used(state, before - chunk.waiting_bytes)
         if record is None:
@@ -166,7 +173,7 @@ class Fetcher:
         return record
 
     def raise_failure(self) -> None:
-        """Raise, once, the error of a fetch that a retry would not mend."""
+        """Raise, once, the error of a fetch that a retry cannot correct."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -178,14 +185,16 @@ class Fetcher:
     def _from_chunk(
         self, state: PartitionState, chunk: FetchedPartition, most: int, have_some: bool
     ) -> list[ConsumerRecord] | None:
-        """Take from the first chunk; [] when it is used up and gone, None when a failure is for the next call."""
+        """Take records from the first chunk. Return [] if the chunk was used up and removed, None if the next call
+        raises.
+        """
         before = chunk.waiting_bytes
         try:
             records = chunk.take(most)
         except KafkaError:
             state.position = max(state.position or 0, chunk.next_offset)
             if have_some:
-                return None  # the failure is found again by the next call
+                return None  # the next call raises the failure
             self._ready.popleft()
             state.refetch()
             self.wake()
@@ -200,12 +209,12 @@ class Fetcher:
         return records
 
     def _used(self, state: PartitionState, size: int) -> None:
-        """Less waits now: perhaps little enough to fetch on."""
+        """Note that `size` bytes fewer are buffered, which may be few enough for the next fetch."""
         had, state.buffered_bytes = state.buffered_bytes, state.buffered_bytes - size
         if self._full or had > self._enough >= state.buffered_bytes:
             self.wake()
 
-    # -- the broker's side
+    # -- the fetch tasks
 
     async def close(self) -> None:
         """End the fetch tasks."""
@@ -218,7 +227,7 @@ class Fetcher:
         self._ready.clear()
 
     async def _serve(self, node_id: int) -> None:
-        """Ask one broker, again and again, for what it leads."""
+        """Send fetches to one broker, again and again, for the partitions that it leads."""
         session = FetchSession()
         changed = self._changed[node_id]
         failures = 0
@@ -238,7 +247,7 @@ class Fetcher:
                     self._fail(error)
                 self._cluster.request_refresh()
                 failures += 1
-            except Exception as error:  # a bug must not end in a consumer that waits for ever
+            except Exception as error:  # after a bug, the consumer must not wait for ever
                 log.exception("fetch from node %d failed", node_id)
                 failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the fetcher failed: {error!r}")
                 failure.__cause__ = error
@@ -249,7 +258,7 @@ class Fetcher:
                 await asyncio.sleep(self._cluster.retry_backoff(failures - 1))
 
     def _wanted(self, node_id: int) -> dict[TopicPartition, Wanted]:
-        """Return what to ask a broker for now; nothing while enough of it waits to be taken."""
+        """Return the partitions to fetch from a broker now; empty while enough of its records are buffered."""
         wanted: dict[TopicPartition, Wanted] = {}
         metadata = self._cluster.metadata
         most = self._config.max_partition_fetch_bytes
@@ -272,7 +281,7 @@ class Fetcher:
         return {} if self._full else wanted
 
     async def _fetch(self, node_id: int, session: FetchSession) -> bool:
-        """Send one Fetch and take its answer; returns whether to wait before the next."""
+        """Send a Fetch and take its response; returns whether to back off before the next."""
         config = self._config
         connection = await self._cluster.connection(node_id, CHANNEL)
         wanted = self._wanted(node_id)  # from here to the request nothing may change
@@ -319,9 +328,9 @@ class Fetcher:
                 if data.error_code:
                     self._partition_failed(state, error_code(data.error_code))
                 elif topic_id != state.topic_id and NO_UUID not in (topic_id, state.topic_id):
-                    self._out_of_range(state, f"topic {name} was deleted and made anew")
+                    self._out_of_range(state, f"topic {name} was deleted and recreated")
                 else:
-                    if topic_id != NO_UUID:  # a broker before Kafka 2.8 does not know it
+                    if topic_id != NO_UUID:  # brokers before Kafka 2.8 have no topic ids
                         state.topic_id = topic_id
                     state.failures = 0
                     self._partition_arrived(state, data)
@@ -364,9 +373,9 @@ class Fetcher:
             self._fail(error_for(code, f"{partition} cannot be fetched: {code.text}"))
 
     def _out_of_range(self, state: PartitionState, why: str) -> None:
-        """Go on where auto.offset.reset says, once what is buffered was handed out."""
+        """Continue where auto.offset.reset says, but only after the buffered records were taken."""
         if state.position is not None and state.fetch_offset != state.position:
-            self._block(state)  # then it is looked at again
+            self._block(state)  # fetched again after the backoff
             return
         policy = self._config.auto_offset_reset
         if policy == "none":
@@ -377,7 +386,7 @@ class Fetcher:
         state.reset(EARLIEST if policy == "earliest" else LATEST)
 
     def _block(self, state: PartitionState) -> None:
-        """Leave a partition out for a while, so that it does not slow down the others."""
+        """Leave a partition out until its backoff ends, so that it does not slow down the others."""
         wait = self._cluster.retry_backoff(state.failures)
         state.failures += 1
         state.blocked = True

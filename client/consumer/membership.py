@@ -1,13 +1,14 @@
-"""Membership in a classic group, as the coordinator sees it: joining, heartbeats, leaving. `GroupMembership`.
+"""`GroupMembership`: membership in a classic group as its coordinator sees it: joining, heartbeats, leaving.
 
-It owns member id and generation, and how the coordinator's errors change them. It knows nothing of topics, assignors or
+It owns member id and generation, and applies the coordinator's errors to them. It knows no topics, assignors or
 offsets: metadata and assignments are bytes. It never joins by itself: the consumer does, inside `poll()`.
 
-Invariants: `generation_id` is -1 unless the coordinator counts this member in; a generation ends only with a new one,
-with an error that says so, or by leaving. Heartbeats are sent while STABLE, and only while the application polls:
-max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll finds its partitions lost.
+Invariants: `generation_id` is -1 unless the coordinator counts this member as one of the group. A generation ends only
+with the next generation, with an error that says so, or by leaving. Heartbeats are sent while STABLE, and only while
+the application polls: max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll finds its
+partitions lost.
 
-Joins have a connection of their own: their responses may take minutes, and responses come in order.
+Joins have their own connection, because their responses may take minutes and responses come in order.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 CHANNEL: Final = "coordinator"
 JOIN_CHANNEL: Final = "join"
 JOIN_GRACE_S: Final = 5.0
-"""A join is answered after the rebalance timeout at the latest; so much longer it may take to arrive."""
+"""Additional seconds to wait for a join's response, which the broker sends by the rebalance timeout at the latest."""
 
 LAST_JOIN_WITHOUT_STATIC: Final = 4
 LAST_LEAVE_OF_ONE: Final = 2
@@ -47,11 +48,13 @@ _COORDINATOR_GONE: Final = frozenset(
 )
 
 _REJOIN: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-"""What the next join mends."""
+"""Errors after which the member joins again."""
 
 
 class MemberState(Enum):
-    """Kafka's names: UNJOINED before and between memberships, JOINING until the assignment is there, then STABLE."""
+    """The member's state, with Kafka's names: UNJOINED before and between memberships, JOINING until the assignment
+    arrives, then STABLE.
+    """
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -59,7 +62,7 @@ class MemberState(Enum):
 
 
 class Generation(NamedTuple):
-    """The coordinator's name for this member."""
+    """The coordinator's identification of this member."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -67,7 +70,7 @@ class Generation(NamedTuple):
 
 
 class JoinMember(NamedTuple):
-    """A member, as the group's leader learns of it."""
+    """A member as the coordinator describes it to the group's leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -75,7 +78,7 @@ class JoinMember(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The outcome of a join: the assignment's bytes."""
+    """The outcome of a join; `assignment` is the encoded assignment."""
 
     generation: Generation
     is_leader: bool
@@ -83,7 +86,7 @@ class Joined(NamedTuple):
 
 
 Assign = Callable[[str, Sequence[JoinMember], bool], Awaitable[dict[str, bytes]]]
-"""(protocol, members, whether the assignment stands and is only watched over) → member id → assignment."""
+"""(protocol, members, whether the assignment stays as it is and is only watched) → member id → assignment."""
 
 
 class GroupMembership:
@@ -107,46 +110,46 @@ class GroupMembership:
         self.state = MemberState.UNJOINED
         self.generation = Generation()
         self.rejoin_reason: str | None = None
-        """Why to join (again) at the next poll; None: there is no need to."""
+        """Why to join at the next poll; None if there is no need to join."""
         self.failure: KafkaError | None = None
-        """What ended this membership for good."""
+        """The error that ended this membership for good, or None."""
         self.coordinator_lost_at: float | None = None
-        """When a heartbeat found the coordinator unreachable, on the loop's clock; None while it answers."""
+        """Loop time when a heartbeat found the coordinator unreachable; None while the coordinator responds."""
         self._heartbeats: asyncio.Task[None] | None = None
         self._kick = asyncio.Event()
         self._last_poll = self._loop.time()
         self._in_poll = False
         self._max_poll_interval_s = config.max_poll_interval_ms / 1000
 
-    # -- plain changes of state
+    # -- changes of state
 
     def polled(self, *, still: bool = False) -> None:
-        """Note that the application polls; with `still` the poll lasts until this is called again."""
+        """Note that the application polls. With `still` the poll lasts until the next call of this method."""
         self._last_poll = self._loop.time()
         self._in_poll = still
 
     def request_rejoin(self, reason: str) -> None:
-        """Join (again) at the next poll."""
+        """Join at the next poll, for the first time or again."""
         if self.rejoin_reason is None:
             log.info("group %s: joining: %s", self.group_id, reason)
             self.rejoin_reason = reason
         self._attention()
 
     def lost(self, reason: str, *, keep_member_id: bool = False) -> None:
-        """End the generation; this member's partitions may belong to another one."""
+        """End the generation; this member's partitions may belong to another member."""
         self.state = MemberState.UNJOINED
         self.generation = Generation(member_id=self.generation.member_id if keep_member_id else "")
         self.request_rejoin(reason)
 
     def fail(self, error: KafkaError) -> None:
-        """End the membership; the next poll raises the error."""
+        """End the membership for good; the next poll raises the error."""
         self.state = MemberState.UNJOINED
         self.generation = Generation()
         self.failure = error
         self._attention()
 
     def rejected(self, code: ErrorCode, what: str) -> KafkaError:
-        """Apply an error of the coordinator, and return the exception for it."""
+        """Apply an error of the coordinator to this membership, and return the exception for it."""
         error = error_for(code, f"group {self.group_id}: {what}: {code.text}")
         if code in _COORDINATOR_GONE:
             self.forget_coordinator()
@@ -168,15 +171,17 @@ class GroupMembership:
         return await self._cluster.coordinator(KeyType.GROUP, self.group_id, timeout_s)
 
     def forget_coordinator(self) -> None:
-        """Look it up again."""
+        """Look the coordinator up again at its next use."""
         self._cluster.forget_coordinator(KeyType.GROUP, self.group_id)
 
     # -- joining
 
     async def join(self, protocols: Callable[[], list[tuple[str, bytes]]], assign: Assign) -> Joined | None:
-        """Join once: JoinGroup, `assign` if this member is the leader, SyncGroup. None: try again (it has waited).
+        """Join once: JoinGroup, `assign` if this member is the leader, SyncGroup. Return None if the caller must join
+        again.
 
-        Raises errors that are not retriable; then the membership is over.
+        The call has backed off before it returns None. Raises errors that are not retriable; the membership is then
+        over.
         """
         config = self._config
         try:
@@ -215,7 +220,8 @@ class GroupMembership:
             if not isinstance(error, KafkaError) or not (
                 error.retriable or error.code is ErrorCode.BROKER_NOT_AVAILABLE
             ):
-                # The coordinator may still know the member: under another id the next join would have to wait for it.
+                # The coordinator may still know the member. A join under another member id would have to wait for that
+                # member.
                 self.generation = Generation(member_id=self.generation.member_id)
                 self.rejoin_reason = self.rejoin_reason or f"the last join failed: {error}"
                 raise
@@ -248,7 +254,7 @@ class GroupMembership:
         answer = await self._cluster.call(node_id, request, JOIN_CHANNEL, timeout_s)
         code = error_code(answer.error_code)
         if self.generation != generation:
-            return None  # left, or lost, meanwhile
+            return None  # the member has left, or lost its membership, meanwhile
         if code:
             await self._join_refused(code, "SyncGroup")
             return None
@@ -280,7 +286,7 @@ class GroupMembership:
     async def _beat(self) -> None:
         try:
             await self._keep_session()
-        except Exception as error:  # a bug must not let the group lose this member silently
+        except Exception as error:  # after a bug, the group must not lose this member silently
             log.exception("the heartbeats of group %s failed", self.group_id)
             failure = FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the heartbeats failed: {error!r}")
             failure.__cause__ = error
@@ -309,7 +315,7 @@ class GroupMembership:
                 await asyncio.sleep(min(due, poll_deadline) - now)
 
     async def _heartbeat(self, generation: Generation) -> bool:
-        """Send one; returns whether to try again soon."""
+        """Send a heartbeat; returns whether to send the next one soon, because this one failed."""
         timeout_s = self._config.session_timeout_ms / 1000
         request = HeartbeatRequest(
             group_id=self.group_id,
@@ -341,9 +347,10 @@ class GroupMembership:
             self._attention()
 
     async def confirm(self) -> bool:
-        """Ask the coordinator whether it counts this member in; raises KafkaError if it does not respond.
+        """Return whether the coordinator counts this member as one of the group; raises KafkaError if it does not
+        respond.
 
-        Changes nothing: a heartbeat that fails does.
+        The response does not change the membership; only regular heartbeats do.
         """
         generation = self.generation
         request = HeartbeatRequest(
@@ -366,7 +373,7 @@ class GroupMembership:
     async def _give_up_polling(self) -> None:
         log.warning(
             "group %s: no poll for max.poll.interval.ms = %d: leaving, the partitions go to other members. Poll more "
-            "often, read less at once (max.poll.records), or raise max.poll.interval.ms",
+            "often, read fewer records at once (max.poll.records), or raise max.poll.interval.ms",
             self.group_id,
             self._config.max_poll_interval_ms,
         )
@@ -377,9 +384,10 @@ class GroupMembership:
     # -- leaving
 
     async def leave(self, reason: str, timeout_s: float | None = None) -> None:
-        """Leave at once, so that the group need not wait for the session timeout; a static member stays registered.
+        """Leave the group at once, so that the group need not wait for the session timeout. A static member stays
+        registered.
 
-        Failures are only logged, as is a missing response within `timeout_s`: the session times out then.
+        Failures, also a missing response within `timeout_s`, are only logged; the session times out then.
         """
         generation, self.generation = self.generation, Generation()
         self.state = MemberState.UNJOINED

@@ -1,8 +1,8 @@
-"""Topics that a consumer wants and that the cluster does not have, or does not show: `MissingTopics`.
+"""`MissingTopics`: reports wanted topics that the cluster does not have, or that the consumer may not read.
 
-A topic that does not exist may be created later, so the consumer goes on and says so in its log, as Kafka's does: when
-it is missed first, and again every REPEAT_S. A name that is not allowed, or a topic that may not be read, will not come
-by itself: the next poll raises that.
+A topic that does not exist may be created later. So the consumer continues and logs a warning, as Kafka's does, when it
+first misses the topic and again every REPEAT_S seconds. An invalid name, or a topic without read permission, does not
+become readable by itself, so the next poll raises the error.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ REPEAT_S: Final = 60.0
 
 
 class MissingTopics:
-    """Reports wanted topics that are missing. Time is passed in, in seconds."""
+    """Reports wanted topics that are missing. The caller passes the time, in seconds."""
 
     def __init__(self, auto_create: bool) -> None:
         self._hint = (
             "; the broker did not create it (auto.create.topics.enable)"
             if auto_create
-            else "; this consumer has none created (allow.auto.create.topics=false)"
+            else "; this consumer does not let it be created (allow.auto.create.topics=false)"
         )
         self._said: dict[str, float] = {}
         self._failures: dict[str, KafkaError] = {}
 
     def look(self, metadata: ClusterMetadata, wanted: Collection[str], now: float) -> None:
-        """Find the missing topics of a new snapshot."""
+        """Find the missing topics of a new snapshot, and log those that do not exist."""
         self._failures.clear()
         for name in [*self._said]:
             if name not in wanted or not self._code(metadata, name):
@@ -43,12 +43,12 @@ class MissingTopics:
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 if name not in self._said or now - self._said[name] >= REPEAT_S:
                     self._said[name] = now
-                    log.warning("topic %s does not exist, it is read once it is created%s", name, self._hint)
+                    log.warning("topic %s does not exist and will be read when it is created%s", name, self._hint)
             elif code and not code.retriable:
                 self._failures[name] = error_for(code, f"topic {name!r}: {code.text}")
 
     def raise_failure(self, wanted: Collection[str]) -> None:
-        """Raise, once for each snapshot, why a topic that is still wanted cannot be read."""
+        """Raise, once for each snapshot, the reason why a wanted topic cannot be read."""
         if not self._failures:
             return
         failures, self._failures = self._failures, {}

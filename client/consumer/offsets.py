@@ -1,9 +1,9 @@
-"""Committed offsets of a group: `CommittedOffsets` writes and reads them at the coordinator.
+"""`CommittedOffsets`: writes and reads a group's committed offsets at the coordinator.
 
-It retries while the coordinator moves or loads, and while a transaction that commits offsets is undecided: a reader
-waits, so that it never starts before what is about to be committed. As Kafka's consumer does, it always asks for stable
-offsets, whatever its isolation.level (KIP-447). A broker answers UNSTABLE_OFFSET_COMMIT, or with the transaction
-extension PENDING_TRANSACTION; after the timeout that is PendingTransactionError.
+Requests are retried while the coordinator moves or loads. A read also waits while a transaction that commits offsets is
+undecided, so that a reader never starts before offsets that are about to be committed. Like Kafka's consumer, it always
+requests stable offsets, with any isolation.level (KIP-447). A broker responds with UNSTABLE_OFFSET_COMMIT, or with the
+transaction extension PENDING_TRANSACTION. After the timeout both raise PendingTransactionError.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .protocol import group_by_topic
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Found = dict[TopicPartition, OffsetAndMetadata | None]
-"""Committed offsets; None where there is none."""
+"""Committed offsets by partition; None for a partition without a committed offset."""
 
 LAST_FETCH_OF_ONE_GROUP: Final = 7
 
@@ -49,13 +49,16 @@ class CommittedOffsets:
         self._cluster = cluster
         self._membership = membership
         self._turn = asyncio.Lock()
-        """Held until a commit is sent: commits leave in the order of the calls, also while the coordinator is looked
-        up, so that an older one cannot overwrite a newer one."""
+        """Held until a commit is sent. Commits are sent in the order of the calls, also while the coordinator is looked
+        up, so that an older commit cannot overwrite a newer one.
+        """
 
     # -- writing
 
     def generation(self, *, in_group: bool) -> Generation:
-        """Return what to commit as; raises when this member is not, or not now, one of the group."""
+        """Return the generation to commit with; raises RebalanceInProgressError or CommitFailedError if this consumer
+        is not a stable member.
+        """
         membership = self._membership
         if not in_group:
             return Generation()
@@ -67,15 +70,15 @@ class CommittedOffsets:
             )
         raise CommitFailedError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"group {membership.group_id}: this consumer is no member (any more), its partitions may be another's",
+            f"group {membership.group_id}: this consumer is not a member now; its partitions may belong to another member",
         )
 
     async def commit(self, offsets: Offsets, *, in_group: bool, timeout_s: float, retry: bool = True) -> None:
-        """Commit, and wait until it is durable.
+        """Commit offsets, and wait until they are durable.
 
         Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError and AuthorizationError. With `retry` it
-        raises KafkaTimeoutError after the timeout, and InvalidTopicError soon for a topic that does not exist; without
-        it, the first failure.
+        raises KafkaTimeoutError after the timeout, and InvalidTopicError soon for a topic that does not exist. Without
+        `retry` it raises the first failure.
         """
         if not offsets:
             return
@@ -154,9 +157,9 @@ class CommittedOffsets:
     ) -> Found:
         """Return the committed offset of each partition, or None; waits for undecided transactions.
 
-        `on_found` is called with the partitions of each response, so that one partition need not wait for another.
-
-        Raises KafkaTimeoutError, of which PendingTransactionError is one, and errors that are not retriable.
+        `on_found` is called with the partitions of each response, so that no partition has to wait for another. Raises
+        KafkaTimeoutError or its subclass PendingTransactionError after the timeout, and errors that are not retriable
+        at once.
         """
         found: Found = {}
         async with _Retrying(self._cluster, timeout_s, f"read offsets of group {self._membership.group_id}") as again:
@@ -197,7 +200,7 @@ class CommittedOffsets:
             membership.forget_coordinator()
             raise
         found, problem = read_offset_fetch(answer, version)
-        # Where nothing is refused, what is left out has no offset.
+        # Without an error, a partition that is missing in the response has no committed offset.
         return {one: found.get(one) for one in partitions if one in found or problem is None}, problem
 
     async def _call(self, request: OffsetCommitRequest):  # type: ignore[no-untyped-def]
@@ -214,7 +217,7 @@ class CommittedOffsets:
 def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found, KafkaError | None]:
     """Return the offsets of a response for one group, and the error of a partition in it; raises an error of the group.
 
-    Of several errors it is one that is not retriable, if there is one.
+    If several partitions have errors, an error that is not retriable is preferred.
     """
     found: Found = {}
     problem: KafkaError | None = None
@@ -254,7 +257,7 @@ def _passes(error: KafkaError) -> bool:
 
 
 class _Retrying:
-    """Bounds attempts by time: `wait` backs off; past the timeout KafkaTimeoutError names the last failure."""
+    """Retries within a timeout: `wait` backs off; after the timeout KafkaTimeoutError names the last failure."""
 
     def __init__(self, cluster: Cluster, timeout_s: float, what: str) -> None:
         self._cluster = cluster

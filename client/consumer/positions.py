@@ -1,8 +1,8 @@
-"""Initial positions: `Positions` looks up an offset for every assigned partition that has none.
+"""`Positions`: looks up the initial position of every assigned partition that has none.
 
-It is the group's committed offset, or else what auto.offset.reset says. Look-ups run in the background: a partition
-whose offset is not available yet holds up neither a poll nor the other partitions. A partition that is assigned again
-or sought elsewhere meanwhile (its `incarnation` is another) keeps its new position.
+The position is the group's committed offset, or else what auto.offset.reset says. Look-ups run in the background, so a
+partition whose offset is not available yet holds up neither a poll nor the other partitions. A partition that is
+assigned again or sought meanwhile (has another `incarnation`) keeps its new position.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ class Positions:
         self._notify = changed
         self._progress = asyncio.Event()
         self._under_way: dict[asyncio.Task[None], frozenset[int]] = {}
-        """Each look-up, with the incarnations of the partitions that it is for."""
+        """Each look-up under way, with the incarnations of its partitions."""
         self._ended: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
-        """What the last look-up that ended failed with."""
+        """The exception of the last look-up that ended, or None."""
 
     def find(self) -> None:
-        """Start a look-up for every partition without a position; raises why one failed for good."""
+        """Start a look-up for every partition without a position. Raise the error of a look-up that a retry cannot
+        correct.
+        """
         while self._ended:
             done = self._ended.pop(0)
             error = None if done.cancelled() else done.exception()
@@ -74,7 +76,7 @@ class Positions:
             self._look_up(self.look_up_resets(resets), resets)
 
     async def of(self, partition: TopicPartition, timeout_s: float) -> int:
-        """Return a partition's position; raises KafkaTimeoutError where it is not known within the timeout."""
+        """Return a partition's position; raises KafkaTimeoutError if it is still unknown after the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while (position := self._subscription.state(partition).position) is None:
@@ -93,20 +95,20 @@ class Positions:
         return position
 
     def start_over(self) -> None:
-        """Repeat the look-ups under way: they may have read an offset before it was committed."""
+        """Repeat the look-ups under way, because they may have read an offset before a newer one was committed."""
         for task in self._under_way:
             task.cancel()
         self._under_way.clear()
         self._progress.set()
 
     async def close(self) -> None:
-        """Look no further."""
+        """Cancel the look-ups under way."""
         tasks = list(self._under_way)
         self.start_over()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def look_up_resets(self, states: Collection[PartitionState]) -> None:
-        """Look up the offsets of partitions that are to go to the beginning, the end, or a time."""
+        """Look up the offsets of partitions that were reset to the beginning, the end, or a time."""
         asked = {
             state.partition: (state, state.incarnation, state.reset_to)
             for state in states
@@ -142,7 +144,7 @@ class Positions:
 
     def _looked_up(self, task: asyncio.Task[None]) -> None:
         if self._under_way.pop(task, None) is None:
-            return  # started over meanwhile
+            return  # `start_over` has dropped this look-up
         self._ended.append(task)
         self._failure = None if task.cancelled() else task.exception()
         self._changed()
@@ -167,7 +169,9 @@ class Positions:
         await committed.fetch(list(asked), timeout_s=self._timeout_s, on_found=take)
 
     def _begin_as_set(self, states: Collection[PartitionState]) -> None:
-        """Have partitions without a committed offset begin where auto.offset.reset says."""
+        """Reset partitions without a committed offset to where auto.offset.reset says; raises NoOffsetForPartitionError
+        for none.
+        """
         if self._policy == "none":
             raise NoOffsetForPartitionError([state.partition for state in states])
         for state in states:

@@ -1,6 +1,7 @@
-"""Metadata that members of a group exchange through the coordinator: subscriptions and assignments, as bytes.
+"""Encodes and decodes the metadata that members of a group exchange through the coordinator.
 
-The formats are those of Kafka's ConsumerProtocol, so that groups may mix clients (KIP-429, KIP-792, KIP-881).
+The formats of subscriptions and assignments are those of Kafka's ConsumerProtocol, so that members of a group may be
+different clients (KIP-429, KIP-792, KIP-881).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ASSIGNMENT_VERSION = 1
 
 @dataclass(slots=True)
 class Subscription:
-    """A member's subscription. `generation_id` is that in which it got `owned`, or -1 if unknown."""
+    """A member's subscription. `generation_id` is the generation in which the member got `owned`, or -1 if unknown."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -43,7 +44,7 @@ class Assignment:
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return topic → partition indexes, both ascending."""
+    """Return topic → partition indexes, both in ascending order."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         grouped.setdefault(topic, []).append(partition)
@@ -51,7 +52,7 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Return the bytes of JoinGroup's metadata."""
+    """Return a subscription as the bytes of JoinGroup's metadata."""
     return encode_versioned(
         ConsumerProtocolSubscription(
             topics=sorted(subscription.topics),
@@ -68,7 +69,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Read a member's metadata, of any version; raises DecodeError."""
+    """Return the subscription decoded from a member's metadata of any version; raises DecodeError."""
     message = decode_versioned(ConsumerProtocolSubscription, data)
     return Subscription(
         topics=tuple(message.topics),
@@ -80,7 +81,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Return the bytes of SyncGroup's assignment."""
+    """Return an assignment as the bytes of SyncGroup."""
     return encode_versioned(
         ConsumerProtocolAssignment(
             assigned_partitions=[
@@ -94,7 +95,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Read an assignment, of any version; no bytes are an empty one. Raises DecodeError."""
+    """Return the assignment decoded from bytes of any version; no bytes are an empty assignment. Raises DecodeError."""
     if not data:
         return Assignment()
     message = decode_versioned(ConsumerProtocolAssignment, data)

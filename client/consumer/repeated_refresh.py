@@ -1,8 +1,8 @@
-"""Asks for metadata again while they lack what a consumer waits for: `RepeatedRefresh`.
+"""`RepeatedRefresh`: refreshes the metadata while they lack a topic or a leader for which the consumer waits.
 
-A topic that does not exist yet, or a partition without a leader, is asked for after retry.backoff.ms, and less and less
-often up to retry.backoff.max.ms, as Kafka's client does. Otherwise it would be noticed with the next refresh that
-something else brings about, a minute later.
+A missing topic, or a partition without a leader, is looked up after retry.backoff.ms, then at growing intervals up to
+retry.backoff.max.ms, as Kafka's client does. Otherwise the consumer would notice it only with the next regular refresh,
+up to metadata.max.age.ms later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from ..values import TopicPartition
 
 
 class RepeatedRefresh:
-    """See the module's docstring."""
+    """Refreshes the metadata while wanted topics or leaders are missing, after waits that grow up to
+    retry.backoff.max.ms.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -23,7 +25,9 @@ class RepeatedRefresh:
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self, topics: Collection[str], partitions: Collection[TopicPartition]) -> None:
-        """See whether the present metadata have these topics, and leaders of these partitions."""
+        """Check whether the current metadata have these topics and leaders of these partitions; if not, schedule a
+        refresh.
+        """
         wanted = {*topics, *(one.topic for one in partitions if self._cluster.leader_of(one) is None)}
         if not any(map(self._may_come, wanted)):
             self._attempt = 0
@@ -32,14 +36,14 @@ class RepeatedRefresh:
             self._attempt += 1
 
     def _may_come(self, topic: str) -> bool:
-        """Whether something of the topic is missing that may be there soon."""
+        """Return whether the topic, or the leader of one of its partitions, is missing but may appear soon."""
         known = self._cluster.metadata.topics.get(topic)
         if known is None or known.error_code:
             return known is None or known.error_code.retriable
         return any(partition.leader_id < 0 for partition in known.partitions)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Cancel the scheduled refresh."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,10 +1,11 @@
-"""What a consumer is subscribed to, which partitions it has, and how far it is in each: `SubscriptionState`.
+"""`SubscriptionState`: a consumer's subscription, its assigned partitions, and its position in each of them.
 
-Owns positions. Never talks to anyone: the coordinator assigns, the fetcher reads and advances.
+It owns positions and makes no requests: the coordinator assigns partitions, the fetcher reads and advances positions.
 
-Invariants: only an assigned partition has a state; a state that was replaced (seek, reset, new assignment) has another
-`incarnation`, so that answers to earlier questions are recognised and dropped; `position` is the offset behind the last
-record handed out, `fetch_offset` is that behind the last record buffered, and never below it.
+Invariants: only an assigned partition has a state. A state whose position was replaced (seek, reset, new assignment)
+has another `incarnation`, so that responses to earlier requests are recognised and dropped. `position` is the offset
+behind the last record returned to the application. `fetch_offset` is the offset behind the last buffered record, and
+never below `position`.
 """
 
 from __future__ import annotations
@@ -52,27 +53,29 @@ class PartitionState:
         self.position: int | None = None
         self.fetch_offset = -1
         self.leader_epoch = -1
-        """Epoch of the last record handed out: what a commit says, so that a truncated log can be told."""
+        """Leader epoch of the last returned record. A commit contains it, so that a truncated log can be detected."""
         self.paused = False
         self.passed_over = False
-        """The application asked for other partitions only: what waits here must not hold those up."""
+        """Whether the application last asked for other partitions only. The partition's buffered records must then not
+        hold up the others.
+        """
         self.revoking = False
-        """Set while a listener is told that the partition goes: no more records of it are handed out."""
+        """Whether a listener is being told that the partition is given up. No more of its records are returned then."""
         self.topic_id = NO_UUID
-        """Id of the topic that was fetched from at this position: a topic made anew has another one."""
+        """Id of the topic from which the position was fetched. A recreated topic has another id."""
         self.reset_to: int | None = None
-        """A timestamp to look up (EARLIEST, LATEST) before anything can be fetched."""
+        """A timestamp (EARLIEST or LATEST) whose offset must be looked up before the next fetch, or None."""
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
         self.buffered_bytes = 0
         self.failures = 0
-        """Fetches in a row that failed with what passes; the next waits while `blocked`."""
+        """Number of consecutive fetches that failed with a temporary error. While `blocked`, the next one waits."""
         self.blocked = False
         self.incarnation = next(_incarnations)
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
-        """Continue at `offset`; drop what is buffered or under way."""
+        """Continue at `offset`; drop buffered records and fetches under way."""
         self.incarnation = next(_incarnations)
         self.position = self.fetch_offset = offset
         self.leader_epoch = leader_epoch
@@ -81,7 +84,7 @@ class PartitionState:
         self.buffered_bytes = 0
 
     def reset(self, timestamp: int) -> None:
-        """Look the position up (EARLIEST or LATEST) before going on."""
+        """Look up the position of a timestamp (EARLIEST or LATEST) before the next fetch."""
         self.incarnation = next(_incarnations)
         self.position = None
         self.fetch_offset = -1
@@ -91,7 +94,7 @@ class PartitionState:
         self.buffered_bytes = 0
 
     def forget_position(self) -> None:
-        """Read the group's committed offset again before going on."""
+        """Read the group's committed offset again before the next fetch."""
         self.incarnation = next(_incarnations)
         self.position = self.reset_to = None
         self.fetch_offset = self.leader_epoch = -1
@@ -99,7 +102,7 @@ class PartitionState:
         self.buffered_bytes = 0
 
     def refetch(self) -> None:
-        """Drop what is buffered and under way, and read on from the position."""
+        """Drop buffered records and fetches under way, and fetch again from the position."""
         if self.position is not None:
             topic_id = self.topic_id
             self.seek(self.position, self.leader_epoch)
@@ -120,9 +123,9 @@ class SubscriptionState:
         self.assigned: dict[TopicPartition, PartitionState] = {}
         self.manual = False
         self.generation = 0
-        """Grows with each change of what is subscribed to."""
+        """Number of changes of the subscribed topics."""
 
-    # -- what is wanted
+    # -- the subscription
 
     @property
     def automatic(self) -> bool:
@@ -130,7 +133,7 @@ class SubscriptionState:
         return self.pattern is not None or bool(self.topics)
 
     def wanted_topics(self) -> frozenset[str]:
-        """Return the topics of the subscription, or of manually assigned partitions."""
+        """Return the topics of the subscription, or of the manually assigned partitions."""
         return frozenset(one.topic for one in self.assigned) if self.manual else self.topics
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -139,25 +142,25 @@ class SubscriptionState:
         self._want(frozenset(topics))
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Subscribe to the topics whose whole name matches; `matched` sets which these are."""
+        """Subscribe to the topics whose whole name matches the pattern. `matched` sets these topics."""
         self._only(manual=False, pattern=True)
         self.pattern = pattern
 
     def matched(self, topics: Iterable[str]) -> bool:
-        """Set the topics that match the pattern now; returns whether they have changed."""
+        """Set the topics that match the pattern now; returns whether the set has changed."""
         assert self.pattern is not None
         found = frozenset(name for name in topics if self.pattern.fullmatch(name))
         return self._want(found)
 
     def unsubscribe(self) -> None:
-        """End the subscription."""
+        """End the subscription, and give up all partitions."""
         self.pattern = None
         self.manual = False
         self.assigned = {}
         self._want(frozenset())
 
     def assign_manually(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign exactly these partitions without a group; those that stay keep their positions."""
+        """Assign exactly these partitions without a group. Partitions that stay assigned keep their positions."""
         if self.automatic:
             raise IllegalStateError("assign() and subscribe() exclude each other: unsubscribe() first")
         self.manual = True
@@ -178,14 +181,14 @@ class SubscriptionState:
         self.generation += 1
         return True
 
-    # -- what there is
+    # -- the assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign exactly these partitions; those that stay keep their states."""
+        """Assign exactly these partitions. Partitions that stay assigned keep their states."""
         self.assigned = {one: self.assigned.get(one) or PartitionState(one) for one in sorted(set(partitions))}
 
     def state(self, partition: tuple[str, int]) -> PartitionState:
-        """Return the state of an assigned partition; raises IllegalStateError for any other."""
+        """Return the state of an assigned partition; raises IllegalStateError for any other partition."""
         state = self.assigned.get(TopicPartition(*partition))
         if state is None:
             raise IllegalStateError(f"{TopicPartition(*partition)} is not assigned to this consumer")

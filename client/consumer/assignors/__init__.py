@@ -1,4 +1,4 @@
-"""How the leader of a group shares partitions out: one module per strategy, under Kafka's names, all sans-I/O."""
+"""Assignors: the group leader's strategies for assigning partitions. One sans-I/O module per strategy of Kafka."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ _BY_NAME: dict[str, type[Assignor]] = {
 
 
 def assignors_of(names: Sequence[str]) -> list[Assignor]:
-    """Return new assignors by name, in that order of preference."""
+    """Return new assignors for these names, in the same order."""
     return [_BY_NAME[name]() for name in names]

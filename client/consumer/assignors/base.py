@@ -1,7 +1,7 @@
-"""What an assignor is. Sans-I/O: it is told the members' subscriptions and how many partitions each topic has.
+"""`Assignor`: the base class of assignors. Sans-I/O: the caller passes subscriptions and numbers of partitions.
 
-Invariants of every assignor: each partition of a topic that somebody subscribes to goes to exactly one member, who
-subscribes to it; the result depends on the arguments only, not on the order in which members are named.
+Invariants of every assignor: each partition of a subscribed topic is assigned to exactly one member, which subscribes
+to the topic. The result depends on the arguments only, not on the order in which members are passed.
 """
 
 from __future__ import annotations
@@ -16,36 +16,40 @@ from ..protocol import Subscription
 
 
 class RebalanceProtocol(IntEnum):
-    """EAGER: members give everything up before they join. COOPERATIVE: only what moves, in a second round (KIP-429)."""
+    """EAGER: members give up all partitions before they join. COOPERATIVE: members give up only the partitions that
+    move, and join again for these (KIP-429).
+    """
 
     EAGER = 0
     COOPERATIVE = 1
 
 
 Assigned = dict[str, list[TopicPartition]]
-"""member id → its partitions."""
+"""member id → partitions of the member."""
 
 
 class Assignor(ABC):
-    """One strategy. `name` is what members agree on, and thus Kafka's."""
+    """A strategy of assigning partitions. `name` is Kafka's, because the members agree on a strategy by its name."""
 
     name: ClassVar[str]
     protocols: ClassVar[frozenset[RebalanceProtocol]] = frozenset({RebalanceProtocol.EAGER})
 
     @abstractmethod
     def assign(self, members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assigned:
-        """Share out: `members` by id, `partitions` = number per topic (a topic that does not exist is left out)."""
+        """Return an assignment. `members` are by id; `partitions` is the number per topic, without topics that do not
+        exist.
+        """
 
     def user_data(self) -> bytes | None:
-        """Return what this member tells the next leader beside its subscription."""
+        """Return this member's data for the next leader, in addition to its subscription."""
         return None
 
     def assigned(self, partitions: Iterable[TopicPartition], generation_id: int) -> None:  # noqa: B027  # may be left
-        """Remember what this member got; called after every rebalance."""
+        """Store this member's new assignment; called after every rebalance."""
 
 
 def subscribers(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return topic → its subscribers in the order in which they are served; topics ascending, unknown ones left out."""
+    """Return topic → subscribers in the order of assignment, with topics ascending and without unknown topics."""
     ordered = in_order(members)
     wanted = sorted({topic for subscription in members.values() for topic in subscription.topics})
     return {
@@ -56,7 +60,7 @@ def subscribers(members: Mapping[str, Subscription], partitions: Mapping[str, in
 
 
 def in_order(members: Mapping[str, Subscription]) -> list[str]:
-    """Return the member ids as Kafka orders them: static ones by their instance id, then the others by member id."""
+    """Return the member ids in Kafka's order: static members by instance id, then the other members by member id."""
 
     def key(member: str) -> tuple[bool, str]:
         instance = members[member].group_instance_id

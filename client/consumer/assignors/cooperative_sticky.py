@@ -1,7 +1,8 @@
-"""The cooperative sticky assignor (KIP-429): as the sticky one, but members go on with what they keep.
+"""The cooperative sticky assignor (KIP-429): like the sticky assignor, but members keep partitions that do not move.
 
-A partition that moves is given to nobody in the round in which its owner loses it; when the owner has given it up it
-joins again, and the next round gives it to the new one. So two members never have one partition.
+A partition that moves is assigned to no member in the rebalance in which its owner loses it. When the owner has given
+it up, the owner joins again, and the next rebalance assigns the partition to its new member. So two members never own a
+partition at the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _GENERATION: Final = Struct(">i")
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Kafka's CooperativeStickyAssignor. Its user data is the generation; what is owned stands in the subscription."""
+    """Kafka's CooperativeStickyAssignor. Its user data is the generation; the subscription has the owned partitions."""
 
     name = "cooperative-sticky"
     protocols = frozenset({RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER})
@@ -36,7 +37,7 @@ class CooperativeStickyAssignor(Assignor):
     def assign(self, members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assigned:
         claims = {member: (_generation(one), one.owned) for member, one in members.items()}
         result = plan(members, partitions, valid_owners(members, claims))
-        # Whoever still holds a partition, however old its claim, must have given it up before another one gets it.
+        # A member that still owns a partition, with however old a claim, must give it up before another member gets it.
         holders: dict[TopicPartition, set[str]] = {}
         for member, subscription in members.items():
             for partition in subscription.owned:

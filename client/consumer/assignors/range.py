@@ -1,6 +1,7 @@
-"""The range assignor: of each topic by itself, every member gets a run of neighbouring partitions.
+"""The range assignor: for each topic separately, every member gets a range of consecutive partitions.
 
-Topics with equally many partitions and the same subscribers are co-partitioned: partition n of each goes to one member.
+Topics with the same number of partitions and the same subscribers are co-partitioned: partition n of each topic goes to
+the same member.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The round-robin assignor: all partitions of all topics, dealt out one by one to those who subscribe."""
+"""The round-robin assignor: assigns all partitions of all topics one by one to the subscribers in turn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RoundRobinAssignor(Assignor):
         for topic in subscribers(members, partitions):
             for index in range(partitions[topic]):
                 while topic not in members[ordered[turn % len(ordered)]].topics:
-                    turn += 1  # ends: somebody subscribes to it
+                    turn += 1  # ends, because at least one member subscribes to the topic
                 result[ordered[turn % len(ordered)]].append(TopicPartition(topic, index))
                 turn += 1
         return result

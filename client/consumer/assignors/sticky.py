@@ -1,6 +1,7 @@
-"""The sticky assignor (KIP-54): balanced, and as much as possible stays where it was. Members give all up meanwhile.
+"""The sticky assignor (KIP-54): balanced, and with as many partitions as possible at their previous members.
 
-What a member had travels as user data: previous assignment and generation, in the format of Kafka's StickyAssignor.
+It uses the eager protocol: members give up all partitions during the rebalance. A member sends its previous assignment
+and generation as user data, in the format of Kafka's StickyAssignor.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _claim(subscription: Subscription) -> tuple[int, Iterable[TopicPartition]]:
 
 
 def encode_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """Return StickyAssignorUserData v1: [{topic, [partition]}] and the generation, without a version in front."""
+    """Return StickyAssignorUserData v1: [{topic, [partition]}] and the generation, without a leading version."""
     grouped = group_by_topic(owned)
     pieces = [_INT32.pack(len(grouped))]
     for topic, indexes in grouped.items():
@@ -57,7 +58,9 @@ def encode_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
 
 
 def decode_user_data(data: bytes) -> tuple[list[TopicPartition], int]:
-    """Read v1, or v0, which ends before the generation (then -1). What cannot be read counts as nothing owned."""
+    """Return the owned partitions and the generation of v1, or of v0, which has no generation (then -1). Data that
+    cannot be decoded counts as no partitions.
+    """
     owned: list[TopicPartition] = []
     at = 4
     try:

@@ -1,8 +1,9 @@
-"""The plan of both sticky assignors: as balanced as can be, and of all such plans one that moves little.
+"""The plan of both sticky assignors: balanced as well as possible, and then with few moves of partitions.
 
-Sans-I/O. Owned partitions count only for the member that claims them in the newest generation; a claim of two members
-in the same generation counts for neither (KIP-792). Members who own too much give up, members who own too little fill
-up; where members subscribe to different topics, single partitions are moved until no move makes the plan more even.
+Sans-I/O. Owned partitions count only for the member that claims them in the newest generation. If two members claim a
+partition in the same generation, neither claim counts (KIP-792). Members with too many partitions give some up, and
+members with too few are filled up. If members subscribe to different topics, single partitions are moved until no move
+makes the plan more even.
 
 Balanced means: no partition can move to a subscriber that has at least two partitions fewer.
 """
@@ -16,11 +17,11 @@ from ..protocol import Subscription
 from .base import Assigned, in_order, subscribers
 
 Claims = Mapping[str, tuple[int, Iterable[TopicPartition]]]
-"""member id → (generation, partitions that it owned in it)."""
+"""member id → (generation, partitions that the member owned in the generation)."""
 
 
 def valid_owners(members: Mapping[str, Subscription], claims: Claims) -> dict[TopicPartition, str]:
-    """Return partition → the member that owns it: the claim of the newest generation, unless it is contradicted."""
+    """Return partition → owner: the member with the newest generation's claim, unless two members have it."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in in_order(members):
         generation, owned = claims.get(member, (-1, ()))
@@ -36,7 +37,7 @@ def valid_owners(members: Mapping[str, Subscription], claims: Claims) -> dict[To
 def plan(
     members: Mapping[str, Subscription], partitions: Mapping[str, int], owners: Mapping[TopicPartition, str]
 ) -> Assigned:
-    """Share out all partitions, keeping `owners` where balance allows."""
+    """Return an assignment of all partitions that keeps `owners` where balance allows."""
     interested = subscribers(members, partitions)
     order = in_order(members)
     result: Assigned = {member: [] for member in order}
@@ -61,10 +62,12 @@ def plan(
 
 
 def _even_out(result: Assigned, order: list[str], unassigned: list[TopicPartition]) -> None:
-    """All subscribe to the same: everyone gets `least` or one more. Owners keep the most that this allows."""
+    """Balance members that all subscribe to the same topics: each gets `least` partitions or one more. Owners keep as
+    many partitions as this allows.
+    """
     total = len(unassigned) + sum(map(len, result.values()))
     least, with_one_more = divmod(total, len(order)) if order else (0, 0)
-    # Those who own the most keep the one more, so that the fewest partitions move.
+    # The members with the most partitions keep one more, so that the fewest partitions move.
     for member in sorted(order, key=lambda one: -len(result[one])):
         quota = least
         if with_one_more and len(result[member]) > least:
@@ -91,12 +94,14 @@ def _fill(result: Assigned, interested: Mapping[str, list[str]], unassigned: lis
 
 
 def _balance(result: Assigned, interested: Mapping[str, list[str]], owners: Mapping[TopicPartition, str]) -> None:
-    """Move single partitions while one makes the plan more even; each move lowers the sum of squares, so it ends."""
+    """Move single partitions while a move makes the plan more even. This ends, because each move lowers the sum of
+    squares.
+    """
     moved = True
     while moved:
         moved = False
         for giver in sorted(result, key=lambda member: -len(result[member])):
-            # What was not its own before goes first: that moves nothing.
+            # Partitions that the giver did not own before go first, because that does not count as a move.
             for partition in sorted(result[giver], key=lambda one: (owners.get(one) == giver, one)):
                 taker = min(
                     interested[partition.topic],
