@@ -70,7 +70,7 @@ class CommittedOffsets:
             )
         raise CommitFailedError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"group {membership.group_id}: this consumer is not a member now; its partitions may belong to another member",
+            f"group {membership.group_id}: this consumer is not a member; its partitions may belong to another member",
         )
 
     async def commit(self, offsets: Offsets, *, in_group: bool, timeout_s: float, retry: bool = True) -> None:
