@@ -1,5 +1,6 @@
-"""The group of distributed workers, as pure code: the Connect protocol's bytes, and who runs which work.
+"""The group of distributed workers, as pure code: the Connect protocol's bytes and the assignment of work.
 
-`protocol.py` owns the bytes of JoinGroup and SyncGroup, `cooperative.py` and `eager.py` the assignment, `leader.py`
-what the leader answers to all members. Nothing here knows sockets, clocks or stores.
+`protocol.py` encodes and decodes the metadata of JoinGroup and the assignments of SyncGroup, `cooperative.py` and
+`eager.py` compute assignments, and `leader.py` builds the leader's answers to all members. These modules use no
+sockets, clocks or stores.
 """

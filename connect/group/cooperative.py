@@ -1,11 +1,11 @@
-"""The incremental cooperative assignment (KIP-415): workers keep what they run; only the difference moves.
+"""Computes the incremental cooperative assignment (KIP-415): workers keep running work that does not move.
 
 Invariants:
-- What a worker runs goes to another one in two rounds: it is revoked in the first, and assigned in the second.
+- Work moves from one worker to another in two rounds: it is revoked in the first and assigned in the second.
 - Work that a departed worker ran is lost. It waits up to scheduled.rebalance.max.delay.ms for the worker to return,
-  and nothing is revoked for balance in the meantime.
-- Revocations for balance in two rounds in a row are put off, for a time that grows with each, so that workers that come
-  and go one after another do not move everything each time (KAFKA-12495).
+  and no work is revoked for balance in the meantime.
+- If two rounds in a row revoke work for balance, the second revocation is delayed. The delay grows with each such
+  round, so that workers that come and go in sequence do not move all work each time (KAFKA-12495).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..stores.ids import ConnectorTaskId
 from .work import Work, union
 
 _BACKOFF_BASE_MS: Final = 40
-"""Revocations for balance are put off by 40 ms, then 40² ms and so on up to the maximal delay."""
+"""Revocations for balance are delayed by 40 ms, then by 40² ms and so on, up to the maximum delay."""
 _BACKOFF_MAX_EXPONENT: Final = 8
 
 T = TypeVar("T", str, ConnectorTaskId)
@@ -27,22 +27,26 @@ T = TypeVar("T", str, ConnectorTaskId)
 
 @dataclass(frozen=True, slots=True)
 class AssignorState:
-    """What the leader remembers from one round to the next. Times are milliseconds of the leader's clock."""
+    """The leader's state between two rounds. Times are in milliseconds of the leader's clock."""
 
     generation_id: int = -1
     members: frozenset[str] = frozenset()
     assigned: Work = Work()
-    """All that was assigned, with what is lost."""
+    """All assigned work, including lost work."""
     lost_until_ms: int | None = None
-    """When lost work is assigned anew."""
+    """The time at which lost work is reassigned; None if no lost work waits."""
     revoked_for_balance: bool = False
     successive_revocations: int = 0
     balance_after_ms: int | None = None
-    """When work may be revoked for balance again."""
+    """The time from which work may be revoked for balance again; None for no delay."""
 
 
 class Round(NamedTuple):
-    """The result of one round: per member what it starts and stops, and when all rejoin (0: no need)."""
+    """The result of one round.
+
+    For each member: the work to start and the work to stop. `delay_ms` is the time after which all members rejoin; 0
+    means no rejoin.
+    """
 
     assigned: dict[str, Work]
     revoked: dict[str, Work]
@@ -60,10 +64,10 @@ def assign_cooperatively(
     now_ms: int,
     max_delay_ms: int,
 ) -> Round:
-    """Compute one round. `running` has what each member runs; it needs at least one.
+    """Compute one round. `running` has the work that each member runs; it needs at least one member.
 
-    `completed_generation_id` is the last generation that all members have joined and synced. Where that is not the one
-    of `state`, another leader may have assigned since, and the state does not count.
+    `completed_generation_id` is the last generation that all members joined and synced. If it differs from the
+    generation of `state`, another leader may have assigned work since then, and `state` is ignored.
     """
     if state.generation_id != completed_generation_id:
         state = AssignorState()
@@ -91,7 +95,7 @@ def assign_cooperatively(
 
 
 def _duplicated(running: Mapping[str, Work]) -> Work:
-    """Return what more than one member runs; all of them stop it before one starts it again."""
+    """Return the work that several members run; all of them must stop it before one member starts it again."""
     connectors = Counter(connector for work in running.values() for connector in work.connectors)
     tasks = Counter(task for work in running.values() for task in work.tasks)
     return Work.of(
@@ -103,12 +107,12 @@ def _duplicated(running: Mapping[str, Work]) -> Work:
 def _lost_until(
     lost: Work, members: Collection[str], state: AssignorState, now_ms: int, max_delay_ms: int
 ) -> int | None:
-    """Return when lost work is assigned anew; None: now, or nothing is lost."""
+    """Return the time at which lost work is reassigned; None to reassign it now, or if no work is lost."""
     if not lost or max_delay_ms == 0:
         return None
     if state.lost_until_ms is not None:
         return state.lost_until_ms if now_ms < state.lost_until_ms else None
-    if state.members <= set(members):  # nobody left: an assignment did not arrive
+    if state.members <= set(members):  # no member left: an assignment did not arrive
         return None
     return now_ms + max_delay_ms
 
@@ -122,7 +126,7 @@ def _rebalanced(
     now_ms: int,
     max_delay_ms: int,
 ) -> AssignorState:
-    """Add to `revoked` what has to move for balance, unless that has to wait; returns the state after it."""
+    """Add the work to move for balance to `revoked`, unless the move must wait; return the state after the round."""
     if waiting:
         return replace(state, revoked_for_balance=False, balance_after_ms=None)
     surplus = _surplus(kept, configured)
@@ -141,7 +145,7 @@ def _rebalanced(
 
 
 def _surplus(kept: Mapping[str, Work], configured: Work) -> dict[str, Work]:
-    """Return what members run beyond their share of all that is configured."""
+    """Return the work that members run beyond their share of the configured work."""
     connectors = _beyond_share({member: work.connectors for member, work in kept.items()}, len(configured.connectors))
     tasks = _beyond_share({member: work.tasks for member, work in kept.items()}, len(configured.tasks))
     surplus = {member: Work.of(connectors[member], tasks[member]) for member in kept}
@@ -149,7 +153,7 @@ def _surplus(kept: Mapping[str, Work], configured: Work) -> dict[str, Work]:
 
 
 def _beyond_share(kept: Mapping[str, Collection[T]], total: int) -> dict[str, list[T]]:
-    """Return what each member has beyond an equal share; those that have most get the remainder."""
+    """Return the items of each member beyond an equal share; the members with the most items get the remainder."""
     share, remainder = divmod(total, len(kept))
     beyond: dict[str, list[T]] = {}
     for place, member in enumerate(sorted(kept, key=lambda member: (-len(kept[member]), member))):
@@ -158,7 +162,10 @@ def _beyond_share(kept: Mapping[str, Collection[T]], total: int) -> dict[str, li
 
 
 def _spread(work: Work, kept: Mapping[str, Work]) -> dict[str, Work]:
-    """Return which member starts which of the work: always the one with the fewest so far."""
+    """Distribute work: each item goes to the member that has the fewest so far.
+
+    Return the work that each member starts.
+    """
     connectors = _to_least_loaded(
         sorted(work.connectors), {member: len(each.connectors) for member, each in kept.items()}
     )

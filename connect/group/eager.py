@@ -1,4 +1,7 @@
-"""The eager assignment: connectors, then tasks, to the members in turn. All stop everything before each rebalance."""
+"""Computes the eager assignment: connectors, then tasks, to the members in turn.
+
+All work stops before each rebalance.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from .work import Work
 
 
 def assign_eagerly(configured: Work, members: Iterable[str]) -> dict[str, Work]:
-    """Return what each member runs. Needs at least one member."""
+    """Return the work that each member runs. Needs at least one member."""
     names = sorted(members)
     turn = cycle(names)
     connectors: dict[str, list[str]] = {member: [] for member in names}

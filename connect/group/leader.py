@@ -1,4 +1,4 @@
-"""`Leader`: what the leader of the group answers to all members, from their metadata and the config topic."""
+"""`Leader`: computes the group leader's answers to all members, from their metadata and the config topic."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .work import Work, configured
 
 
 def needed_offset(members: Mapping[str, bytes]) -> int:
-    """Return the offset up to which the leader has to have read the config topic; raises DecodeError."""
+    """Return the config topic offset up to which the leader must have read; raises DecodeError."""
     return max(decode_worker_state(metadata).config_offset for metadata in members.values())
 
 
 class Leader:
-    """Assigns connectors and tasks, round by round. A worker keeps one, and uses it while it is the leader."""
+    """Assigns connectors and tasks, round by round. Each worker has a `Leader`, and uses it while the worker leads."""
 
     def __init__(self, max_delay_ms: int) -> None:
-        """`max_delay_ms` is scheduled.rebalance.max.delay.ms."""
+        """Set up the assignor; `max_delay_ms` is scheduled.rebalance.max.delay.ms."""
         self._max_delay_ms = max_delay_ms
         self._state = AssignorState()
         self._urls: dict[str, str] = {}
         self._work: dict[str, Work] = {}
 
     def owner_url(self, owned: str | ConnectorTaskId) -> str | None:
-        """Return the REST address of the worker that runs a connector or task after the last round; None: no worker."""
+        """Return the REST address of the worker that owns a connector or task after the last round, or None."""
         for member, work in self._work.items():
             if owned in (work.tasks if isinstance(owned, ConnectorTaskId) else work.connectors):
                 return self._urls[member]
@@ -52,10 +52,10 @@ class Leader:
         generation_id: int,
         now_ms: int,
     ) -> dict[str, bytes]:
-        """Return the assignment of each member as bytes; raises DecodeError for metadata that cannot be read.
+        """Return the encoded assignment of each member; raises DecodeError for invalid metadata.
 
-        `members` has the metadata of each member by its id, the leader's included. Where `config` is behind one of
-        them, all are told so with CONFIG_MISMATCH, and nothing is assigned or revoked.
+        `members` has the metadata of each member by its id, including the leader's. If `config` is behind the offset of
+        a member, all members receive CONFIG_MISMATCH, and no work is assigned or revoked.
         """
         states = {member: decode_worker_state(metadata) for member, metadata in members.items()}
         url, offset = states[leader_id].url, needed_offset(members)

@@ -1,4 +1,4 @@
-"""The messages of the Connect protocol: ConnectProtocol v0, IncrementalCooperativeConnectProtocol v1 and v2."""
+"""Defines the messages of the Connect protocol: ConnectProtocol v0, IncrementalCooperativeConnectProtocol v1 and v2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...protocol.schema import Message, Struct, array, binary, data, int16, int3
 
 @struct
 class ConnectorAssignment(Struct):
-    """Work of one connector; task -1 is the connector itself."""
+    """The assigned parts of one connector: task numbers, with -1 for the connector itself."""
 
     connector: str = string("0+")
     tasks: list[int] = array("int32", "0+")
@@ -15,10 +15,11 @@ class ConnectorAssignment(Struct):
 
 @data(versions="0-2", flexible="none")
 class ConnectAssignment(Message):
-    """What the leader assigns to one worker. Travels in SyncGroup, and from v1 on inside the worker's own state.
+    """The leader's assignment to one worker. It is sent in SyncGroup, and from v1 on also inside the worker's state.
 
-    In v0 it is all that the worker runs. From v1 on it is what the worker starts and what it stops (KIP-415), with the
-    milliseconds after which the group rebalances again. v2 equals v1, and says that requests are signed (KIP-507).
+    In v0 `assigned` is all the work of the worker. From v1 on, `assigned` is the work to start, `revoked` the work to
+    stop (KIP-415), and `delay_ms` the milliseconds after which the group rebalances again. v2 has the fields of v1, and
+    means that requests are signed (KIP-507).
     """
 
     error: int = int16("0+")
@@ -32,7 +33,10 @@ class ConnectAssignment(Message):
 
 @data(versions="0-2", flexible="none")
 class ConnectWorkerState(Message):
-    """What a worker tells the leader. Travels in JoinGroup; `allocation` is a ConnectAssignment, or None at first."""
+    """A worker's state, sent to the leader in JoinGroup.
+
+    `allocation` is an encoded ConnectAssignment, or None at first.
+    """
 
     url: str = string("0+")
     config_offset: int = int64("0+")

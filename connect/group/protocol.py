@@ -1,7 +1,7 @@
-"""What workers tell each other through the group's coordinator, as values and as bytes.
+"""Encodes and decodes the data that workers exchange through the group coordinator.
 
-The bytes are those of Kafka Connect 4.1, so that a group may mix Java's workers and ours. The coordinator chooses the
-protocol that all members know: `sessioned` (v2), `compatible` (v1) or `default` (v0, eager).
+The bytes are those of Kafka Connect 4.1, so that a group may mix Java workers with oncelog's. The coordinator chooses a
+protocol that all members support: `sessioned` (v2), `compatible` (v1) or `default` (v0, eager).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .work import Work
 PROTOCOL_TYPE: Final = "connect"
 NO_ERROR: Final = 0
 CONFIG_MISMATCH: Final = 1
-"""The leader has not read the config topic as far as another worker; all rejoin."""
+"""The error code if the leader has not read the config topic as far as another worker; all members rejoin."""
 
 _CONNECTOR: Final = -1
 
 
 class ConnectProtocol(Enum):
-    """A protocol of the group: its name in JoinGroup; `version` leads its bytes."""
+    """A protocol of the group. The value is its name in JoinGroup; the encoded messages begin with its `version`."""
 
     EAGER = "default"
     COMPATIBLE = "compatible"
@@ -38,7 +38,7 @@ class ConnectProtocol(Enum):
 
     @property
     def cooperative(self) -> bool:
-        """Whether workers keep what they run during a rebalance (KIP-415)."""
+        """Whether workers keep running their work during a rebalance (KIP-415)."""
         return self is not ConnectProtocol.EAGER
 
     @property
@@ -47,7 +47,7 @@ class ConnectProtocol(Enum):
         return self is ConnectProtocol.SESSIONED
 
     def offered(self) -> list[ConnectProtocol]:
-        """Return the protocols that a worker offers whose connect.protocol is this one, the preferred one first."""
+        """Return the protocols that a worker with this connect.protocol offers, the preferred protocol first."""
         return list(ConnectProtocol)[self.version :: -1]
 
 
@@ -72,8 +72,9 @@ class Change(NamedTuple):
 class Assignment:
     """The leader's answer to one worker.
 
-    With the eager protocol `assigned` is all that the worker runs from now on; with the others it is what the worker
-    starts besides what it runs, and `revoked` what it stops. After `delay_ms` milliseconds, unless 0, all rejoin.
+    With the eager protocol, `assigned` is all the work of the worker from now on. With the other protocols, `assigned`
+    is the work to start in addition to the running work, and `revoked` is the work to stop. All members rejoin after
+    `delay_ms` milliseconds, unless it is 0.
     """
 
     leader: str
@@ -87,7 +88,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker as the leader sees it: its REST address, how far it has read the config topic, and what it runs."""
+    """A worker's state for the leader: its REST address, its position in the config topic, and its running work."""
 
     url: str
     config_offset: int
@@ -95,12 +96,12 @@ class WorkerState:
 
     @property
     def running(self) -> Work:
-        """The connectors and tasks that the worker runs; none with the eager protocol."""
+        """The connectors and tasks that the worker runs; empty with the eager protocol."""
         return self.assignment.assigned.work if self.assignment else Work()
 
 
 def running(before: Assignment | None, received: Assignment, protocol: ConnectProtocol) -> Assignment:
-    """Return what a worker runs after an assignment, in the form in which it tells the leader (KIP-415)."""
+    """Return the work that a worker runs after an assignment, in the form that it sends to the leader (KIP-415)."""
     work = received.assigned.work
     if protocol.cooperative and before is not None:
         work |= before.assigned.work - received.revoked.work
@@ -130,7 +131,7 @@ def encode_assignment(assignment: Assignment, protocol: ConnectProtocol) -> byte
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Read an assignment of any version; raises DecodeError."""
+    """Decode an assignment of any version; raises DecodeError."""
     message = decode_versioned(ConnectAssignment, data)
     return Assignment(
         message.leader,
@@ -151,7 +152,7 @@ def encode_worker_state(state: WorkerState, protocol: ConnectProtocol) -> bytes:
 
 
 def decode_worker_state(data: bytes) -> WorkerState:
-    """Read a worker's metadata, of any version; raises DecodeError."""
+    """Decode a worker's metadata of any version; raises DecodeError."""
     message = decode_versioned(ConnectWorkerState, data)
     assignment = None if message.allocation is None else decode_assignment(bytes(message.allocation))
     return WorkerState(message.url, message.config_offset, assignment)
@@ -163,7 +164,7 @@ def protocol_named(name: str) -> ConnectProtocol:
         return ConnectProtocol(name)
     except ValueError:
         known = ", ".join(protocol.value for protocol in ConnectProtocol)
-        raise DecodeError(f"the group uses the protocol {name!r}; workers know {known}") from None
+        raise DecodeError(f"the group uses the protocol {name!r}; workers support {known}") from None
 
 
 def _grouped(change: Change) -> list[ConnectorAssignment]:

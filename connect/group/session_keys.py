@@ -1,4 +1,4 @@
-"""When the leader has to write a new session key, and what key that is (KIP-507)."""
+"""Decides when the leader must write a new session key, and creates the key (KIP-507)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ..stores.config_records import SessionKey
 
 
 def new_session_key(config: DistributedConfig, now_ms: int) -> SessionKey:
-    """Return a random key; `now_ms` is milliseconds since the epoch."""
+    """Return a random key; `now_ms` is in milliseconds since the epoch."""
     algorithm = config["inter.worker.key.generation.algorithm"]
     return SessionKey(new_key(algorithm, config["inter.worker.key.size"]), algorithm, now_ms)
 
 
 def needs_new_key(key: SessionKey | None, config: DistributedConfig, now_ms: int) -> bool:
-    """Return whether there is no key, or it is too old, or not of the kind that the settings name."""
+    """Return whether a new key is needed: the current key is missing, expired, or does not match the settings."""
     if key is None:
         return True
     algorithm = config["inter.worker.key.generation.algorithm"]
@@ -25,6 +25,6 @@ def needs_new_key(key: SessionKey | None, config: DistributedConfig, now_ms: int
 
 
 def key_expires_ms(key: SessionKey, config: DistributedConfig) -> int | None:
-    """Return when the leader replaces a key, in milliseconds since the epoch; None: never."""
+    """Return when the leader replaces a key, in milliseconds since the epoch; None if it never does."""
     ttl_ms: int = config["inter.worker.key.ttl.ms"]
     return key.created_ms + ttl_ms if ttl_ms > 0 else None

@@ -1,4 +1,4 @@
-"""`Work`: a set of connectors and tasks, with the operations of sets."""
+"""`Work`: a set of connectors and tasks, with set operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..stores.ids import ConnectorTaskId
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Connectors and tasks; a connector and its tasks are independent of each other."""
+    """A set of connectors and tasks. A connector and its tasks are independent of each other."""
 
     connectors: frozenset[str] = frozenset()
     tasks: frozenset[ConnectorTaskId] = frozenset()
@@ -38,7 +38,7 @@ class Work:
 
 
 def union(works: Iterable[Work]) -> Work:
-    """Return everything that is in any of these."""
+    """Return the union of these sets of work."""
     total = Work()
     for work in works:
         total |= work

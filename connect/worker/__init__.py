@@ -1,1 +1,1 @@
-"""Runs connectors and tasks in this process, as a herder tells it, and reports what becomes of them."""
+"""Runs connectors and tasks in this process on behalf of a herder, and reports their states."""

@@ -1,4 +1,4 @@
-"""`ConnectorRunner`: the life of one connector: started, paused, stopped, failed."""
+"""`ConnectorRunner`: starts, pauses and stops one connector, and reports its state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATES = {
 
 
 class ConnectorRunner:
-    """One connector, which is its own `SourceConnectorContext`."""
+    """Runs one connector, and is the connector's `SourceConnectorContext`."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class ConnectorRunner:
         return self._offsets
 
     def request_task_reconfiguration(self) -> None:
-        """Have the herder ask for task settings again."""
+        """Make the herder ask the connector for its task settings again."""
         self._loop.call_soon_threadsafe(self._reconfigure)
 
     def raise_error(self, error: BaseException) -> None:
-        """Make the connector FAILED."""
+        """Make the connector FAILED; may be called from any thread."""
 
         def fail() -> None:
             task = self._loop.create_task(self.fail(error))
@@ -64,7 +64,7 @@ class ConnectorRunner:
         self._loop.call_soon_threadsafe(fail)
 
     async def transition_to(self, target: TargetState) -> None:
-        """Start or stop the connector; a failure is reported and raised as ConnectError."""
+        """Start or stop the connector; report a failure and raise it as ConnectError."""
         if self.state is State.FAILED and target is TargetState.STARTED:
             raise ConnectError(f"connector {self.name} has failed: restart it")
         try:
@@ -80,7 +80,7 @@ class ConnectorRunner:
         await self._report(self.state, None)
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return the settings that the connector gives to each of its tasks; raises what it raises."""
+        """Return the settings that the connector gives to each of its tasks; raises the connector's errors."""
         return [dict(each) for each in await self._calls.call(self.connector.task_configs, max_tasks)]
 
     async def close(self) -> None:
@@ -97,7 +97,7 @@ class ConnectorRunner:
         await self._report(State.UNASSIGNED, None)
 
     async def _start(self) -> None:
-        self._running = True  # a start that is cancelled is followed by a stop
+        self._running = True  # if the start is cancelled, a stop follows
         try:
             await self._calls.call(self.connector.start, dict(self.config))
         except Exception:
@@ -105,7 +105,7 @@ class ConnectorRunner:
             raise
 
     async def fail(self, error: BaseException) -> None:
-        """Make the connector FAILED, and report why."""
+        """Make the connector FAILED, and report the reason."""
         log.error("connector %s has failed", self.name, exc_info=error)
         self.state = State.FAILED
         await self._report(State.FAILED, "".join(traceback.format_exception(error)))

@@ -10,13 +10,13 @@ from ..stores.status_records import State
 
 
 class StatusListener(Protocol):
-    """Receives events of connectors and tasks."""
+    """Receives the state changes of connectors and tasks, and the topics that tasks write to."""
 
     async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
-        """A connector or task has changed its state."""
+        """Handle a new state of a connector or task; `trace` is the stack trace of a failure."""
 
     async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
-        """A task writes to a topic that is not in use."""
+        """Handle a task's first write to a topic that is not in use yet."""
 
     def topics_in_use(self, connector: str) -> Container[str]:
-        """Return a live view of the topics that a connector writes to: it changes as they do."""
+        """Return a live view of the names of the topics that a connector writes to."""

@@ -1,7 +1,7 @@
-"""The metrics of a worker as Prometheus reads them, under the names and with the meanings of Kafka Connect's.
+"""Exposes a worker's metrics to Prometheus, with Kafka Connect's names and meanings.
 
-`kafka.connect:type=source-task-metrics`, attribute `source-record-poll-total`, is the metric
-`kafka_connect_source_task_source_record_poll_total`, with the labels `connector` and `task`.
+The attribute `source-record-poll-total` of `kafka.connect:type=source-task-metrics` becomes the metric
+`kafka_connect_source_task_source_record_poll_total` with the labels `connector` and `task`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metric(NamedTuple):
-    """One row of the table."""
+    """One row of the table of metrics: its name, Prometheus type, labels and help text."""
 
     name: str
     kind: str
@@ -35,73 +35,75 @@ _WORKER: Final = "kafka_connect_worker_"
 REBALANCE: Final = "kafka_connect_worker_rebalance_"
 _COUNTER, _GAUGE = "counter", "gauge"
 _UNTYPED: Final = "untyped"
-"""A count whose name, which is Kafka Connect's, lacks the ending _total of a counter."""
+"""The type of a counter whose name, Kafka Connect's, lacks the suffix _total."""
 
 METRICS: Final = (
     Metric(f"{_SOURCE}source_record_poll_total", _COUNTER, _TASK, "Records that the task has polled."),
     Metric(f"{_SOURCE}source_record_poll_rate", _GAUGE, _TASK, "Records per second that the task polls."),
     Metric(
         f"{_SOURCE}source_record_write_total", _COUNTER, _TASK,
-        "Records that are written and committed; without those that transforms or errors.tolerance have dropped.",
+        "Records written and committed, without those that transforms or errors.tolerance dropped.",
     ),
-    Metric(f"{_SOURCE}source_record_write_rate", _GAUGE, _TASK, "Records per second that are written and committed."),
+    Metric(f"{_SOURCE}source_record_write_rate", _GAUGE, _TASK, "Records written and committed per second."),
     Metric(f"{_SOURCE}source_record_active_count", _GAUGE, _TASK, "Records polled and not yet written and committed."),
-    Metric(f"{_SOURCE}source_record_active_count_avg", _GAUGE, _TASK, "Mean of the active records."),
-    Metric(f"{_SOURCE}source_record_active_count_max", _GAUGE, _TASK, "Most active records."),
-    Metric(f"{_SOURCE}poll_batch_avg_time_ms", _GAUGE, _TASK, "Mean time of a poll that returns records."),
-    Metric(f"{_SOURCE}poll_batch_max_time_ms", _GAUGE, _TASK, "Longest time of a poll that returns records."),
-    Metric(f"{_SOURCE}transaction_size_min", _GAUGE, _TASK, "Fewest records of a transaction, or commit of offsets."),
-    Metric(f"{_SOURCE}transaction_size_max", _GAUGE, _TASK, "Most records of a transaction, or commit of offsets."),
-    Metric(f"{_SOURCE}transaction_size_avg", _GAUGE, _TASK, "Mean records of a transaction, or commit of offsets."),
-    Metric(f"{_CONNECTOR_TASK}status", _GAUGE, (*_TASK, "status"), "1 for the state that the task is in."),
-    Metric(f"{_CONNECTOR_TASK}running_ratio", _GAUGE, _TASK, "Share of its time that the task was running."),
-    Metric(f"{_CONNECTOR_TASK}pause_ratio", _GAUGE, _TASK, "Share of its time that the task was paused."),
-    Metric(f"{_CONNECTOR_TASK}batch_size_avg", _GAUGE, _TASK, "Mean records of a batch."),
-    Metric(f"{_CONNECTOR_TASK}batch_size_max", _GAUGE, _TASK, "Most records of a batch."),
-    Metric(f"{_CONNECTOR_TASK}offset_commit_avg_time_ms", _GAUGE, _TASK, "Mean time of a commit of offsets."),
-    Metric(f"{_CONNECTOR_TASK}offset_commit_max_time_ms", _GAUGE, _TASK, "Longest time of a commit of offsets."),
-    Metric(f"{_CONNECTOR_TASK}offset_commit_success_percentage", _GAUGE, _TASK, "Share of commits that succeeded."),
-    Metric(f"{_CONNECTOR_TASK}offset_commit_failure_percentage", _GAUGE, _TASK, "Share of commits that failed."),
-    Metric(f"{_ERROR}total_record_failures", _UNTYPED, _TASK, "Attempts at a record that failed."),
+    Metric(f"{_SOURCE}source_record_active_count_avg", _GAUGE, _TASK, "Mean number of active records."),
+    Metric(f"{_SOURCE}source_record_active_count_max", _GAUGE, _TASK, "Largest number of active records."),
+    Metric(f"{_SOURCE}poll_batch_avg_time_ms", _GAUGE, _TASK, "Mean duration of a poll that returns records."),
+    Metric(f"{_SOURCE}poll_batch_max_time_ms", _GAUGE, _TASK, "Longest duration of a poll that returns records."),
+    Metric(f"{_SOURCE}transaction_size_min", _GAUGE, _TASK, "Fewest records in a transaction or offset commit."),
+    Metric(f"{_SOURCE}transaction_size_max", _GAUGE, _TASK, "Most records in a transaction or offset commit."),
+    Metric(f"{_SOURCE}transaction_size_avg", _GAUGE, _TASK, "Mean records in a transaction or offset commit."),
+    Metric(f"{_CONNECTOR_TASK}status", _GAUGE, (*_TASK, "status"), "1 for the task's current state."),
+    Metric(f"{_CONNECTOR_TASK}running_ratio", _GAUGE, _TASK, "Share of time that the task was running, 0–1."),
+    Metric(f"{_CONNECTOR_TASK}pause_ratio", _GAUGE, _TASK, "Share of time that the task was paused, 0–1."),
+    Metric(f"{_CONNECTOR_TASK}batch_size_avg", _GAUGE, _TASK, "Mean number of records in a batch."),
+    Metric(f"{_CONNECTOR_TASK}batch_size_max", _GAUGE, _TASK, "Largest number of records in a batch."),
+    Metric(f"{_CONNECTOR_TASK}offset_commit_avg_time_ms", _GAUGE, _TASK, "Mean duration of an offset commit."),
+    Metric(f"{_CONNECTOR_TASK}offset_commit_max_time_ms", _GAUGE, _TASK, "Longest duration of an offset commit."),
+    Metric(f"{_CONNECTOR_TASK}offset_commit_success_percentage", _GAUGE, _TASK, "Share of commits that succeeded, 0–1."),
+    Metric(f"{_CONNECTOR_TASK}offset_commit_failure_percentage", _GAUGE, _TASK, "Share of commits that failed, 0–1."),
+    Metric(f"{_ERROR}total_record_failures", _UNTYPED, _TASK, "Failed attempts to process a record."),
     Metric(f"{_ERROR}total_record_errors", _UNTYPED, _TASK, "Records that made the task fail."),
-    Metric(f"{_ERROR}total_records_skipped", _UNTYPED, _TASK, "Records left out because of errors.tolerance."),
-    Metric(f"{_ERROR}total_retries", _UNTYPED, _TASK, "Attempts at a record that were repetitions."),
-    Metric(f"{_ERROR}total_errors_logged", _UNTYPED, _TASK, "Errors of records that were logged."),
-    Metric(f"{_ERROR}last_error_timestamp", _GAUGE, _TASK, "When a record failed last, in ms since 1970; 0: never."),
+    Metric(f"{_ERROR}total_records_skipped", _UNTYPED, _TASK, "Records skipped because of errors.tolerance."),
+    Metric(f"{_ERROR}total_retries", _UNTYPED, _TASK, "Repeated attempts to process a record."),
+    Metric(f"{_ERROR}total_errors_logged", _UNTYPED, _TASK, "Logged errors of records."),
+    Metric(f"{_ERROR}last_error_timestamp", _GAUGE, _TASK, "Time of the last failure, in ms since the epoch; 0: none."),
     Metric(
         "kafka_connect_connector_info", _GAUGE,
         ("connector", "connector_class", "connector_type", "connector_version"), "1 for each connector.",
     ),
-    Metric("kafka_connect_connector_status", _GAUGE, ("connector", "status"), "1 for the state of the connector."),
+    Metric("kafka_connect_connector_status", _GAUGE, ("connector", "status"), "1 for the connector's current state."),
     Metric(f"{_WORKER}connector_count", _GAUGE, (), "Connectors on this worker."),
     Metric(f"{_WORKER}task_count", _GAUGE, (), "Tasks on this worker."),
-    Metric(f"{_WORKER}connector_startup_attempts_total", _COUNTER, (), "Connectors that were started."),
+    Metric(f"{_WORKER}connector_startup_attempts_total", _COUNTER, (), "Attempts to start a connector."),
     Metric(f"{_WORKER}connector_startup_success_total", _COUNTER, (), "Connectors that started."),
-    Metric(f"{_WORKER}connector_startup_failure_total", _COUNTER, (), "Connectors that did not start."),
+    Metric(f"{_WORKER}connector_startup_failure_total", _COUNTER, (), "Connectors that failed to start."),
     Metric(
-        f"{_WORKER}connector_startup_success_percentage", _GAUGE, (), "Share of the starts of connectors that succeed."
+        f"{_WORKER}connector_startup_success_percentage", _GAUGE, (),
+        "Share of connector starts that succeeded, 0–1."
     ),
     Metric(
-        f"{_WORKER}connector_startup_failure_percentage", _GAUGE, (), "Share of the starts of connectors that failed."
+        f"{_WORKER}connector_startup_failure_percentage", _GAUGE, (),
+        "Share of connector starts that failed, 0–1."
     ),
-    Metric(f"{_WORKER}task_startup_attempts_total", _COUNTER, (), "Tasks that were started."),
+    Metric(f"{_WORKER}task_startup_attempts_total", _COUNTER, (), "Attempts to start a task."),
     Metric(f"{_WORKER}task_startup_success_total", _COUNTER, (), "Tasks that started."),
-    Metric(f"{_WORKER}task_startup_failure_total", _COUNTER, (), "Tasks that did not start."),
-    Metric(f"{_WORKER}task_startup_success_percentage", _GAUGE, (), "Share of the starts of tasks that succeeded."),
-    Metric(f"{_WORKER}task_startup_failure_percentage", _GAUGE, (), "Share of the starts of tasks that failed."),
+    Metric(f"{_WORKER}task_startup_failure_total", _COUNTER, (), "Tasks that failed to start."),
+    Metric(f"{_WORKER}task_startup_success_percentage", _GAUGE, (), "Share of task starts that succeeded, 0–1."),
+    Metric(f"{_WORKER}task_startup_failure_percentage", _GAUGE, (), "Share of task starts that failed, 0–1."),
     Metric(
-        f"{_WORKER}connector_task_count", _GAUGE, ("connector", "status"), "Tasks of a connector here, by their state."
+        f"{_WORKER}connector_task_count", _GAUGE, ("connector", "status"), "A connector's tasks on this worker."
     ),
     Metric(f"{REBALANCE}connect_protocol", _GAUGE, ("connect_protocol",), "1 for the group's protocol."),
     Metric(f"{REBALANCE}leader_name", _GAUGE, ("leader_name",), "1 for the address of the group's leader."),
     Metric(f"{REBALANCE}epoch", _GAUGE, (), "The generation of the group."),
     Metric(
-        f"{REBALANCE}rebalancing", _GAUGE, (), "1 between an assignment and the start of what is in it, else 0."
+        f"{REBALANCE}rebalancing", _GAUGE, (), "1 from an assignment until its work has started, else 0."
     ),
     Metric(f"{REBALANCE}completed_rebalances_total", _COUNTER, (), "Rebalances that this worker has completed."),
     Metric(
         f"{REBALANCE}rebalance_avg_time_ms", _GAUGE, (),
-        "Mean time from an assignment until this worker has started what is in it.",
+        "Mean time from an assignment until this worker has started the assigned work.",
     ),
     Metric(f"{REBALANCE}rebalance_max_time_ms", _GAUGE, (), "Longest time of a rebalance."),
     Metric(f"{REBALANCE}time_since_last_rebalance_ms", _GAUGE, (), "Time since the last completed rebalance."),
@@ -117,13 +119,13 @@ Samples = Iterator[Sample]
 
 
 class Start:
-    """One start, which has one outcome."""
+    """One attempt to start a connector or task; its outcome is counted once."""
 
     def __init__(self, starts: Starts) -> None:
         self._starts: Starts | None = starts
 
     def ended(self, *, success: bool) -> None:
-        """Count the outcome; later ones do not count."""
+        """Count the outcome of the first call; ignore later calls."""
         starts, self._starts = self._starts, None
         if starts is not None:
             starts.successes += success
@@ -132,7 +134,7 @@ class Start:
 
 
 class Starts:
-    """How often connectors or tasks were started, and with what success."""
+    """Counts the attempts to start connectors or tasks, and their outcomes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.attempts = self.successes = self.failures = 0
@@ -140,13 +142,13 @@ class Starts:
         """1 for each success, 0 for each failure."""
 
     def begin(self) -> Start:
-        """Count an attempt."""
+        """Count an attempt; the returned object counts its outcome."""
         self.attempts += 1
         return Start(self)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Count an attempt that the block makes."""
+        """Count the block as an attempt; it has failed if the block raises."""
         start = self.begin()
         try:
             yield
@@ -157,7 +159,7 @@ class Starts:
 
 
 class MeasuredConnector(Protocol):
-    """What is shown of a connector."""
+    """The attributes of a connector that the metrics show."""
 
     name: str
     state: State
@@ -175,7 +177,7 @@ def exposition(
     task_starts: Starts,
     others: Iterable[Sample] = (),
 ) -> str:
-    """Return all metrics in Prometheus' text format, with the samples of `others` among them."""
+    """Return all metrics, including the samples of `others`, in Prometheus' text format."""
     samples: dict[str, list[str]] = {metric.name: [] for metric in METRICS}
     names = {metric.name: metric.labels for metric in METRICS}
     for name, labels, value in (*_samples(list(connectors), tasks, connector_starts, task_starts), *others):
@@ -256,7 +258,7 @@ def _number(value: float) -> str:
 
 
 def metrics_markdown() -> str:
-    """Return docs/connect-metrics.md."""
+    """Return the text of docs/connect-metrics.md."""
     rows = (
         f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} | {metric.help} |"
         for metric in METRICS

@@ -1,7 +1,7 @@
-"""`OffsetCopies`: copies committed offsets of connectors with a topic of their own to the worker's topic (KIP-618).
+"""`OffsetCopies`: copies the offsets of connectors that have their own offsets topic to the worker's topic (KIP-618).
 
-The copy is what remains where a connector goes back to the worker's topic. It is made in the background, and repeated
-until it succeeds; a newer offset takes the place of an older one that waits.
+A connector that goes back to the worker's topic continues from the copies. They are made in the background and repeated
+until they succeed; a newer offset replaces an older offset that still waits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RETRY_S: Final = 1.0
 
 
 class OffsetCopies:
-    """The copies that are still to be made."""
+    """The offsets that wait to be copied."""
 
     def __init__(self, store: OffsetStore) -> None:
         self._store = store
@@ -27,13 +27,13 @@ class OffsetCopies:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, pairs: list[tuple[bytes, bytes | None]]) -> None:
-        """Copy these records of the offsets topic."""
+        """Queue these records of an offsets topic to be copied."""
         self._waiting.update(pairs)
         if self._waiting and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._copy(), name="copy offsets")
 
     async def close(self) -> None:
-        """Make the copies that wait, for a moment; then give up."""
+        """Wait up to one second for the queued copies, then give up."""
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=_RETRY_S)
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""The `OffsetReader` of a connector and its tasks, in the loop and from a thread."""
+"""`StoredOffsets`: the `OffsetReader` of a connector and its tasks, for the event loop and for threads."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..stores.offset_store import OffsetStore
 
 
 class StoredOffsets:
-    """Reads the offsets of one connector: its own topic's first, where it has one, then the worker's."""
+    """Reads the offsets of one connector: from its own topic first, if it has one, then from the worker's topic."""
 
     def __init__(self, connector: str, stores: list[OffsetStore]) -> None:
         self._connector, self._stores = connector, stores
         self._loop = asyncio.get_running_loop()
 
     async def offset(self, partition: SourcePartition) -> SourceOffset | None:
-        """Return the last committed offset of a source partition, or None."""
+        """Return the last committed offset of a source partition, or None if it has none."""
         return (await self.offsets([partition]))[0]
 
     async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
-        """Return the last committed offset of each source partition, in the same order."""
+        """Return the last committed offset of each source partition, in the same order; None for those without one."""
         wanted = list(partitions)
         answers: list[dict[str, Any] | None] = [None] * len(wanted)
         for store in self._stores:
@@ -31,5 +31,5 @@ class StoredOffsets:
         return list(answers)
 
     def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
-        """Return what `offset` returns, to a thread."""
+        """Return the last committed offset as `offset` does, for calls from a thread."""
         return asyncio.run_coroutine_threadsafe(self.offset(partition), self._loop).result()

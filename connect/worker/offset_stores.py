@@ -1,4 +1,4 @@
-"""`OffsetStores`: where offsets of connectors are kept: in the worker's topic, or in topics of their own (KIP-618)."""
+"""`OffsetStores`: the offsets of connectors, in the worker's topic or in a connector's own topic (KIP-618)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .offset_copies import OffsetCopies
 
 
 class OffsetStores:
-    """The stores of this worker's connectors. A topic is read once, whoever asks for it."""
+    """The offset stores of this worker's connectors. Each connector's own topic is read by one shared store."""
 
     def __init__(self, config: WorkerConfig, worker: OffsetStore) -> None:
         self._config = config
@@ -27,9 +27,9 @@ class OffsetStores:
         self.copies = OffsetCopies(worker)
 
     async def of(self, settings: ConnectorConfig) -> list[OffsetStore]:
-        """Return a connector's stores: that of its own topic, where it has one, then the worker's.
+        """Return a connector's stores: that of its own topic, if it has one, then the worker's.
 
-        Raises KafkaError where the topic cannot be read.
+        Raises KafkaError and ConnectError if the topic cannot be read.
         """
         topic = self.own_topic(settings)
         if topic is None:
@@ -45,7 +45,7 @@ class OffsetStores:
         return [known[1], self._worker]
 
     def own_topic(self, settings: ConnectorConfig) -> str | None:
-        """Return the name of a connector's own offsets topic, None where it uses the worker's."""
+        """Return the name of a connector's own offsets topic, or None if the connector uses the worker's topic."""
         topic: str | None = settings["offsets.storage.topic"]
         worker = self._config["offset.storage.topic"]
         return topic if topic and worker and topic != worker else None
@@ -56,9 +56,9 @@ class OffsetStores:
         offsets: Iterable[tuple[SourcePartition, SourceOffset | None]],
         transactional: Mapping[str, Any] | None,
     ) -> None:
-        """Write offsets of a connector that has no tasks, and wait until all its stores have them.
+        """Write offsets of a connector that has no tasks, and wait until all its stores have read them.
 
-        With the settings of a `transactional` producer they are written all or none.
+        If `transactional` has the settings of a producer, all offsets are written in one transaction.
         """
         name, given = settings["name"], list(offsets)
         stores = await self.of(settings)
@@ -68,7 +68,7 @@ class OffsetStores:
         else:
             topic = self.own_topic(settings) or self._config["offset.storage.topic"]
             async with Producer(dict(transactional)) as producer:
-                await producer.init_transactions()  # what a task has left open ends here
+                await producer.init_transactions()  # aborts a transaction that a task left open
                 await stores[0].refresh()
                 async with producer.transaction() as transaction:
                     for key, value in stores[0].records(name, given):
@@ -80,7 +80,7 @@ class OffsetStores:
             await store.refresh()
 
     async def keep_only(self, connectors: Collection[str]) -> None:
-        """Stop reading the own topics of all connectors but these."""
+        """Stop reading the own topics of all connectors except these."""
         for connector in set(self._own) - set(connectors):
             await self.forget(connector)
 
@@ -90,7 +90,7 @@ class OffsetStores:
             await self._close(connector)
 
     async def close(self) -> None:
-        """Stop reading, behind the copies that are still to be made."""
+        """Finish the queued copies, then stop reading all connectors' own topics."""
         await self.copies.close()
         for connector in list(self._own):
             await self.forget(connector)

@@ -1,4 +1,4 @@
-"""What a task is given by the worker."""
+"""`TaskContext`: the worker's services for a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TaskFactory`: puts the parts of one task together: its converters, transforms, transactions and offsets."""
+"""`TaskFactory`: builds the runner of a task with its converters, transforms, transactions and offsets."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _PRODUCER_DEFAULTS = {"acks": "all", "delivery.timeout.ms": str(2**31 - 1), "max
 
 
 class TaskFactory:
-    """Makes the runners of tasks. Nothing is connected before a runner runs."""
+    """Builds the runners of tasks. A runner opens its connections only when it runs."""
 
     def __init__(self, config: WorkerConfig, table: ConfigDef, stores: OffsetStores, listener: StatusListener) -> None:
         self._config, self._table = config, table
         self._stores, self._listener = stores, listener
 
     def version(self, connector: Mapping[str, str]) -> str | None:
-        """Return the version of a connector's class; raises ConnectError where there is none."""
+        """Return the version of a connector's class; raises ConnectError if the class cannot be loaded."""
         cls = load_class(connector["connector.class"])
         return cls.version() if issubclass(cls, SourceConnector) else None
 
@@ -50,7 +50,7 @@ class TaskFactory:
         report: Report,
         checks: StartChecks | None,
     ) -> TaskRunner:
-        """Return the runner of a task, from its connector's settings and its own; raises ConnectError."""
+        """Return the runner of a task, from the settings of its connector and of the task; raises ConnectError."""
         settings = ConnectorConfig(self._table, connector)
         instance: SourceTask = plugin("task.class", config["task.class"], SourceTask)
         boundary = self._boundary(settings)
@@ -87,7 +87,7 @@ class TaskFactory:
         return runner
 
     def transactional_client(self, task: ConnectorTaskId, settings: ConnectorConfig) -> dict[str, Any]:
-        """Return the settings of a task's producer with exactly-once; a new one fences the one before."""
+        """Return the settings of a task's transactional producer, which fences the task's previous producer."""
         return {
             **self._client(task, settings),
             "transactional.id": transactional_id(self._config["group.id"], task),
@@ -174,4 +174,4 @@ class TaskFactory:
 
 
 def _nothing(pairs: list[tuple[bytes, bytes | None]]) -> None:
-    """Take what was committed where nobody else needs it."""
+    """Ignore committed offsets, because no copy of them is needed."""

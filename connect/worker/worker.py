@@ -1,7 +1,7 @@
-"""`Worker`: the connectors and tasks that run in this process.
+"""`Worker`: runs connectors and tasks in this process.
 
-It knows neither group nor REST interface. What it is told to start is reported to a `StatusListener`; a failure of one
-task is that task's alone.
+It does not depend on the group or the REST interface. It reports states to a `StatusListener`. A failure of one task
+does not affect the others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Worker:
-    """Starts and stops connectors and tasks. Its methods are called by one herder, one at a time."""
+    """Starts and stops connectors and tasks. A single herder calls its methods, one at a time."""
 
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> None:
         self.config = config
@@ -51,7 +51,7 @@ class Worker:
         self._connector_starts, self._task_starts = Starts(), Starts()
 
     def metrics(self, others: Iterable[Sample] = ()) -> str:
-        """Return the metrics of all connectors and tasks here, and `others`, as Prometheus reads them."""
+        """Return the metrics of all connectors and tasks on this worker, and `others`, in Prometheus' text format."""
         tasks = {task: runner.metrics for task, (runner, _) in self._tasks.items()}
         return exposition(self._connectors.values(), tasks, self._connector_starts, self._task_starts, others)
 
@@ -60,7 +60,7 @@ class Worker:
     async def start_connector(
         self, name: str, config: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
     ) -> None:
-        """Start a connector; a failure is reported, and raised as ConnectError."""
+        """Start a connector; report a failure and raise it as ConnectError."""
         with self._connector_starts.attempt():
             await self._start_connector(name, config, target, reconfigure)
 
@@ -84,7 +84,7 @@ class Worker:
         await runner.transition_to(target)
 
     async def stop_connector(self, name: str) -> None:
-        """Stop a connector."""
+        """Stop a connector, within task.shutdown.graceful.timeout.ms."""
         runner = self._connectors.pop(name, None)
         if runner is not None:
             await self._in_time(runner.close(), f"connector {name}")
@@ -92,7 +92,7 @@ class Worker:
             await self._stores.forget(name)
 
     async def connector_transition(self, name: str, target: TargetState) -> None:
-        """Start or stop what a connector does on its own."""
+        """Start or stop a connector's own activity; its tasks are not affected. Raises ConnectError."""
         runner = self._connectors.get(name)
         if runner is None:
             raise ConnectError(f"connector {name} does not run on this worker")
@@ -104,17 +104,17 @@ class Worker:
         return runner is not None and runner.state is State.RUNNING
 
     async def connector_failed(self, name: str, error: BaseException) -> None:
-        """Make a connector FAILED, for a failure outside of its own methods."""
+        """Make a connector FAILED after a failure outside its own methods."""
         runner = self._connectors.get(name)
         if runner is not None:
             await runner.fail(error)
 
     def connectors(self) -> list[str]:
-        """Return the connectors that were started here, failed ones among them."""
+        """Return the names of the connectors that were started on this worker, including failed connectors."""
         return list(self._connectors)
 
     async def task_configs(self, name: str) -> list[dict[str, str]]:
-        """Return the settings of a connector's tasks as they go to the config topic; raises ConnectError."""
+        """Return the settings of a connector's tasks in the form for the config topic; raises ConnectError."""
         runner = self._connectors[name]
         config = ConnectorConfig(self.table, runner.config)
         limit = config["tasks.max"]
@@ -130,17 +130,20 @@ class Worker:
     # -- offsets
 
     async def offset_stores(self, config: Mapping[str, str]) -> list[OffsetStore]:
-        """Return where a connector's offsets are: in its own topic, where it has one, and in the worker's."""
+        """Return a connector's offset stores: that of its own topic, if it has one, and the worker's."""
         return await self._stores.of(ConnectorConfig(self.table, config))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
-        """Stop reading the own offsets topics of all connectors but these; who asks for another one opens it again."""
+        """Stop reading the own offsets topics of all connectors except these; a later use opens a topic again."""
         await self._stores.keep_only(connectors)
 
     async def write_offsets(
         self, config: Mapping[str, str], offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]
     ) -> None:
-        """Write offsets of a connector without tasks; with exactly-once as its first task would, which fences that."""
+        """Write offsets of a connector without tasks.
+
+        With exactly-once, the write fences the connector's first task.
+        """
         settings = ConnectorConfig(self.table, config)
         first = ConnectorTaskId(settings["name"], 0)
         client = self._factory.transactional_client(first, settings) if self.config.exactly_once else None
@@ -156,7 +159,10 @@ class Worker:
         target: TargetState,
         checks: StartChecks | None = None,
     ) -> None:
-        """Start a task in the background. A failure to set it up is reported as FAILED, and not raised."""
+        """Start a task in the background. If it cannot be set up, report FAILED instead of raising an error.
+
+        Raises ConnectError if the task runs on this worker already.
+        """
         if task in self._tasks:
             raise ConnectError(f"Task already exists in this worker: {task}")
         version = None
@@ -177,7 +183,10 @@ class Worker:
         self._tasks[task] = runner, asyncio.create_task(runner.run(), name=f"task {task}")
 
     async def stop_tasks(self, tasks: Collection[ConnectorTaskId]) -> None:
-        """Stop tasks, together, and wait for them within task.shutdown.graceful.timeout.ms."""
+        """Stop tasks in parallel, and wait for them.
+
+        Cancel those that run on after task.shutdown.graceful.timeout.ms.
+        """
         stopping = [self._tasks.pop(task) for task in tasks if task in self._tasks]
         for runner, _ in stopping:
             runner.set_target(TargetState.STOPPED)
@@ -192,13 +201,13 @@ class Worker:
             await asyncio.wait(late, timeout=timeout_s)
 
     def set_target(self, connector: str, target: TargetState) -> None:
-        """Have the tasks of a connector run, pause or end."""
+        """Make a connector's tasks run, pause or stop."""
         for task, (runner, _) in self._tasks.items():
             if task.connector == connector:
                 runner.set_target(target)
 
     def tasks(self) -> list[ConnectorTaskId]:
-        """Return the tasks that were started here, failed ones among them."""
+        """Return the tasks that were started on this worker, including failed tasks."""
         return list(self._tasks)
 
     async def fence_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
@@ -213,10 +222,10 @@ class Worker:
         failed = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
         if failed:
             name, error = next(iter(failed.items()))
-            raise ConnectError(f"could not fence {len(failed)} of {len(ids)} producers, {name} among them: {error}")
+            raise ConnectError(f"could not fence {len(failed)} of {len(ids)} producers, for example {name}: {error}")
 
     async def stop(self) -> None:
-        """Stop everything."""
+        """Stop all connectors and tasks, then close the offset stores."""
         await self.stop_tasks(self.tasks())
         for name in self.connectors():
             await self.stop_connector(name)
