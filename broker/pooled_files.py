@@ -1,27 +1,28 @@
-"""A bounded number of file descriptors for any number of open files: a `FileSystem` over another one.
+"""Provide a `FileSystem` over another one that has any number of open files with a limited number of file descriptors.
 
 A `PooledFile` is a handle that stays valid while its descriptor is closed and opened again. The pool keeps at most
-`capacity` descriptors, closes the one that was used longest ago, and opens a file again when the next call needs it.
+`capacity` descriptors. It closes the least recently used one, and opens a file again when the next call needs it.
 
 Rules:
 
-* A descriptor is never closed during a call on its file; calls come from any thread. Only the bookkeeping is done under
-  the lock, and opening and renaming, so that a name always means the same file. Reads, writes, syncs and unlinks run
-  outside of it.
+* A descriptor is never closed during a call on its file. Calls may come from any thread. Only the bookkeeping, opening
+  and renaming are done under the lock, so that a name always means the same file. Reads, writes, syncs and unlinks run
+  outside of the lock.
 * A file with unsynced bytes is synced before its descriptor is closed. Linux reports a failed writeback to every
-  descriptor that was open at the time. A descriptor that is opened later learns of it only if no other has, and only if
-  the inode was not dropped from memory in between (see errseq in the kernel's documentation). A later fdatasync on
-  another descriptor could therefore succeed although bytes were lost. Files without unsynced bytes are closed first.
-* If that sync fails, the error belongs to the file: every later write and sync of it raises the error, so that its log
-  fails and no other does. The sync is never tried again. A sync that found no space is the exception: the next
-  fdatasync raises the error once, and the log writes its bytes again (`FlushedLog.take_back`).
-* `rename` through this file system moves the handles of a file, or of the files directly in a directory, with it. A
-  file that is unlinked or replaced keeps an open descriptor until it is closed. If its descriptor was closed before, a
-  read raises FileNotFoundError; another file of that name is never opened in its place.
-* Where the system has no descriptor left (EMFILE, ENFILE), the pool closes one of its own and tries once more.
+  descriptor that was open at the time. A descriptor that is opened later learns of the failure only if no other
+  descriptor has, and only if the inode was not dropped from memory in between (see errseq in the kernel's
+  documentation). A later fdatasync on another descriptor could therefore succeed although bytes were lost. Files
+  without unsynced bytes are closed first.
+* If that sync fails, the error belongs to the file: every later write or sync of the file raises the error, so that its
+  log fails and no other log does. The sync is never tried again. A sync that finds no disk space is the exception: the
+  next fdatasync raises the error once, and the log writes its bytes again (`FlushedLog.take_back`).
+* `rename` through this file system also updates the handles of a renamed file, or of the files directly in a renamed
+  directory. A file that is unlinked or replaced keeps an open descriptor until the file is closed. If its descriptor
+  was already closed, a read raises FileNotFoundError; another file with that name is never opened instead.
+* If the system has no descriptor left (EMFILE, ENFILE), the pool closes one of its descriptors and tries once more.
 
-If every descriptor is in use by a call in progress, or belongs to a removed file, the pool opens one more than
-`capacity` instead of waiting.
+If every descriptor is in use by a running call or belongs to a removed file, the pool opens one more than `capacity`
+instead of waiting.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ from .ports import Buffer, File, FileLock, FileSystem, Threads
 T = TypeVar("T")
 
 _SYNCED_AT_ONCE: Final = 8
-"""Files synced together when no descriptor can be closed without a sync."""
+"""The number of files that are synced together when no descriptor can be closed without a sync."""
 
 
 class PooledFile:
     """A `File` whose descriptor the pool may close between two calls.
 
-    `order` is the list of the pool that has the file while it has a descriptor, `pins` counts the calls in progress.
-    `written` counts the beginnings and ends of writes; a sync covers the count at its beginning (`synced`, -1 before
-    the first one). `pool_sync` is held while the pool syncs the file. All of it is changed under the pool's lock.
+    `order` is the pool's list that contains the file while it has a descriptor. `pins` counts the running calls.
+    `written` counts the beginnings and ends of writes; a sync covers the writes counted at its beginning (`synced`, -1
+    before the first sync). `pool_sync` is locked while the pool syncs the file. All attributes are changed under the
+    pool's lock.
     """
 
     __slots__ = (
@@ -121,7 +123,7 @@ class PooledFile:
             self.unpin()
 
     def _begin_sync(self) -> File | None:
-        """Pin the file when no sync of the pool is under way; None when nothing is left to sync.
+        """Wait until the pool does not sync the file, then pin the file; return None if nothing is left to sync.
 
         Raises the error of an earlier sync.
         """
@@ -141,7 +143,7 @@ class PooledFile:
                         self.order.move_to_end(self)
                         return inner
                     if not self.closed and (self.removed or self.synced == self.written):
-                        return None  # it was synced before its descriptor was closed, or need not be
+                        return None  # the file was synced before its descriptor was closed, or needs no sync
             if pool_sync is not None:
                 with pool_sync:
                     pass
@@ -150,7 +152,7 @@ class PooledFile:
                 self.unpin()
 
     def sync_pinned(self, inner: File) -> None:
-        """Sync the pinned file, and note what that covers; raises OSError."""
+        """Sync the pinned file and record which writes the sync covers; raise OSError if it fails."""
         pool = self._pool
         covered = self.written
         inner.fdatasync()
@@ -160,7 +162,7 @@ class PooledFile:
                 pool.move(self, pool.clean)
 
     def keep_failure(self, error: OSError) -> None:
-        """Raise `error` in every later call that writes or syncs."""
+        """Raise `error` in every later call that writes or syncs the file."""
         with self._pool.lock:
             self.failure = error
             self._pool.move(self, self._pool.kept)
@@ -168,10 +170,10 @@ class PooledFile:
     def close(self) -> None:
         self._pool.close(self)
 
-    # A call costs two turns of the lock in the usual case: one before and one after it.
+    # A call usually takes the lock twice: once before and once after the operation.
 
     def _pin(self) -> File:
-        """The file with a descriptor, which stays open until `unpin`."""
+        """Return the file's descriptor, which stays open until `unpin` is called."""
         with self._pool.lock:
             inner = self.inner
             if inner is not None and not self.closed:
@@ -181,7 +183,7 @@ class PooledFile:
         return self._pool.acquire(self)
 
     def unpin(self) -> None:
-        """End a call."""
+        """End a call on the file."""
         with self._pool.lock:
             self.pins -= 1
             if not self.closed or self.pins:
@@ -200,7 +202,7 @@ class PooledFile:
         return self._begin_first_write()
 
     def _begin_first_write(self) -> File:
-        """The first write since the last sync, or to a file without a descriptor."""
+        """Begin the first write since the last sync, or the first write to a file without a descriptor."""
         pool = self._pool
         inner = self._pin()
         with pool.lock:
@@ -209,7 +211,7 @@ class PooledFile:
                 if self.order is pool.clean:
                     pool.move(self, pool.dirty)
                 return inner
-            failure = self._earlier(self.failure)  # a sync in a thread may take it back meanwhile
+            failure = self._earlier(self.failure)  # a sync in another thread may reset the failure meanwhile
         self.unpin()
         raise failure
 
@@ -237,21 +239,22 @@ class DescriptorPool:
         self.capacity = capacity
         self.lock = new_lock()
         self.relief: DescriptorRelief | None = None
-        # Files with a descriptor, used longest ago first: all bytes synced; some not; never closed by the pool.
+        # Files with a descriptor, the least recently used first: fully synced; not fully synced; never closed by the
+        # pool.
         self.clean: OrderedDict[PooledFile, None] = OrderedDict()
         self.dirty: OrderedDict[PooledFile, None] = OrderedDict()
         self.kept: OrderedDict[PooledFile, None] = OrderedDict()
         self._fs = fs
         self._new_lock = new_lock
-        # Files that are not closed: directory → name → handles.
+        # The files that are not closed: directory → name → handles.
         self._handles: dict[str, dict[str, set[PooledFile]]] = {}
 
     def __len__(self) -> int:
-        """Descriptors that are open."""
+        """Return the number of open descriptors."""
         return len(self.clean) + len(self.dirty) + len(self.kept)
 
     def acquire(self, file: PooledFile, *, create: bool = False) -> File:
-        """Pin `file`, opened if it has no descriptor; raises OSError."""
+        """Pin `file` and return its descriptor, opening the file if necessary; raise OSError if that fails."""
         shortage: OSError | None = None
         beyond_capacity = False
         while True:
@@ -287,9 +290,9 @@ class DescriptorPool:
         return inner
 
     def evict(self) -> bool:
-        """Close the descriptor that was used longest ago, synced first if need be; False when none can be closed.
+        """Close the least recently used descriptor, if necessary after a sync; return False if none can be closed.
 
-        On the event loop nothing is synced once there is `relief`.
+        On the event loop no file is synced once there is `relief`.
         """
         while not self._close_clean():
             if self._ask_for_relief() or not self.sync_oldest():
@@ -301,7 +304,7 @@ class DescriptorPool:
         return True
 
     def _close_clean(self) -> bool:
-        """Close a descriptor that needs no sync; False when there is none, or all are in use."""
+        """Close a descriptor that needs no sync; return False if there is none or all are in use."""
         with self.lock:
             file = next((file for file in self.clean if not file.pins), None)
             inner = None if file is None else self._take(file)
@@ -311,9 +314,10 @@ class DescriptorPool:
         return True
 
     def sync_oldest(self) -> bool:
-        """Sync the file that was used longest ago; False when none has unsynced bytes, or all are in use.
+        """Sync the least recently used file with unsynced bytes; return False if there is none or all are in use.
 
-        An error is left to the next write or sync of its log. Above `capacity` a descriptor is closed, too.
+        The next write or sync of the file raises the error of a failed sync. If more than `capacity` descriptors are
+        open, a descriptor is closed too.
         """
         with self.lock:
             file = next((file for file in self.dirty if not file.pins), None)
@@ -337,7 +341,7 @@ class DescriptorPool:
         return True
 
     def _ask_for_relief(self) -> bool:
-        """Have files synced by threads, if the caller is on the event loop and that has relief."""
+        """Let threads sync files if the caller is on the event loop and the pool has relief; return whether they do."""
         relief = self.relief
         if relief is None or not relief.is_here:
             return False
@@ -345,19 +349,22 @@ class DescriptorPool:
         return True
 
     def unsynced(self) -> int:
-        """How many files have unsynced bytes."""
+        """Return the number of files that have unsynced bytes."""
         return len(self.dirty)
 
     def is_over_capacity(self) -> bool:
-        """Whether more descriptors are open than should be."""
+        """Return whether more descriptors are open than the capacity."""
         return len(self) > self.capacity
 
     def is_short(self) -> bool:
-        """Whether few descriptors are left that can be closed without a sync."""
+        """Return whether few descriptors are left that can be closed without a sync."""
         return len(self) >= self.capacity and len(self.clean) < self.capacity // 4
 
     def retried(self, call: Callable[[], T]) -> T:
-        """Call what needs a descriptor for itself; where there is none, close one of ours and try once more."""
+        """Call a function that needs a descriptor.
+
+        If the system has none left, close one of the pool's and call it again.
+        """
         try:
             return call()
         except OSError as error:
@@ -366,7 +373,7 @@ class DescriptorPool:
         return call()
 
     def close(self, file: PooledFile) -> None:
-        """Close `file` for good; its descriptor is closed at the end of the last call."""
+        """Close `file` permanently; its descriptor is closed at the end of the last running call."""
         with self.lock:
             if file.closed:
                 return
@@ -390,13 +397,14 @@ class DescriptorPool:
         return inner
 
     def move(self, file: PooledFile, order: OrderedDict[PooledFile, None]) -> None:
-        """Put `file` into another list; under the lock."""
+        """Move `file` to another list. Called under the lock."""
         if file.inner is not None:
             del file.order[file]
             order[file] = None
             file.order = order
 
-    # --- names, under the lock ---------------------------------------------------------------------------------------
+    # --- names; these methods are called under the lock
+    # ------------------------------------------------------------------
 
     def _remember(self, file: PooledFile) -> None:
         directory, _, name = file.path.rpartition("/")
@@ -414,7 +422,7 @@ class DescriptorPool:
                 del self._handles[directory]
 
     def remove_name(self, path: str) -> None:
-        """The file at `path` loses its name: what is open stays open, what is not is never opened again."""
+        """Remove the name of the file at `path`: an open descriptor stays open, and the file is never opened again."""
         directory, _, name = path.rpartition("/")
         for file in list(self._handles.get(directory, {}).get(name, ())):
             self._forget(file)
@@ -422,7 +430,7 @@ class DescriptorPool:
             self.move(file, self.kept)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file, or a directory together with the files directly in it; raises OSError."""
+        """Rename a file, or a directory with the files directly in it; raise OSError if that fails."""
         self._fs.rename(source, target)
         self.remove_name(target)
         directory, _, name = source.rpartition("/")
@@ -435,9 +443,9 @@ class DescriptorPool:
 
 
 class PooledFileSystem:
-    """A `FileSystem` over `fs` whose files have about `capacity` descriptors at most.
+    """A `FileSystem` over `fs` whose files use about `capacity` descriptors at most.
 
-    `new_lock` makes the locks that guard the bookkeeping, as calls come from any thread.
+    `new_lock` creates the locks that guard the bookkeeping, because calls come from any thread.
     """
 
     def __init__(
@@ -451,7 +459,7 @@ class PooledFileSystem:
         self._fs = fs
 
     def relieve_with(self, threads: Threads) -> None:
-        """From now on sync nothing on the event loop, which is running, to spare descriptors."""
+        """From now on, let threads sync files to free descriptors, never the running event loop."""
         self.pool.relief = DescriptorRelief(self.pool, threads, self.crowding)
 
     def open(self, path: str, *, create: bool = False) -> PooledFile:
@@ -482,14 +490,14 @@ class PooledFileSystem:
         self._fs.make_directory(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file, or a directory; the open files directly in it go with it."""
+        """Rename a file, or a directory with the open files directly in it; their handles stay valid."""
         with self.pool.lock:
             self.pool.rename(source, target)
 
     def unlink(self, path: str) -> None:
         with self.pool.lock:
             self.pool.remove_name(path)
-        self._fs.unlink(path)  # outside of the lock: a large file takes long
+        self._fs.unlink(path)  # outside of the lock, because unlinking a large file takes long
 
     def remove_directory(self, path: str) -> None:
         self._fs.remove_directory(path)

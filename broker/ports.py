@@ -1,17 +1,18 @@
-"""Everything nondeterministic that the broker touches besides the network: files, time, random ids, threads.
+"""Define ports: interfaces to the nondeterministic parts of the system except the network: files, time, ids, threads.
 
-Owns the interfaces and their real implementations (that of `Threads` is in `threads.py`). Nothing else in the broker
-calls `os`, `time`, `uuid` or `threading` for these purposes, so that tests can put a file system that loses power, a
-clock that stands still, ids that repeat and threads that a seed schedules in their place. Decides nothing: no retries,
-no paths, no policy.
+The module also contains the real implementations, except that of `Threads`, which is in `threads.py`. No other part of
+the broker calls `os`, `time`, `uuid` or `threading` for these purposes. Tests can therefore replace them by a file
+system that loses power, a clock that stands still, ids that repeat, and threads that a seed schedules. Ports make no
+decisions: they have no retries, no paths and no policy.
 
 Rules for a `FileSystem`:
 
-* Writes are positional and land in the page cache; only `File.fdatasync` puts a file's bytes on disk, and only
-  `sync_directory` puts the creation, renaming and removal of the names in a directory there.
-* Every method raises OSError as the system does (ENOSPC, EIO, ...). After a failed write the caller knows nothing about
-  the bytes at and behind its position. After a failed fdatasync nobody knows what is on disk: never try it again.
-* Plain blocking calls, from any thread.
+* Writes have a position and go to the page cache. Only `File.fdatasync` makes the bytes of a file durable. Only
+  `sync_directory` makes the creation, renaming and removal of names in a directory durable.
+* Every method raises OSError as the operating system does (ENOSPC, EIO, ...). After a failed write, the bytes at and
+  behind its position are unknown. After a failed fdatasync, the state on disk is unknown, and it must never be tried
+  again.
+* Calls block, and they may come from any thread.
 """
 
 from __future__ import annotations
@@ -34,64 +35,64 @@ T = TypeVar("T")
 
 
 class File(Protocol):
-    """An open file; it stays usable under this object when its name is renamed or removed."""
+    """An open file; the object stays usable when the file is renamed or removed."""
 
     def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
-        """Write all pieces, one behind the other, at byte `position`; an OSError may leave a part of them written."""
+        """Write all pieces in sequence at byte `position`. If OSError is raised, a part of them may be written."""
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes from `position` on; fewer only at the end of the file."""
+        """Return `size` bytes from `position` on; return fewer only at the end of the file."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the size of the file in bytes."""
 
     def fdatasync(self) -> None:
-        """Return when every byte and the size are on disk."""
+        """Wait until all bytes of the file and its size are on disk."""
 
     def close(self) -> None:
-        """Give the descriptor back; a second call does nothing."""
+        """Close the file's descriptor; further calls do nothing."""
 
 
 class FileLock(Protocol):
-    """A held lock."""
+    """A lock on a directory that this process holds."""
 
     def release(self) -> None:
-        """Let the next one have it."""
+        """Release the lock."""
 
     def in_place(self) -> bool:
-        """Whether the locked directory is still at its path, neither removed nor replaced by another."""
+        """Return whether the locked directory is still at its path, neither removed nor replaced by another."""
 
 
 class FileSystem(Protocol):
-    """Paths are plain strings; directories are made and removed one level at a time."""
+    """The file operations that the broker uses. Paths are plain strings."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; FileNotFoundError unless `create`."""
+        """Open a file for reading and writing; raise FileNotFoundError if it does not exist, unless `create` is set."""
 
     def read_file(self, path: str) -> bytes:
-        """The whole content of a small file."""
+        """Return the whole content of a small file."""
 
     def exists(self, path: str) -> bool: ...
 
     def is_directory(self, path: str) -> bool:
-        """Whether a directory itself is there; False for a symbolic link to one."""
+        """Return whether `path` is a directory; a symbolic link to a directory is none."""
 
     def file_size(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written, ms since the epoch."""
+        """Return the time at which the file was last written, in ms since the epoch."""
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, in no order."""
+        """Return the names in a directory, in no particular order."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory, parents included; an existing one is fine."""
+        """Create a directory and its parents; do nothing if it exists."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file or directory another name, at once and replacing a file of that name."""
+        """Rename a file or directory atomically; a file with the target's name is replaced."""
 
     def unlink(self, path: str) -> None: ...
 
@@ -99,92 +100,99 @@ class FileSystem(Protocol):
         """Remove an empty directory."""
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in the directory are on disk."""
+        """Wait until the names in the directory are on disk."""
 
     def free_space(self, path: str) -> int:
-        """Bytes that this process may still write on the file system of `path`."""
+        """Return the number of bytes that this process may still write on the file system of `path`."""
 
     def total_space(self, path: str) -> int:
-        """Bytes of the file system of `path`, free or not."""
+        """Return the total size in bytes of the file system of `path`."""
 
     def lock(self, directory: str, name: str) -> FileLock | None:
-        """An exclusive lock on `directory` and its file `name` (made if missing), or None while another process holds
-        one of them: removing the file lets nobody else in."""
+        """Lock `directory` and its file `name` exclusively; return None while another process holds a lock on either.
+
+        The file is created if it is missing. Because the directory is locked too, removing the file admits no other
+        process.
+        """
 
     def boot_id(self) -> str:
-        """Which run of the operating system this is; while it lasts, the page cache keeps what was written. "" where
-        that is not known."""
+        """Return an id of the running boot of the operating system, or "" if it is unknown.
+
+        While the id is the same, the page cache still has all bytes that were written.
+        """
 
 
 class Clock(Protocol):
-    """Both of the clocks that a broker needs."""
+    """The two clocks that the broker uses."""
 
     def now_ms(self) -> int:
-        """Wall clock, ms since the epoch; it may jump."""
+        """Return the wall clock's time in ms since the epoch; it may jump."""
 
     def monotonic(self) -> float:
-        """Seconds since some start; it never goes back."""
+        """Return the seconds since an arbitrary start; the value never decreases."""
 
 
 class RandomIds(Protocol):
-    """Ids that nobody else has."""
+    """A source of unique ids."""
 
     def uuid(self) -> bytes:
-        """16 random bytes (a version 4 uuid)."""
+        """Return 16 random bytes (a version 4 UUID)."""
 
 
 class Lane(Enum):
-    """What a job in a thread is for. Each lane has threads of its own: no job waits for those of another lane."""
+    """The purpose of a job in a thread. Each lane has separate threads, so no job waits for jobs of another lane."""
 
     FLUSH = "flush"
-    """Puts on disk what was appended: several logs at a time, in no order."""
+    """Flushes appended records to disk, for several logs at a time, in no particular order."""
 
     HOUSEKEEPING = "housekeeping"
-    """Checkpoints: one job at a time, in order."""
+    """Writes checkpoints, one job at a time, in order."""
 
     REMOVAL = "removal"
-    """Removes files, which may take seconds: one job at a time, in order. Nobody's answer waits for it."""
+    """Removes files, which may take seconds, one job at a time, in order. No response waits for these jobs."""
 
     COMPACTION = "compaction"
-    """Reads segments, and writes what is kept of them."""
+    """Reads segments and writes the records that compaction keeps."""
 
     DECOMPRESSION = "decompression"
-    """Expands large batches before they are appended."""
+    """Decompresses large batches before they are appended."""
 
     READ = "read"
     """Reads indexes and large ranges of segments."""
 
     SEARCH = "search"
-    """Expands large batches for a look-up by timestamp."""
+    """Decompresses large batches when an offset is looked up by timestamp."""
 
 
 class Threads(Protocol):
-    """Where blocking work runs beside the event loop.
+    """Threads that run blocking work outside of the event loop.
 
     Rules:
 
-    * A lane starts its jobs in the order in which they were given to it, as many at a time as it has threads. With
-      more than one thread they overlap and end in any order; between two lanes there is no order at all.
-    * The event loop runs on meanwhile. A job shares with it only what a `lock` guards, or what nobody changes.
-    * A job that was given to a lane runs to its end, whatever becomes of its future, unless the process ends. Then it
-      may stop between any two operations on files.
+    * A lane starts its jobs in the order in which they were given to it, and runs as many at a time as it has threads.
+      With more than one thread, jobs overlap and end in any order. Jobs of different lanes have no order at all.
+    * The event loop continues meanwhile. A job and the event loop may share only data that a `lock` guards or that does
+      not change.
+    * A job runs to its end even if its future is cancelled, unless the process ends. Then the job may stop between any
+      two file operations.
     """
 
     def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `job` in a thread of `lane`; a future of its result or exception, which are set on the running loop.
+        """Run `job` in a thread of `lane`; return a future of its result or exception.
 
-        Called on the event loop's thread. Cancelling the future does not keep the job from running.
+        Called on the event loop's thread; the result is set on the running loop. Cancelling the future does not stop
+        the job.
         """
 
     def lock(self) -> AbstractContextManager[Any]:
-        """A lock for what jobs and the event loop share. It is not reentrant."""
+        """Return a lock for data that jobs and the event loop share. The lock is not reentrant."""
 
     def close(self) -> None:
-        """End the threads when the jobs that were given to them have ended."""
+        """End the threads after the jobs that were given to them."""
 
 
 class RealFile:
-    """A `File` over a descriptor."""
+    """A `File` with a file descriptor of the operating system."""
 
     __slots__ = ("_fd",)
 
@@ -197,13 +205,13 @@ class RealFile:
             self._write_rest(pieces, position, remaining)
 
     def _write_rest(self, pieces: Sequence[Buffer], position: int, remaining: int) -> None:
-        """After a short write: a signal, or a full disk (then the next write raises ENOSPC)."""
+        """Write the rest after a short write, which a signal or a full disk causes. A full disk then raises ENOSPC."""
         whole = b"".join(pieces)
         written = len(whole) + remaining
         while written < len(whole):
             count = os.pwrite(self._fd, memoryview(whole)[written:], position + written)
             if count == 0:
-                raise OSError(errno.EIO, "the file takes no more bytes")
+                raise OSError(errno.EIO, "the file accepts no more bytes")
             written += count
 
     def read_at(self, size: int, position: int) -> bytes:
@@ -234,7 +242,7 @@ class RealFile:
 
 
 class RealFileLock:
-    """An flock on a directory and on a file in it; the system releases both when the process ends, however it ends."""
+    """An flock on a directory and on a file in it. The operating system releases both at any end of the process."""
 
     __slots__ = ("_directory", "_fds")
 
@@ -252,7 +260,7 @@ class RealFileLock:
             there = os.stat(self._directory)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # it cannot be looked at: that says nothing about it
+        except OSError:  # the error does not say whether the directory was removed or replaced
             return True
         return os.path.samestat(there, os.fstat(self._fds[0]))
 
@@ -325,7 +333,7 @@ class RealFileSystem:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise
-                except OSError:  # some network file systems lock files only, no directories
+                except OSError:  # some network file systems can lock files but not directories
                     if fd == fds[-1]:
                         raise
         except BlockingIOError:

@@ -1,6 +1,6 @@
-"""The real `Threads`: for each lane a bounded number of threads, started when they are needed.
+"""Implement `Threads`: each lane has a limited number of threads, which are started when they are needed.
 
-The threads are daemons: a disk that never answers does not keep the process from ending.
+The threads are daemons, so that a disk that never responds does not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ T = TypeVar("T")
 
 DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
     Lane.FLUSH: 16,
-    Lane.HOUSEKEEPING: 1,  # in order
-    Lane.REMOVAL: 1,  # in order
-    Lane.COMPACTION: 1,  # one log at a time
+    Lane.HOUSEKEEPING: 1,  # one thread keeps the jobs in order
+    Lane.REMOVAL: 1,  # one thread keeps the jobs in order
+    Lane.COMPACTION: 1,  # one log is compacted at a time
     Lane.DECOMPRESSION: 4,
     Lane.READ: 4,
     Lane.SEARCH: 2,
 }
-"""Threads of each lane, at most."""
+"""The most threads of each lane."""
 
 RETRY_S: Final = 0.5
-"""Seconds until a lane without a thread tries again to start one."""
+"""Seconds after which a lane without a thread again tries to start one."""
 
 _Job: TypeAlias = Callable[[], Any]
 _Queue: TypeAlias = "SimpleQueue[tuple[_Job, asyncio.Future[Any], _Lane] | None]"
 
 
 class RealThreads:
-    """Threads of this process. `sizes`: threads of a lane where it is not the number of `DEFAULT_SIZES`."""
+    """The threads of this process; `sizes` overrides the numbers in `DEFAULT_SIZES`."""
 
     def __init__(self, sizes: Mapping[Lane, int] | None = None) -> None:
         self._lanes = {lane: _Lane(lane, size) for lane, size in {**DEFAULT_SIZES, **(sizes or {})}.items()}
@@ -49,12 +49,12 @@ class RealThreads:
         return threading.Lock()
 
     def close(self) -> None:
-        """As the port says; a job that is given later starts new threads."""
+        """End the threads after the jobs that were given to them. A job that is given later starts new threads."""
         _close(self._lanes.values())
 
 
 class _Lane:
-    """Used on the event loop's thread, but for `_work`."""
+    """One lane's queue and threads. All methods are called on the event loop's thread."""
 
     def __init__(self, lane: Lane, size: int) -> None:
         assert size > 0, (lane, size)
@@ -79,7 +79,7 @@ class _Lane:
         try:
             thread = threading.Thread(target=_work, args=(self._jobs,), name=f"oncelog-{self._name}", daemon=True)
             thread.start()
-        except (RuntimeError, MemoryError):  # the system has no thread left: those that there are do the work
+        except (RuntimeError, MemoryError):  # the system has no thread left; the existing threads do the work
             if not self._threads:
                 loop.call_later(RETRY_S, self._start_thread, loop)
         else:
@@ -88,36 +88,36 @@ class _Lane:
     def close(self) -> None:
         for _ in range(self._threads):
             self._jobs.put(None)
-        # What is given from now on is for other threads: these may take long to end.
+        # Later jobs use a new queue and new threads, because the existing threads may take long to end.
         self._jobs, self._threads, self._unfinished = SimpleQueue(), 0, 0
 
     def settle(self, jobs: _Queue, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Pass the outcome of a job on."""
+        """Set the result or the exception of a job's future."""
         if jobs is self._jobs:
             self._unfinished -= 1
         if future.done():
             return
         if error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration):  # which no future takes; a generator makes the same of it (PEP 479)
+        elif isinstance(error, StopIteration):  # a future refuses it; RuntimeError is raised as in PEP 479
             future.set_exception(RuntimeError(f"a job raised {error!r}"))
         else:
             future.set_exception(error)
 
 
 def _work(jobs: _Queue) -> None:
-    """What a thread does."""
+    """Run jobs from the queue until it returns None; this is the function of each thread."""
     while (item := jobs.get()) is not None:
         job, future, lane = item
         result: Any = None
         failure: BaseException | None = None
         try:
             result = job()
-        except BaseException as error:  # the one who waits for the job gets it
+        except BaseException as error:  # raised in the task that waits for the job
             failure = error
-        with suppress(RuntimeError):  # that loop is closed: nobody waits for the job any more
+        with suppress(RuntimeError):  # the job's event loop is closed, so no task waits for the job
             future.get_loop().call_soon_threadsafe(lane.settle, jobs, future, result, failure)
-        del item, job, future, lane, result, failure  # keep nothing alive while there is nothing to do
+        del item, job, future, lane, result, failure  # an idle thread must not keep objects alive
 
 
 def _close(lanes: Any) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a topic: one table, with Kafka's names, and the broker settings that each falls back to."""
+"""Define the settings of a topic in one table, with Kafka's names and the broker settings that they fall back to."""
 
 from __future__ import annotations
 
@@ -27,149 +27,172 @@ from .settings import (
 
 
 def _policy(value: list[str]) -> str | None:
-    return None if value else "is empty: give delete, compact or both"
+    return None if value else "is empty. Use delete, compact or both"
 
 
 class TopicConfig(ConfigTable):
-    """Every setting of a topic; `topic_config` makes one with the broker's defaults under the topic's own values."""
+    """All settings of a topic. `topic_config` creates an object from the topic's own values and the broker's."""
 
     cleanup_policy: list[str] = text_list(
         ["delete"],
         _policy,
         choices=("delete", "compact"),
-        doc="delete: old segments are removed; compact: the newest record of each key is kept.",
+        doc="What happens to old records. delete: their segments are deleted; compact: the newest record of each key"
+        " is kept.",
         synonyms=("log.cleanup.policy",),
     )
     compression_type: str = text(
         "producer",
         choices=("producer",),
-        doc="Batches are stored as the producer compressed them.",
+        doc="The compression of stored batches. The only value is producer: batches are stored as the producer"
+        " compressed them.",
         synonyms=("compression.type",),
     )
     compression_gzip_level: int = integer(
         -1,
         gzip_level,
-        doc="Accepted; batches stay as the producer compressed them.",
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
         synonyms=("compression.gzip.level",),
     )
     compression_lz4_level: int = integer(
         9,
         between(1, 17),
-        doc="Accepted; batches stay as the producer compressed them.",
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
         synonyms=("compression.lz4.level",),
     )
     compression_zstd_level: int = integer(
         3,
         between(-131072, 22),
-        doc="Accepted; batches stay as the producer compressed them.",
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
         synonyms=("compression.zstd.level",),
     )
     delete_retention_ms: int = long(
         86400000,
         at_least(0),
-        doc="How long compaction keeps tombstones.",
+        doc="The time in ms for which compaction keeps tombstones.",
         synonyms=("log.cleaner.delete.retention.ms",),
     )
     file_delete_delay_ms: int = long(
-        60000, at_least(0), doc="Delay before files are removed.", synonyms=("log.segment.delete.delay.ms",)
+        60000,
+        at_least(0),
+        doc="The time in ms before the files of a deleted segment are removed.",
+        synonyms=("log.segment.delete.delay.ms",),
     )
     flush_messages: int = long(
         INT64_MAX,
         at_least(1),
-        doc="Accepted; the broker's `durability` decides when data is on disk.",
+        doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
         synonyms=("log.flush.interval.messages",),
     )
     flush_ms: int = long(
         INT64_MAX,
         at_least(0),
-        doc="Accepted; the broker's `durability` decides when data is on disk.",
+        doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
         synonyms=("log.flush.interval.ms",),
     )
     index_interval_bytes: int = integer(
-        4096, at_least(0), doc="Bytes between index entries.", synonyms=("log.index.interval.bytes",)
+        4096,
+        at_least(0),
+        doc="The bytes of records between two entries of an index.",
+        synonyms=("log.index.interval.bytes",),
     )
     max_compaction_lag_ms: int = long(
         INT64_MAX,
         at_least(1),
-        doc="Records older than this are compacted whatever the ratio.",
+        doc="The age in ms at which records are compacted even if the share of uncleaned bytes is small.",
         synonyms=("log.cleaner.max.compaction.lag.ms",),
     )
     max_message_bytes: int = integer(
         1048588,
         at_least(0),
-        doc="Largest record batch, as compressed by the client.",
+        doc="The largest record batch in bytes, as compressed by the client.",
         synonyms=("message.max.bytes",),
     )
     message_timestamp_after_max_ms: int = long(
         3600000,
         at_least(0),
-        doc="How far a record's timestamp may lie in the future.",
+        doc="The time in ms by which a record's timestamp may lie in the future.",
         synonyms=("log.message.timestamp.after.max.ms",),
     )
     message_timestamp_before_max_ms: int = long(
         INT64_MAX,
         at_least(0),
-        doc="How far a record's timestamp may lie in the past.",
+        doc="The time in ms by which a record's timestamp may lie in the past.",
         synonyms=("log.message.timestamp.before.max.ms",),
     )
     message_timestamp_type: str = text(
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),
-        doc="Whose clock stamps records: the producer's or the broker's.",
+        doc="The source of records' timestamps: the producer (CreateTime) or the broker (LogAppendTime).",
         synonyms=("log.message.timestamp.type",),
     )
     min_cleanable_dirty_ratio: float = double(
         0.5,
         between(0, 1),
-        doc="Share of uncleaned bytes at which the log is compacted.",
+        doc="The share of uncleaned bytes (0 to 1) at which the log is compacted.",
         synonyms=("log.cleaner.min.cleanable.ratio",),
     )
     min_compaction_lag_ms: int = long(
         0,
         at_least(0),
-        doc="Records younger than this are not compacted.",
+        doc="The age in ms below which records are not compacted.",
         synonyms=("log.cleaner.min.compaction.lag.ms",),
     )
     min_insync_replicas: int = integer(
-        1, one_replica, doc="Replicas that acks=all needs; one node has one.", synonyms=("min.insync.replicas",)
+        1,
+        one_replica,
+        doc="The number of in-sync replicas that acks=all needs. Must be 1 (or -1, the default), because there is a"
+        " single node.",
+        synonyms=("min.insync.replicas",),
     )
-    preallocate: bool = boolean(False, doc="Accepted; segments grow as they fill.", synonyms=("log.preallocate",))
+    preallocate: bool = boolean(
+        False, doc="Accepted without effect, because segment files grow as they fill.", synonyms=("log.preallocate",)
+    )
     retention_bytes: int = long(
-        -1, at_least(-1), doc="A partition is cut to this size; -1: no limit.", synonyms=("log.retention.bytes",)
+        -1,
+        at_least(-1),
+        doc="The size in bytes beyond which the oldest segments of a partition are deleted. -1: no limit.",
+        synonyms=("log.retention.bytes",),
     )
     retention_ms: int = long(
         604800000,
         at_least(-1),
-        doc="Records are kept so long; -1: forever.",
+        doc="The time in ms for which records are kept. -1: forever.",
         synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     )
     segment_bytes: int = integer(
-        1073741824, at_least(1024), doc="A segment is rolled at this size.", synonyms=("log.segment.bytes",)
+        1073741824,
+        at_least(1024),
+        doc="The size in bytes at which a new segment is begun.",
+        synonyms=("log.segment.bytes",),
     )
     segment_index_bytes: int = integer(
-        10485760, at_least(4), doc="Largest offset or time index.", synonyms=("log.index.size.max.bytes",)
+        10485760,
+        at_least(4),
+        doc="The largest size in bytes of a segment's offset index or time index.",
+        synonyms=("log.index.size.max.bytes",),
     )
     segment_jitter_ms: int = long(
         0,
         at_least(0),
-        doc="Random part of the age at which segments are rolled.",
+        doc="The largest random time in ms that is subtracted from the age at which a new segment is begun.",
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
     )
     segment_ms: int = long(
         604800000,
         at_least(1),
-        doc="A segment is rolled at this age.",
+        doc="The age in ms at which a new segment is begun.",
         synonyms=("log.roll.ms", "log.roll.hours"),
     )
     unclean_leader_election_enable: bool = boolean(
         False,
-        doc="Accepted; a single replica has no other to elect.",
+        doc="Accepted without effect, because a partition has a single replica and no other leader can be elected.",
         synonyms=("unclean.leader.election.enable",),
     )
 
 
 def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
-    """The value a topic setting has where the topic does not set it."""
+    """Return the value that a topic setting has if the topic does not set it."""
     match setting.name:
         case "retention.ms":
             return broker.retention_ms
@@ -181,17 +204,23 @@ def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
 
 
 def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
-    """A topic's settings: its own over the broker's. Raises ConfigError for an own one that cannot be."""
+    """Return a topic's settings: its own values, and the broker's for the rest.
+
+    Raises ConfigError if one of `own` is invalid.
+    """
     for name in own:
-        if name not in TopicConfig.settings:  # a topic's names are exact: there are no aliases on the wire
-            raise ConfigError(name, "there is no such topic setting")
+        if name not in TopicConfig.settings:  # the name must be exact, because the protocol has no aliases
+            raise ConfigError(name, "the topic setting does not exist")
     config = TopicConfig({name: broker_default(row, broker) for name, row in TopicConfig.settings.items()} | dict(own))
     config.explicit = frozenset(own)
     return config
 
 
 def log_config(broker: BrokerConfig, own: Mapping[str, str], *, internal: bool) -> LogConfig:
-    """What the log of a partition needs to know; own settings that cannot be (another release's) are left out."""
+    """Return the settings for a partition's log.
+
+    Invalid own settings, which another release may have stored, are ignored.
+    """
     try:
         topic = topic_config(broker, own)
     except ConfigError:

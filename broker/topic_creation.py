@@ -1,6 +1,6 @@
-"""Whether a topic may be created or changed as asked: names, numbers, assignments, settings.
+"""Check whether a topic may be created or changed as requested: its name, numbers, assignments and settings.
 
-Owns the rules that CreateTopics, CreatePartitions and automatic creation share. Changes nothing itself.
+CreateTopics, CreatePartitions and automatic creation share these rules. This module changes nothing itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .topic_config import TopicConfig, topic_config
 from .topic_names import METADATA_TOPIC, name_problem
 
 _SHOWN_BROKERS: Final = 10
-"""How many brokers of a refused assignment the error message shows."""
+"""The most brokers of a refused assignment that the error message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,22 @@ def plan_topic(
     assignments: Mapping[int, Sequence[int]] | None = None,
     configs: Mapping[str, str | None] | None = None,
 ) -> TopicPlan:
-    """Check a new topic; -1 is the broker's default. Raises KafkaError with the code that CreateTopics answers."""
+    """Check a new topic and return its plan; -1 means the broker's default.
+
+    Raises KafkaError with the code that CreateTopics answers.
+    """
     if (problem := name_problem(name)) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name == METADATA_TOPIC:
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} belongs to the broker.")
+        raise KafkaError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"{METADATA_TOPIC} is an internal topic of the broker. Use another name.",
+        )
     broker.metadata.check_new(name)
     if broker.replica_manager.is_stray(name):
         raise KafkaError(
             ErrorCode.TOPIC_ALREADY_EXISTS,
-            f"The data directory holds partitions of an unknown topic {name!r}; move them away first.",
+            f"The data directory has partitions of an unknown topic {name!r}. Move them away first.",
         )
     if assignments:
         partitions = _assigned(broker, partitions, replication_factor, assignments)
@@ -55,15 +61,17 @@ def plan_topic(
     own: dict[str, str] = {}
     for key, value in (configs or {}).items():
         if value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"The topic setting {key} cannot be null.")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"The topic setting {key} cannot be null. Give it a value or omit it."
+            )
         own[key] = value
         if len(own) > len(TopicConfig.settings):
-            break  # one of them is unknown, and refused below: the others need not be looked at
+            break  # more settings than exist: at least one is unknown and is refused below, so the rest is not read
     return TopicPlan(name, partitions, own, checked_config(broker, own))
 
 
 def checked_config(broker: BrokerServices, own: Mapping[str, str]) -> TopicConfig:
-    """A topic's effective settings; raises INVALID_CONFIG naming the setting that cannot be."""
+    """Return a topic's effective settings. Raises KafkaError INVALID_CONFIG with the name of an invalid setting."""
     try:
         return topic_config(broker.config, own)
     except ConfigError as error:
@@ -72,11 +80,14 @@ def checked_config(broker: BrokerServices, own: Mapping[str, str]) -> TopicConfi
 
 def _counted(broker: BrokerServices, partitions: int, replication_factor: int) -> int:
     if partitions != -1 and partitions < 1:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic cannot have {partitions} partitions.")
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"A topic cannot have {partitions} partitions. Use 1 or more, or -1 for the default.",
+        )
     if replication_factor != -1 and replication_factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor {replication_factor} is not above 0, nor -1 for the default.",
+            f"The replication factor {replication_factor} is not possible. Use 1, or -1 for the default.",
         )
     if replication_factor > 1:
         raise KafkaError(
@@ -89,27 +100,31 @@ def _counted(broker: BrokerServices, partitions: int, replication_factor: int) -
 
 
 def check_partition_limit(broker: BrokerServices, partitions: int, *, current: int = 0) -> None:
-    """Check a topic of `partitions`, of which it has `current` already.
+    """Check that a topic with `current` partitions may have `partitions`.
 
-    Raises INVALID_PARTITIONS above `topic.max.partitions`, and POLICY_VIOLATION where the partitions of all topics
-    together would be more than `max.partitions`.
+    Raises KafkaError INVALID_PARTITIONS if they exceed `topic.max.partitions`, and POLICY_VIOLATION if the partitions
+    of all topics together would exceed `max.partitions`.
     """
     limit = broker.config.topic_max_partitions
     if partitions > limit:
         raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions are more than topic.max.partitions = {limit}."
+            ErrorCode.INVALID_PARTITIONS,
+            f"{partitions} partitions are more than topic.max.partitions = {limit}. Use fewer.",
         )
     limit, known = broker.config.max_partitions, broker.metadata.partition_count
     if known + partitions - current > limit:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{partitions - current} more partitions beside the {known} of all topics are more than max.partitions ="
-            f" {limit}. Delete topics, or raise the limit.",
+            f"{partitions - current} new partitions and the existing {known} of all topics are more than"
+            f" max.partitions = {limit}. Delete topics, or raise the limit.",
         )
 
 
 def check_new_partitions(broker: BrokerServices, partitions: int) -> None:
-    """Raise POLICY_VIOLATION, as Kafka, where one request would create more than `request.max.new.partitions`."""
+    """Raise KafkaError POLICY_VIOLATION, as Kafka does, if a request would create too many partitions.
+
+    The limit is `request.max.new.partitions`.
+    """
     limit = broker.config.request_max_new_partitions
     if partitions > limit:
         raise KafkaError(
@@ -129,7 +144,7 @@ def _assigned(
         )
     if sorted(assignments) != list(range(len(assignments))):
         raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The assigned partitions are not 0, 1, 2, ... without gaps."
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The assigned partitions must be numbered 0, 1, 2, ... without gaps."
         )
     check_partition_limit(broker, len(assignments))
     for index, brokers in assignments.items():
@@ -138,10 +153,10 @@ def _assigned(
 
 
 def check_assignment(broker: BrokerServices, index: int, brokers: Sequence[int]) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless a partition is assigned to this broker alone."""
+    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless the partition is assigned to this broker alone."""
     if list(brokers) != [broker.node_id]:
         shown = ", ".join(map(str, brokers[:_SHOWN_BROKERS])) + (", ..." if len(brokers) > _SHOWN_BROKERS else "")
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Partition {index} is assigned to brokers [{shown}]; the only broker is {broker.node_id}.",
+            f"Partition {index} is assigned to brokers [{shown}]. Assign it to the only broker, {broker.node_id}.",
         )

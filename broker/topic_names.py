@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which topics are the broker's own."""
+"""Check topic names, and define the names of the broker's internal topics."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 METADATA_TOPIC: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-"""Topics that clients can see but not write, create or delete. METADATA_TOPIC is not visible at all."""
+"""Topics that clients can see but not write, create or delete. Clients cannot see METADATA_TOPIC at all."""
 
 MAX_LENGTH: Final = 249
 _ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with a topic name, or None."""
+    """Return the problem of a topic name, or None if the name is valid."""
     if not name:
-        return "A topic name cannot be empty."
+        return "The topic name is empty. Use at least one character."
     if name in (".", ".."):
-        return f"A topic cannot be called {name!r}."
+        return f"The topic name {name!r} is not allowed. Use another name."
     if len(name) > MAX_LENGTH:
-        return f"The topic name has {len(name)} characters; {MAX_LENGTH} are allowed."
+        return f"The topic name has {len(name)} characters. Use at most {MAX_LENGTH}."
     if not _ALLOWED.fullmatch(name):
-        return f"The topic name {name!r} has characters other than letters, digits, '.', '_' and '-'."
+        return f"The topic name {name!r} is not allowed. Use only letters, digits, '.', '_' and '-'."
     return None
 
 
 class TopicNames:
-    """A set of names that finds collisions: names that differ only in '.' and '_'.
+    """A set of topic names that finds collisions, which are names that differ only in '.' and '_'.
 
-    Metric names cannot tell the two apart, so Kafka refuses the second one.
+    Kafka's metric names cannot distinguish the two characters, so Kafka refuses a topic whose name collides.
     """
 
     def __init__(self) -> None:
         self._by_folded: dict[str, dict[str, None]] = {}
 
     def add(self, name: str) -> None:
-        """Add a name, if it is not there."""
+        """Add a name; do nothing if the set contains it."""
         self._by_folded.setdefault(name.replace(".", "_"), {})[name] = None
 
     def discard(self, name: str) -> None:
-        """Remove a name, if it is there."""
+        """Remove a name; do nothing if the set does not contain it."""
         folded = name.replace(".", "_")
         names = self._by_folded.get(folded, {})
         names.pop(name, None)
@@ -50,5 +50,5 @@ class TopicNames:
             self._by_folded.pop(folded, None)
 
     def colliding(self, name: str) -> str | None:
-        """A name of the set that collides with `name`, which is another; None when there is none."""
+        """Return another name in the set that collides with `name`, or None."""
         return next((other for other in self._by_folded.get(name.replace(".", "_"), ()) if other != name), None)

@@ -1,11 +1,13 @@
-"""Which batches of a Produce may be appended as part of a transaction, and what has to be waited for before.
+"""Decide which batches of a Produce request may be appended in a transaction, and which operation must complete first.
 
-A transactional batch is appended only when the transaction coordinator says, in the same step, that its partition is
-part of the producer's ongoing transaction. That a log holds an open transaction of the producer does not say so: it
-may be decided, its marker on the way. Produce v12+ registers the partition (KIP-890 part 2). Older versions have it
-verified (part 1), and within a session the first batch opens the transaction; but not one that is late: where epochs
-do not change with the transaction, a batch of the transaction before is known by its sequence, and is answered by the
-log as the repetition or the gap that it is.
+A transactional batch is appended only if the transaction coordinator confirms, in the same turn of the event loop, that
+the batch's partition belongs to the producer's ongoing transaction. An open transaction of the producer in the log does
+not prove that: the transaction may be decided while its marker is not written yet.
+
+Produce v12+ adds the partition to the transaction (KIP-890 part 2). For older versions, the coordinator verifies that
+the partition was added (part 1). In a transaction session, the first batch opens the transaction, but a late batch must
+not. If the epoch does not change with every transaction, a late batch of the previous transaction is recognised by its
+sequence, and the log answers that it is a duplicate or leaves a gap.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_REGISTERING: Final = 12
 
-ATTRIBUTES: Final = 22  # position of a batch's attributes, low byte
+ATTRIBUTES: Final = 22  # the position of the low byte of a batch's attributes
 TRANSACTIONAL: Final = 0x10
 
 TopicPartition = tuple[str, int]
 
 
 class ProduceAppend:
-    """One partition's batch, and what became of it.
+    """One partition's batch in a Produce request, and the state of its append.
 
-    `exempt`: the log decides alone, whatever the transaction.
+    If `exempt` is true, the log alone decides about the batch, without the transaction coordinator.
     """
 
     __slots__ = ("answer", "exempt", "flush", "header", "inspection", "partition", "records")
@@ -51,7 +53,7 @@ class ProduceAppend:
         self.exempt = False
 
     def fail(self, error: KafkaError) -> None:
-        """Answer with the error; nothing is appended."""
+        """Set the error in the partition's response; the batch is then not appended."""
         answer = self.answer
         answer.error_code, answer.error_message = int(error.code), error.message
         if isinstance(error, InvalidRecords):
@@ -60,7 +62,7 @@ class ProduceAppend:
         self.partition = None
 
     def begin_inspection(self) -> bool:
-        """Begin the check of what is inside the batch; False where `finish_inspection` must go on with it."""
+        """Begin to check the contents of the batch; return False if `finish_inspection` must do the rest."""
         partition, records = self.partition, self.records
         if partition is None or records is None:
             return True
@@ -73,11 +75,11 @@ class ProduceAppend:
 
     @property
     def expanded(self) -> int:
-        """Bytes that `begin_inspection` has decompressed."""
+        """The number of bytes that `begin_inspection` has decompressed."""
         return 0 if self.inspection is None else self.inspection.expanded
 
     async def finish_inspection(self, threads: Threads, slots: asyncio.Semaphore) -> None:
-        """Check the rest of the batch, or all of it where that has not begun; afterwards it is sound, or has failed."""
+        """Check the rest of the batch. Afterwards the batch is valid, or it has failed."""
         try:
             if self.inspection is not None:
                 await self.inspection.finish(threads, slots)
@@ -88,7 +90,7 @@ class ProduceAppend:
             self.fail(error)
 
     def is_transactional(self) -> bool:
-        """Whether there is a transactional batch for a log that can be used; then its header is known."""
+        """Whether the batch is transactional and the partition's log is usable; then `header` is set."""
         partition, records = self.partition, self.records
         if partition is None or records is None or not records[ATTRIBUTES] & TRANSACTIONAL:
             return False
@@ -96,7 +98,7 @@ class ProduceAppend:
             self.header = read_batch_header(records)
             failure = partition.log.failure  # a partition that cannot be written must not join a transaction
         except CorruptBatch:
-            return False  # the log will say so
+            return False  # the log reports the corrupt batch
         except KafkaError as error:
             failure = error
         if failure is not None:
@@ -104,7 +106,10 @@ class ProduceAppend:
         return failure is None
 
     def has_room(self) -> bool:
-        """Whether the disk has. One that is full would fill further by transactions that nothing can be written in."""
+        """Whether the disk has room for the batch; if not, the batch fails.
+
+        On a full disk, a transaction in which no record can be written would only use up more space.
+        """
         assert self.partition is not None
         assert self.records is not None
         try:
@@ -116,8 +121,10 @@ class ProduceAppend:
 
 
 class Registration:
-    """What has to be awaited before these batches of a transaction may be appended: that the registration of their
-    partitions is durable (`flush`), or the end of the transaction before (None).
+    """The operation that must complete before batches of a transaction may be appended.
+
+    If `flush` is set, it is the flush of the registration of the batches' partitions. If it is None, the producer's
+    previous transaction must end first.
     """
 
     __slots__ = ("appends", "flush", "transactional_id")
@@ -129,9 +136,9 @@ class Registration:
 
 
 def register(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> Registration | None:
-    """Let only batches through whose partition is, right now, part of the producer's ongoing transaction.
+    """Fail each batch whose partition neither belongs to the producer's ongoing transaction nor may join it now.
 
-    Returns what must be awaited first, or None when the batches may be appended, or have failed.
+    Return the operation that must complete first, or None if the remaining batches may be appended at once.
     """
     unregistered: list[ProduceAppend] = []
     for append in appends:
@@ -151,7 +158,12 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
         assert header is not None
         if (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
             unregistered.remove(append)
-            append.fail(KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "One request has batches of two producers."))
+            append.fail(
+                KafkaError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    "A request has batches of two producers. Send them in separate requests.",
+                )
+            )
     partitions = [(p.topic, p.index) for append in unregistered if (p := append.partition) is not None]
     registering = context.api_version >= FIRST_VERSION_REGISTERING
     version = TransactionVersion.TV_2 if registering else TransactionVersion.TV_0
@@ -172,10 +184,11 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
 
 
 async def registered(context: RequestContext, registration: Registration, appends: list[ProduceAppend]) -> None:
-    """Wait for the registration, and look again whether it still holds: afterwards the batches may be appended.
+    """Wait for the registration and check that it still holds. Afterwards the remaining batches may be appended.
 
-    Who waited for the transaction before is judged all anew: the session in which a batch would have opened the next
-    one may be over, and then the batch is of a transaction that is over, too.
+    After waiting for the previous transaction, all batches are checked from the beginning: the session in which a batch
+    would have opened the next transaction may have ended, and then the batch belongs to a transaction that has ended
+    too.
     """
     coordinator = context.broker.transaction_coordinator
     transactional_id = registration.transactional_id
@@ -196,9 +209,10 @@ async def registered(context: RequestContext, registration: Registration, append
 
 
 def verify_again(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> None:
-    """Let only batches through whose partition is still part of the transaction, after others came in between.
+    """Fail each batch whose partition no longer belongs to the transaction, after other requests ran in between.
 
-    The transaction may have timed out or been fenced meanwhile: a batch behind its marker would hang.
+    The transaction may have timed out or been fenced meanwhile. A batch behind the transaction's marker would begin a
+    transaction that never ends.
     """
     for append in appends:
         if append.partition is None or append.header is None or append.exempt:
@@ -210,7 +224,10 @@ def verify_again(context: RequestContext, transactional_id: str, appends: list[P
 
 
 def wrote(context: RequestContext, transactional_id: str | None, append: ProduceAppend) -> None:
-    """The batch is in the log, or may be because the disk failed under it; in the same step in which it was let in."""
+    """Tell the coordinator that the batch is in the log, or may be because the disk failed during the append.
+
+    Called in the same turn of the event loop in which the batch was admitted.
+    """
     if append.header is not None and transactional_id is not None:
         partition = append.partition
         assert partition is not None
@@ -225,14 +242,14 @@ def _verify(context: RequestContext, transactional_id: str, append: ProduceAppen
         transactional_id, header.producer_id, header.producer_epoch, (partition.topic, partition.index)
     )
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and context.api_version < FIRST_VERSION_REGISTERING:
-        return ErrorCode.NOT_ENOUGH_REPLICAS  # what every older client repeats a batch for, and so answers Kafka
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # older clients retry a batch after this code, and Kafka sends it too
     return code
 
 
 def _comes_to_register(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> bool:
-    """Whether a batch registers its partition, which is not part of the ongoing transaction because of `code`.
+    """Return whether a batch may add its partition, which `code` says is not in the ongoing transaction.
 
-    If it does not, its outcome is set.
+    If the batch may not, its result is set.
     """
     if context.api_version >= FIRST_VERSION_REGISTERING:
         return True
