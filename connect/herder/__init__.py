@@ -1,1 +1,1 @@
-"""Decides which connectors and tasks run where. `herder.py` says what the REST interface asks of it."""
+"""Decides which connectors and tasks run on which worker. `herder.py` defines the interface that the REST API uses."""

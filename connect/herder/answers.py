@@ -1,4 +1,4 @@
-"""What every herder answers from what it knows: infos, statuses, offsets, topics in Kafka Connect's JSON shapes."""
+"""Builds the answers of all herders in Kafka Connect's JSON formats: infos, task settings, statuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def connector_info(state: ClusterConfigState, name: str) -> Json:
 
 
 def task_configs(state: ClusterConfigState, name: str) -> list[Json]:
-    """Return the settings of a connector's tasks; raises NotFoundError."""
+    """Return the ids and settings of a connector's tasks; raises NotFoundError."""
     connector_info(state, name)
     return [{"id": task._asdict(), "config": dict(state.task_configs[task])} for task in state.tasks(name)]
 
@@ -48,7 +48,7 @@ def task_status(statuses: StatusStore, task: ConnectorTaskId) -> Json:
 
 
 def restart_plan(statuses: StatusStore, request: RestartRequest) -> tuple[bool, list[ConnectorTaskId], Json]:
-    """Return whether the connector restarts, which tasks do, and the status that says so; raises NotFoundError."""
+    """Return whether the connector restarts, the tasks that restart, and the status to answer; raises NotFoundError."""
     if statuses.get(request.connector) is None:
         raise NotFoundError(f"Status for connector {request.connector} not found")
     answer = connector_status(statuses, request.connector)
@@ -65,7 +65,7 @@ def restart_plan(statuses: StatusStore, request: RestartRequest) -> tuple[bool, 
 
 
 def task_configs_changed(state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether tasks have to start anew: they have other settings, or their connector has (KAFKA-9228)."""
+    """Return whether tasks must restart: their settings, or those of their connector, have changed (KAFKA-9228)."""
     tasks = state.tasks(name)
     if list(configs) != [dict(state.task_configs[task]) for task in tasks]:
         return True

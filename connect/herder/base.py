@@ -1,4 +1,4 @@
-"""`BaseHerder`: what standalone and distributed workers answer and note in the same way."""
+"""`BaseHerder`: the part that the herders of standalone and distributed workers share."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .validation import validate_connector
 
 
 class Outside:
-    """What herders need of the world besides the internal topics; tests script it."""
+    """The outside world that herders use besides the internal topics; tests replace it."""
 
     def worker(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> Worker:
-        """Return who runs connectors and tasks."""
+        """Return the worker that runs connectors and tasks."""
         return Worker(config, offsets, listener)
 
     async def cluster_id(self, config: WorkerConfig) -> str:
-        """Return the id of the Kafka cluster; raises KafkaError where it cannot be reached."""
+        """Return the id of the Kafka cluster; raises KafkaError if the cluster cannot be reached."""
         async with Admin(config.client("admin")) as admin:
             return (await admin.describe_cluster()).cluster_id or ""
 
@@ -57,14 +57,17 @@ class BaseHerder:
 
     @property
     def generation(self) -> int:
-        """The generation of the group, which each status has; 0 for a worker alone."""
+        """The generation of the group, which each status contains; 0 for a standalone worker."""
         return 0
 
     async def settled(self) -> None:
-        """Return when it is known which worker runs what; raises RebalanceNeededError while that changes."""
+        """Wait until the assignment of work is known.
+
+        Raises RebalanceNeededError if a rebalance is about to change it.
+        """
 
     async def alive(self) -> None:
-        """Return as soon as the worker has time for a request."""
+        """Wait until the worker has time for a request."""
 
     async def _open(self) -> None:
         self.cluster_id = await self._outside.cluster_id(self.config)
@@ -78,22 +81,26 @@ class BaseHerder:
         await self._configs.stop()
 
     def metrics(self) -> str:
-        """Return the metrics of this worker, as Prometheus reads them."""
+        """Return the metrics of this worker in Prometheus' text format."""
         return self._worker.metrics()
 
     # -- StatusListener
 
     async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
-        """Note what a connector or task does; what has ended or failed here may go on at another worker already."""
+        """Report the state of a connector or task.
+
+        A failure or an end is dropped if a newer generation has reported a status, because another worker may run it
+        already.
+        """
         safe = state in (State.FAILED, State.UNASSIGNED)
         await self._statuses.put(what, Status(state, self.worker_id, self.generation, trace, version), safe=safe)
 
     async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
-        """Note that a task writes to a topic."""
+        """Record that a task writes to a topic."""
         await self._statuses.put_topic(TopicStatus(topic, task.connector, task.task, int(time.time() * 1000)))
 
     def topics_in_use(self, connector: str) -> Container[str]:
-        """Return a live view of the topics that a connector writes to: it changes as they do."""
+        """Return a live view of the names of the topics that a connector writes to."""
         return self._statuses.topics_in_use(connector)
 
     # -- what there is
@@ -104,7 +111,7 @@ class BaseHerder:
         return list(self._configs.snapshot().connector_configs)
 
     async def connector_info(self, name: str) -> Json:
-        """Return name, config, tasks and type; raises NotFoundError."""
+        """Return a connector's name, config, tasks and type; raises NotFoundError."""
         await self.settled()
         return answers.connector_info(self._configs.snapshot(), name)
 
@@ -117,17 +124,17 @@ class BaseHerder:
         return answers.task_status(self._statuses, task)
 
     async def task_configs(self, name: str) -> list[Json]:
-        """Return id and config of each task; raises NotFoundError."""
+        """Return the id and config of each task; raises NotFoundError."""
         await self.settled()
         return answers.task_configs(self._configs.snapshot(), name)
 
     async def topics(self, name: str) -> Json:
-        """Return the topics that a connector has written to; raises ForbiddenError where they are not tracked."""
+        """Return the topics that a connector has written to; raises ForbiddenError if topics are not tracked."""
         self._require_tracking()
         return {name: {"topics": [status.topic for status in self._statuses.topics(name)]}}
 
     async def reset_topics(self, name: str) -> None:
-        """Forget the topics that a connector has written to; raises ForbiddenError where that is not allowed."""
+        """Forget the topics that a connector has written to; raises ForbiddenError if the settings forbid this."""
         self._require_tracking()
         if not self.config["topic.tracking.allow.reset"]:
             raise ForbiddenError("Topic tracking reset is disabled.")
@@ -142,7 +149,7 @@ class BaseHerder:
             await self._statuses.delete_topic(name, status.topic)
 
     async def validate(self, config: Mapping[str, str | None]) -> Json:
-        """Return the validation of a connector's settings; raises BadRequestError."""
+        """Return the result of validating a connector's settings; raises BadRequestError."""
         return await validate_connector(
             config,
             self._worker.table,
@@ -153,20 +160,20 @@ class BaseHerder:
     # -- offsets
 
     async def offsets(self, name: str) -> Json:
-        """Return the committed offsets of a connector."""
+        """Return the committed offsets of a connector; raises NotFoundError."""
         await self.settled()
         config = self._require(name, "Connector {} not found")
         return await offset_requests.listed(await self._worker.offset_stores(config), name)
 
     async def alter_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]]) -> Json:
-        """Set offsets of a stopped connector; returns the message."""
+        """Set offsets of a stopped connector; return the message of the answer."""
         if not offsets:
             raise BadRequestError("Partitions / offsets need to be provided for an alter offsets request")
         checked = await self._change_offsets(name, offsets)
         return {"message": offset_requests.message("altered", checked)}
 
     async def reset_offsets(self, name: str) -> Json:
-        """Forget all offsets of a stopped connector; returns the message."""
+        """Delete all offsets of a stopped connector; return the message of the answer."""
         checked = await self._change_offsets(name, None)
         return {"message": offset_requests.message("reset", checked)}
 
@@ -174,7 +181,7 @@ class BaseHerder:
         raise NotImplementedError
 
     def _require(self, name: str, text: str) -> dict[str, str]:
-        """Return a connector's settings; raises NotFoundError with the text."""
+        """Return a connector's settings; raise NotFoundError with this text if it does not exist."""
         config = self._configs.snapshot().connector_configs.get(name)
         if config is None:
             raise NotFoundError(text.format(name))

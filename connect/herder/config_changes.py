@@ -1,4 +1,4 @@
-"""`ConfigChanges`: collects what the config topic changes until the tick loop gets to it."""
+"""`ConfigChanges`: collects changes of the config topic until the tick loop applies them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ from ..stores.config_records import RestartRequest
 
 @dataclass
 class Changes:
-    """Names of connectors: with new settings, with another target state, with other tasks."""
+    """The names of connectors with new settings (`connectors`), target states (`targets`) or tasks (`tasks`)."""
 
     connectors: set[str] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
     tasks: set[str] = field(default_factory=set)
     rebalance: bool = False
-    """Whether connectors or tasks have come or gone, so that the group has to divide the work anew."""
+    """Whether connectors or tasks were added or removed, so that the group must rebalance."""
 
 
 class ConfigChanges:
-    """Is told of each change as it is read. What counts at once, a log level, is done at once."""
+    """Collects each change when it is read. A new log level is applied at once."""
 
     def __init__(self, wake: Callable[[], None], new_tasks: Callable[[str], None]) -> None:
-        """`wake` wakes the tick loop; `new_tasks` hears of a connector with other tasks before the loop does."""
+        """Set up with `wake`, which wakes the tick loop, and `new_tasks`.
+
+        `new_tasks` is called at once with the name of a connector whose tasks have changed or that was removed.
+        """
         self._wake, self._new_tasks = wake, new_tasks
         self._known: set[str] = set()
         self._changes = Changes()
@@ -41,11 +44,11 @@ class ConfigChanges:
 
     @property
     def rebalance_needed(self) -> bool:
-        """Whether a change waits that makes the group rebalance: who runs what is not settled then."""
+        """Whether a collected change will cause a rebalance, so that the assignment of work is about to change."""
         return self._changes.rebalance
 
     def note(self, change: Change) -> None:
-        """Take a change."""
+        """Collect a change and wake the tick loop."""
         match change:
             case ConnectorConfigUpdated(connector):
                 if connector in self._known:
@@ -53,7 +56,7 @@ class ConfigChanges:
                 else:
                     self._changes.rebalance = True
             case ConnectorRemoved(connector):
-                if connector in self._known:  # stopped at once: it may be created again before the rebalance
+                if connector in self._known:  # stopped at once, because it may be created again before the rebalance
                     self._changes.connectors.add(connector)
                     self._changes.tasks.add(connector)
                     self._changes.rebalance = True
@@ -73,13 +76,13 @@ class ConfigChanges:
         self._wake()
 
     def take(self, known: Iterable[str]) -> Changes:
-        """Return what has changed since the last call. Another connector than the `known` ones is new from now on."""
+        """Return the changes since the last call. Connectors that are not in `known` count as new from now on."""
         changes, self._changes = self._changes, Changes()
         self._known = set(known)
         return changes
 
     def take_restarts(self) -> list[RestartRequest]:
-        """Return the requests to restart since the last call: of each connector the one that restarts most."""
+        """Return the restart requests since the last call: for each connector, the request that restarts the most."""
         restarts, self._restarts = self._restarts, {}
         return list(restarts.values())
 

@@ -1,7 +1,8 @@
-"""`DistributedHerder`: one worker of a group; the config topic says what the group runs, its leader who runs what.
+"""`DistributedHerder`: the herder of one worker in a group.
 
-Whatever changes something is done by the tick loop, behind a rebalance that is due. What another worker has to do
-raises a RequestTargetError with its address, and the REST interface forwards the request.
+The config topic says what the group runs, and the group's leader assigns it to workers. The tick loop makes all
+changes, after a rebalance that is due. A request for another worker raises a RequestTargetError with that worker's
+address, and the REST interface forwards the request.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .validation import raise_errors
 
 
 class DistributedHerder(BaseHerder):
-    """A `Herder` as a member of its group: `await start()`, then `await stop()`."""
+    """A `Herder` that is a member of its group: `await start()`, then `await stop()`."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class DistributedHerder(BaseHerder):
     # -- from the start to the end
 
     async def start(self) -> None:
-        """Join the group; returns when the worker follows its first assignment. Raises KafkaError, ConnectError."""
+        """Join the group, and wait until the worker follows its first assignment. Raises KafkaError, ConnectError."""
         self._running = asyncio.create_task(self._run(), name="herder")
         started = asyncio.create_task(self._started.wait())
         await asyncio.wait({self._running, started}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,7 +69,7 @@ class DistributedHerder(BaseHerder):
             self._running.result()
 
     async def ended(self) -> None:
-        """Return when the worker has stopped; raises what has ended its membership for good."""
+        """Wait until the worker has stopped; raise the error that ended its group membership for good, if any."""
         assert self._running is not None, "not started"
         await asyncio.shield(self._running)
 
@@ -87,11 +88,11 @@ class DistributedHerder(BaseHerder):
         return self._group.leadership.generation
 
     async def alive(self) -> None:
-        """Return as soon as the tick loop has time for a request."""
+        """Wait until the tick loop has time for a request."""
         await self._group.requests.run(partial(asyncio.sleep, 0))
 
     async def settled(self) -> None:
-        """Return behind a rebalance that is due; raises RebalanceNeededError where another one will be."""
+        """Wait for a rebalance that is due; raise RebalanceNeededError if another rebalance will follow."""
         await self._group.requests.run(self._check_settled)
 
     def _changed(self, change: Change) -> None:
@@ -109,7 +110,7 @@ class DistributedHerder(BaseHerder):
         self._started.set()
 
     def metrics(self) -> str:
-        """Return the metrics of this worker, as Prometheus reads them."""
+        """Return the metrics of this worker in Prometheus' text format."""
         return self._group.metrics()
 
     # -- changes
@@ -129,7 +130,7 @@ class DistributedHerder(BaseHerder):
         return await self._group.requests.run(put)
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
-        """Change some settings, None removes one; raises as `put_connector` does, and NotFoundError."""
+        """Change some settings; None removes a setting. Raises as `put_connector` does, and NotFoundError."""
 
         async def present() -> dict[str, str]:
             self._group.leadership.require("Only the leader can set connector configs.")
@@ -153,7 +154,7 @@ class DistributedHerder(BaseHerder):
         return Put(not exists, answers.connector_info(self._configs.snapshot(), name))
 
     async def delete_connector(self, name: str) -> None:
-        """Delete a connector; the rebalance that follows stops it. Its offsets stay."""
+        """Delete a connector; the following rebalance stops it. Its offsets are kept."""
 
         async def delete() -> None:
             self._group.leadership.require("Only the leader can delete connector configs.")
@@ -163,7 +164,7 @@ class DistributedHerder(BaseHerder):
         await self._group.requests.run(delete)
 
     async def set_target_state(self, name: str, target: TargetState) -> None:
-        """Start or pause a connector; the leader stops one. Raises NotFoundError, NotLeaderError."""
+        """Start or pause a connector; as the leader, stop one. Raises NotFoundError, NotLeaderError."""
         if target is TargetState.STOPPED:
             await self._group.requests.run(partial(self._stop_connector, name))
             return
@@ -173,13 +174,16 @@ class DistributedHerder(BaseHerder):
     async def _stop_connector(self, name: str) -> None:
         self._require(name, "Unknown connector {}")
         self._group.leadership.require("Only the leader can transition connectors to the STOPPED state.")
-        # Tasks first: a started connector without tasks does no harm if the leader ends in between.
+        # Remove the tasks first: if the leader ends in between, a started connector without tasks does no harm.
         await self._group.task_configs.write(name, [])
         await self._configs.put_target_state(name, TargetState.STOPPED)
         await self._configs.refresh()
 
     async def restart_connector(self, name: str) -> None:
-        """Restart the connector alone; raises NotFoundError, RequestTargetError, ConnectError where it fails."""
+        """Restart the connector without its tasks.
+
+        Raises NotFoundError, RequestTargetError, ConnectError if it fails.
+        """
 
         async def restart() -> asyncio.Task[None]:
             await self._check_settled()
@@ -206,7 +210,7 @@ class DistributedHerder(BaseHerder):
         await self._group.requests.run(restart)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Have all workers restart what the request names; returns the status with what restarts."""
+        """Make all workers restart what the request selects; return the status with the restarting instances."""
 
         async def restart() -> Json:
             await self._check_settled()
@@ -224,7 +228,7 @@ class DistributedHerder(BaseHerder):
     # -- between workers
 
     async def put_task_configs(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
-        """Take the settings of tasks from another worker."""
+        """Write the task settings that another worker has sent."""
         await self._internal.put_task_configs(name, body, signature, algorithm)
 
     async def fence_zombies(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
@@ -243,7 +247,7 @@ class DistributedHerder(BaseHerder):
             return config
 
         async def change() -> bool:
-            config = await check()  # what has happened meanwhile?
+            config = await check()  # the state may have changed in the meantime
             await self._group.require_counted_in()
             async with asyncio.timeout(READ_WRITE_TIMEOUT_S):
                 return await offset_requests.change(self._worker, config, name, offsets)

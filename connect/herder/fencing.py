@@ -1,8 +1,8 @@
-"""`ZombieFencing`: fences the producers of a connector's earlier tasks before those of a new set start (KIP-618).
+"""`ZombieFencing`: fences the producers of a connector's earlier tasks before a new set of tasks starts (KIP-618).
 
-Only the leader does that, in rounds, one per connector at a time. The record of a task count behind the settings of
-tasks says that their predecessors are fenced: then, or where one task follows one, there is nothing to fence, as a task
-fences its own predecessor by itself.
+Only the leader fences, in rounds, at most one per connector at a time. If the config topic has a task count record
+after the task settings, the earlier tasks are fenced already. Then there is nothing to do, and neither if a single task
+replaces a single task, because a task fences its own predecessor.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from .requests import Requests
 log = logging.getLogger(__name__)
 
 FenceProducers = Callable[[str, int, Mapping[str, str]], Awaitable[None]]
-"""(connector, number of tasks, the connector's settings): fences all their producers, or raises ConnectError."""
+"""A function of (connector, number of tasks, connector's settings): fences all producers, or raises ConnectError."""
 
 
 class FencesAtLeader(Protocol):
-    """Asks the leader."""
+    """Sends fencing requests to the leader."""
 
     async def fence(self, leader_url: str, connector: str) -> None:
-        """Have the leader fence; raises LeaderRequestError."""
+        """Ask the leader to fence; raises LeaderRequestError."""
 
 
 @dataclass
 class _Round:
     fenced: int
-    """Tasks whose producers are fenced."""
+    """The number of tasks whose producers this round fences."""
     recorded: int
-    """Tasks whose producers are to be fenced next time."""
+    """The number of tasks whose producers the next round must fence."""
     generation: int
     outdated: bool = False
-    """Whether the connector has other tasks by now."""
+    """Whether the connector has got other tasks since."""
     outcome: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the round fences nobody any more."""
+    """Set when the round has stopped fencing."""
 
     def fail(self, error: ConnectError) -> None:
         if not self.outcome.done():
@@ -51,7 +51,7 @@ class _Round:
 
 
 class ZombieFencing:
-    """The rounds of this worker while it is the leader, and its way to the leader while it is not."""
+    """The rounds of this worker while it is the leader; other workers send requests to the leader."""
 
     def __init__(
         self,
@@ -69,12 +69,14 @@ class ZombieFencing:
         self._running: set[asyncio.Task[None]] = set()
 
     async def before_start(self, connector: str) -> None:
-        """Fence before a task of this worker starts, here or at the leader; raises ConnectError."""
+        """Fence before a task of this worker starts, here or through the leader; raises ConnectError."""
         try:
             await self.fence(connector)
         except NotLeaderError as error:
             if error.url is None:
-                raise NotReadyError("the leader of the group, who fences, is not known yet") from error
+                raise NotReadyError(
+                    "the tasks cannot be fenced because the leader of the group is not known yet"
+                ) from error
             await self._leader.fence(error.url, connector)
 
     async def fence(self, connector: str) -> None:
@@ -86,10 +88,10 @@ class ZombieFencing:
             if not active.outdated:
                 await asyncio.shield(active.outcome)
                 return
-            await active.over.wait()  # it could still fence the producers of the new tasks
+            await active.over.wait()  # the outdated round could still fence the producers of the new tasks
 
     def new_tasks(self, connector: str) -> None:
-        """Fail a round whose connector has other tasks by now: what it would record is not true any more."""
+        """Fail the running round of a connector that has other tasks now: the round would record a wrong count."""
         active = self._rounds.get(connector)
         if active is not None:
             active.outdated = True
@@ -98,13 +100,13 @@ class ZombieFencing:
             )
 
     async def close(self) -> None:
-        """End all rounds."""
+        """Cancel all rounds."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _begin(self, connector: str) -> _Round | None:
-        """Return the round to wait for; None where there is nothing to fence."""
+        """Return the round to wait for, or None if nothing needs fencing."""
         self._leadership.require("Only the leader may perform zombie fencing.")
         if connector not in self._configs.snapshot().connector_configs:
             raise NotFoundError(f"Connector {connector} not found")
@@ -120,7 +122,8 @@ class ZombieFencing:
         if active is None:
             active = _Round(record, count, state.task_config_generations.get(connector, -1))
             self._rounds[connector] = active
-            active.outcome.add_done_callback(lambda outcome: outcome.exception())  # maybe nobody waits any more
+            # Read the exception, so that asyncio does not warn if no caller waits any more.
+            active.outcome.add_done_callback(lambda outcome: outcome.exception())
             settings = {name: value for name, value in state.connector_configs[connector].items() if value is not None}
             task = asyncio.create_task(self._run(connector, active, settings), name=f"fence {connector}")
             self._running.add(task)

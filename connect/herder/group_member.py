@@ -1,7 +1,7 @@
-"""A distributed worker as a member of its group: it joins, learns its assignment, and assigns while it is the leader.
+"""`WorkerGroupMember`: a distributed worker's membership of its group, and the assignment of work by the leader.
 
-The herder drives it: `wait` returns when a rebalance is due, `join` takes part in one. What the worker has to stop and
-to start is in the answer. Nothing is stopped or started here.
+The herder drives the membership: `wait` returns when a rebalance is due, and `join` takes part in it. `join` returns
+the work that the worker must stop and start; this module does not stop or start anything.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ log = logging.getLogger(__name__)
 
 
 class ConfigReader(Protocol):
-    """What a member needs of the `ConfigStore`."""
+    """The part of the `ConfigStore` that a member uses."""
 
     def snapshot(self) -> ClusterConfigState:
-        """Return what was read up to now."""
+        """Return the state as of the last record that was read."""
 
     async def refresh(self, timeout_s: float) -> None:
-        """Read to the end; raises TimeoutError."""
+        """Read the config topic to its end; raises TimeoutError."""
 
 
 class Rebalance(NamedTuple):
     """The outcome of one rebalance for this worker.
 
-    `received` is the leader's answer, `running` what the worker runs once it has followed it. With the eager protocol
-    the worker stops all else. Where `received.error` is set, the leader was behind, and the worker joins again.
+    `received` is the leader's answer, `running` the work that the worker runs once it has followed the answer. With the
+    eager protocol the worker stops all other work. If `received.error` is set, the leader had not read the config topic
+    far enough, and the worker joins again.
     """
 
     generation_id: int
@@ -59,10 +60,10 @@ class Rebalance(NamedTuple):
 
 
 class WorkerGroupMember:
-    """This worker's membership: `await start()`, then `wait` and `join` in turn, at last `close`.
+    """This worker's membership: `await start()`, then call `wait` and `join` in turn, finally `close`.
 
-    `url` is the address of the worker's REST interface. Members keep what they run while they rejoin; only with the
-    eager protocol (`stops_before_joining`) the herder has to stop all of it before `join`.
+    `url` is the address of the worker's REST interface. Members keep their work while they rejoin. If
+    `stops_before_joining` is true, as with the eager protocol, the herder must stop all work before `join`.
     """
 
     def __init__(self, config: DistributedConfig, url: str, configs: ConfigReader) -> None:
@@ -76,30 +77,31 @@ class WorkerGroupMember:
         self._completed_generation_id = -1
         self._rejoin_at: float | None = None
         self._gave_up = False
-        """Whether the coordinator was unreachable for so long that the worker has to stop its work."""
+        """Whether the coordinator was unreachable for so long that the worker must stop its work."""
         self._due = asyncio.Event()
         self._membership: GroupMembership
         self._cluster: Cluster
 
     @property
     def stops_before_joining(self) -> bool:
-        """Whether the worker has to stop everything before it joins again.
+        """Whether the worker must stop all its work before it joins again.
 
-        True for the eager protocol, and where the coordinator could not be reached: the group gives the work to others.
+        True with the eager protocol, and after the coordinator was unreachable, because the group then reassigns the
+        work.
         """
         return self._gave_up or self._protocol is ConnectProtocol.EAGER
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator has given to this member; empty between memberships."""
+        """The member id from the coordinator; empty between memberships."""
         return self._membership.generation.member_id
 
     def owner_url(self, owned: str | ConnectorTaskId) -> str | None:
-        """Return the REST address of the worker that runs a connector or task, as far as this leader has assigned."""
+        """Return the REST address of a connector's or task's worker, by this leader's last assignment, or None."""
         return self._leader.owner_url(owned)
 
     async def start(self, timeout_s: float) -> None:
-        """Reach the cluster; raises KafkaTimeoutError. The first rebalance is due then."""
+        """Connect to the cluster; raises KafkaTimeoutError. After this, the first rebalance is due."""
         client = ConsumerConfig.of(
             {
                 **self._config.client(),
@@ -116,24 +118,24 @@ class WorkerGroupMember:
             await self._cluster.close()
             raise
         self._membership = GroupMembership(self._cluster, client, self._due.set, PROTOCOL_TYPE)
-        self._membership.polled(still=True)  # a worker is alive as long as its event loop sends heartbeats
+        self._membership.polled(still=True)  # the worker is alive as long as its event loop sends heartbeats
         self._membership.request_rejoin("the worker starts")
 
     def request_rejoin(self, reason: str) -> None:
-        """Make a rebalance due: the configuration has changed, or what was revoked has stopped."""
+        """Make a rebalance due, for example because the configuration has changed or revoked work has stopped."""
         self._membership.request_rejoin(reason)
 
     @property
     def rejoin_due(self) -> bool:
-        """Whether `wait` would return, or raise, at once."""
+        """Whether `wait` would return or raise at once."""
         over = self._rejoin_at is not None and asyncio.get_running_loop().time() >= self._rejoin_at
         return over or self._membership.rejoin_reason is not None or self._membership.failure is not None
 
     async def wait(self) -> None:
-        """Return when a rebalance is due: the coordinator or the herder asks for one, or a delay is over.
+        """Wait until a rebalance is due: the coordinator or the herder requests it, or a scheduled delay is over.
 
-        It is due, too, when the coordinator could not be reached for heartbeat.interval.ms. Raises the KafkaError that
-        has ended the membership for good.
+        A rebalance is also due once the coordinator was unreachable for heartbeat.interval.ms. Raises the KafkaError
+        that ended the membership for good.
         """
         membership = self._membership
         while membership.rejoin_reason is None:
@@ -159,9 +161,9 @@ class WorkerGroupMember:
                 membership.request_rejoin("the scheduled delay of the rebalance is over")
 
     async def join(self) -> Rebalance:
-        """Take part in a rebalance, as often as it takes to get an assignment.
+        """Take part in rebalances until the worker has an assignment.
 
-        Raises KafkaError for what does not pass by itself, and DecodeError for bytes that no worker writes.
+        Raises KafkaError for permanent failures, and DecodeError for an invalid assignment.
         """
         if self.stops_before_joining:
             self._running = None
@@ -182,7 +184,7 @@ class WorkerGroupMember:
         return Rebalance(generation.generation_id, protocol, joined.is_leader, received, self._running)
 
     async def confirm(self) -> bool:
-        """Return whether the coordinator counts this worker in now; True where it does not answer."""
+        """Return whether the worker is still a member for the coordinator; True if the coordinator does not answer."""
         try:
             return await self._membership.confirm()
         except KafkaError as error:
@@ -190,13 +192,13 @@ class WorkerGroupMember:
             return True
 
     async def leave(self, reason: str, *, still_running: bool = False) -> None:
-        """Leave the group at once. The worker runs nothing any more, unless it comes back with what it runs."""
+        """Leave the group at once. Forget the running work, unless `still_running`: the worker will rejoin with it."""
         if not still_running:
             self._running = None
         await self._membership.leave(reason)
 
     def stopped_everything(self) -> None:
-        """Note that the worker, which is not in the group now, has stopped what it ran."""
+        """Record that the worker, which is not in the group now, has stopped all its work."""
         self._running = None
 
     async def close(self) -> None:
@@ -205,7 +207,7 @@ class WorkerGroupMember:
         await self._cluster.close()
 
     def _give_up_at(self) -> float | None:
-        """Return when a worker that cannot reach the coordinator gives up its work (KAFKA-9184)."""
+        """Return the time at which a worker without its coordinator gives up its work, or None (KAFKA-9184)."""
         lost_at = self._membership.coordinator_lost_at
         return None if lost_at is None else lost_at + self._config["heartbeat.interval.ms"] / 1000
 

@@ -1,4 +1,4 @@
-"""`GroupWorker`: the parts of a distributed herder, wired to each other, from the first join to the end."""
+"""`GroupWorker`: connects the parts of a distributed herder, and runs them from the first join to the end."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from .tick_loop import Member, TickLoop
 
 
 def wall_clock_ms() -> int:
-    """Return milliseconds since the epoch."""
+    """Return the current time in milliseconds since the epoch."""
     return int(time.time() * 1000)
 
 
 class GroupMember(Member, Identity, Protocol):
-    """What a distributed herder asks of the worker's membership; see `WorkerGroupMember`."""
+    """The interface of the worker's group membership; `WorkerGroupMember` implements it."""
 
     def owner_url(self, owned: str | ConnectorTaskId) -> str | None:
-        """Return the REST address of the worker that runs a connector or task, as far as this leader knows."""
+        """Return the REST address of a connector's or task's worker, by this leader's last assignment, or None."""
 
     async def start(self, timeout_s: float) -> None:
-        """Reach the cluster; raises KafkaTimeoutError."""
+        """Connect to the cluster; raises KafkaTimeoutError."""
 
     async def confirm(self) -> bool:
-        """Return whether the coordinator counts this worker in now."""
+        """Return whether the worker is still a member for the coordinator."""
 
     async def close(self) -> None:
         """Disconnect."""
@@ -54,7 +54,10 @@ class LeaderClient(FencesAtLeader, WritesAtLeader, Protocol):
 
 
 class GroupWorker:
-    """The parts. `leadership`, `fencing`, `task_configs`, `work` and `changes` are used within `requests`."""
+    """The parts of a distributed herder.
+
+    Actions run by `requests` use `leadership`, `fencing`, `task_configs`, `work` and `changes`.
+    """
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class GroupWorker:
         self._loop.attach(member, self.leadership, self.requests, self.changes, self.work, housekeeping)
 
     async def run(self, first_tick_done: Callable[[], None]) -> None:
-        """Join the group and do its work until `stop`; raises KafkaError for what ends the membership for good."""
+        """Join the group and do its work until `stop`; raises the KafkaError that ended the membership for good."""
         await self.member.start(self._config["session.timeout.ms"] / 1000)
         try:
             await self._loop.run(first_tick_done)
@@ -90,27 +93,30 @@ class GroupWorker:
             await self._end()
 
     def stop(self) -> None:
-        """Have `run` end."""
+        """Make `run` end."""
         self._loop.stop()
 
     def metrics(self) -> str:
-        """Return the metrics of this worker, as Prometheus reads them."""
+        """Return the metrics of this worker in Prometheus' text format."""
         leadership = self.leadership
         samples = self._loop.metrics.samples(leadership.protocol, leadership.leader_url, leadership.generation)
         return self._worker.metrics(samples)
 
     async def require_counted_in(self) -> None:
-        """Raise NotReadyError where the group has dropped this worker, which may not know it yet."""
+        """Raise NotReadyError if the group has removed this worker, which may not have noticed yet."""
         if not await self.member.confirm():
-            raise NotReadyError("the group does not count this worker in: its work may go on at another worker")
+            raise NotReadyError("the group has removed this worker, and its work may run on another worker")
 
     async def _fence_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
-        """Fence as `Worker.fence_tasks` does: once this leader was dropped, the next one may start these tasks."""
+        """Fence tasks if this worker is still in the group: a new leader may have started these tasks already."""
         await self.require_counted_in()
         await self._worker.fence_tasks(connector, count, config)
 
     def require_assigned(self, what: str | ConnectorTaskId) -> None:
-        """Raise RequestTargetError unless it runs here: the leader names the owner, other workers name the leader."""
+        """Raise RequestTargetError unless this worker runs it.
+
+        The leader names the owner, other workers name the leader.
+        """
         if what in (self.work.assigned.connectors if isinstance(what, str) else self.work.assigned.tasks):
             return
         kind = "connector" if isinstance(what, str) else "task"

@@ -1,4 +1,4 @@
-"""`Housekeeping`: what a rebalance leaves to do in the status topic, and the restarts that users ask for (KIP-745)."""
+"""`Housekeeping`: updates the status topic around rebalances, and carries out restart requests (KIP-745)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """What the tick loop leaves to those who know the status topic."""
+    """The work of the tick loop that involves the status topic."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class Housekeeping:
         self._leadership, self._changes, self._work = leadership, changes, work
 
     async def before_rebalance(self) -> None:
-        """Write what was reported: behind the rebalance another worker may report of the same."""
+        """Write the queued statuses: after the rebalance, another worker may report the same connectors and tasks."""
         await self._statuses.flush()
 
     async def rebalanced(self) -> None:
-        """As the leader, forget the states and topics of connectors and tasks that were removed."""
+        """As the leader, delete the states and topics of connectors and tasks that were removed."""
         if not self._leadership.is_leader:
             return
-        await self._statuses.refresh()  # others have reported what they have stopped, and then joined
+        await self._statuses.refresh()  # other workers reported what they stopped before they joined
         state = self._configs.snapshot()
         for connector in self._statuses.connectors():
             remaining = set(state.tasks(connector))
@@ -60,7 +60,7 @@ class Housekeeping:
                     await self._statuses.delete_topic(connector, topic.topic)
 
     async def restart_requested(self) -> None:
-        """Restart what the config topic asks for, as far as it runs here."""
+        """Carry out the restart requests of the config topic for the connectors and tasks that run on this worker."""
         for request in self._changes.take_restarts():
             try:
                 await self._restart(request)

@@ -1,4 +1,4 @@
-"""`InternalRequests`: what other workers of the group ask of this one, signed with the session key (KIP-507)."""
+"""`InternalRequests`: handles the requests of other workers in the group, signed with the session key (KIP-507)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .group_worker import GroupWorker
 
 
 class InternalRequests:
-    """The internal requests of one worker. `algorithms` are inter.worker.verification.algorithms."""
+    """Handles the internal requests to one worker. `algorithms` is inter.worker.verification.algorithms."""
 
     def __init__(self, group: GroupWorker, configs: ConfigStore, algorithms: Sequence[str]) -> None:
         self._group, self._configs, self._algorithms = group, configs, algorithms
 
     async def put_task_configs(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
-        """Write the settings of a connector's tasks; raises as `check_signature` and the write do."""
+        """Write the settings of a connector's tasks; raises the errors of `check_signature` and of the write."""
         configs = _task_configs(body)
         self._check(body, signature, algorithm)
         if configs is None:
@@ -27,7 +27,10 @@ class InternalRequests:
         await self._group.requests.run(partial(self._group.task_configs.write, connector, configs))
 
     async def fence(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
-        """Fence the producers of a connector's earlier tasks; raises as `check_signature` and the fencing do."""
+        """Fence the producers of a connector's earlier tasks.
+
+        Raises the errors of `check_signature` and of the fencing.
+        """
         self._check(body, signature, algorithm)
         await self._group.fencing.fence(connector)
 
@@ -38,7 +41,7 @@ class InternalRequests:
 
 
 def _task_configs(body: bytes) -> list[dict[str, str]] | None:
-    """Return the settings of tasks from a request, None for null; raises ConnectError."""
+    """Parse the task settings in a request, None for null; raises ConnectError."""
     try:
         configs = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -46,9 +49,9 @@ def _task_configs(body: bytes) -> list[dict[str, str]] | None:
     if configs is None:
         return None
     if not isinstance(configs, list) or not all(isinstance(each, dict) for each in configs):
-        raise ConnectError("the settings of tasks are a JSON list of objects")
+        raise ConnectError("the settings of tasks must be a JSON list of objects")
     for config in configs:
         for name, value in config.items():
             if not isinstance(value, str):
-                raise ConnectError(f"the setting {name!r} of a task is text, not {type(value).__name__}")
+                raise ConnectError(f"the setting {name!r} of a task must be text, not {type(value).__name__}")
     return configs

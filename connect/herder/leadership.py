@@ -1,7 +1,7 @@
-"""`Leadership`: who leads the group, and what this worker writes while it is the leader.
+"""`Leadership`: knows the leader of the group, and writes to the config topic while this worker is the leader.
 
-Writes of the leader are transactions of one transactional id of the group (KIP-618): a new leader claims it, and a
-zombie's writes fail from then on. A worker that was fenced and is still the leader claims it again.
+The leader writes in transactions, with one transactional id for the whole group (KIP-618). A new leader claims this id,
+and writes of a former leader then fail. A leader that was fenced claims the id again.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .group_member import Rebalance
 log = logging.getLogger(__name__)
 
 RECLAIM_BACKOFF_S: Final = 0.25
-"""Wait after a claim that has failed, as Kafka Connect's."""
+"""The wait, in seconds, after a failed claim; Kafka Connect's value."""
 
 
 class Identity(Protocol):
-    """What leadership needs of the worker's membership."""
+    """The part of the worker's membership that leadership uses."""
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator has given to this member; empty between memberships."""
+        """The member id from the coordinator; empty between memberships."""
 
 
 class Leadership:
-    """The view of this worker after its last rebalance."""
+    """This worker's view of the group's leadership after its last rebalance."""
 
     def __init__(self, config: DistributedConfig, member: Identity, configs: ConfigStore) -> None:
         self._config, self._member, self._configs = config, member, configs
@@ -41,35 +41,35 @@ class Leadership:
 
     @property
     def generation(self) -> int:
-        """The generation of the last rebalance; 0 before the first one."""
+        """The generation of the last rebalance; 0 before the first rebalance."""
         return 0 if self._rebalance is None else self._rebalance.generation_id
 
     @property
     def protocol(self) -> str:
-        """The name of the protocol of the last rebalance; before it the newest one that this worker offers."""
+        """The name of the protocol of the last rebalance; before it, the newest protocol that this worker offers."""
         if self._rebalance is None:
             return str(self._config["connect.protocol"]).lower()
         return self._rebalance.protocol.value
 
     @property
     def is_leader(self) -> bool:
-        """Whether this worker leads the group, as far as it knows."""
+        """Whether this worker leads the group, as of its last rebalance."""
         leads = self._rebalance is not None and self._rebalance.received.leader == self._member.member_id
         return leads and bool(self._member.member_id)
 
     @property
     def claim_lost(self) -> bool:
-        """Whether a write has failed, so that the claim has to be made again before the next one."""
+        """Whether a write has failed, so that the transactional id must be claimed again before the next write."""
         return self._fenced
 
     @property
     def leader_url(self) -> str | None:
-        """The REST address of the leader; None while it is not known."""
+        """The REST address of the leader; None if unknown."""
         return None if self._rebalance is None else self._rebalance.received.leader_url or None
 
     @property
     def signs_requests(self) -> bool:
-        """Whether internal requests have to be signed (KIP-507)."""
+        """Whether internal requests must be signed (KIP-507)."""
         if self._rebalance is None:
             return str(self._config["connect.protocol"]).lower() == ConnectProtocol.SESSIONED.value
         return self._rebalance.protocol.signed
@@ -80,7 +80,7 @@ class Leadership:
             raise NotLeaderError(self.leader_url, message)
 
     async def rebalanced(self, rebalance: Rebalance) -> None:
-        """Take the outcome of a rebalance; a leader claims the writes of the config topic."""
+        """Apply the outcome of a rebalance; as the leader, claim the transactional id for the config topic."""
         if self._rebalance is not None and self._rebalance.protocol.signed and not rebalance.protocol.signed:
             log.warning(
                 "requests between workers are not signed any more: the group uses the protocol %r since a worker "
@@ -92,7 +92,7 @@ class Leadership:
             await self._claim()
 
     async def write(self, writing: Awaitable[None]) -> None:
-        """Await a write that only the leader may do; raises ConnectError where it fails, and claims anew then."""
+        """Await a write that is reserved for the leader. If it fails, raise ConnectError and claim again later."""
         try:
             await writing
         except Exception as error:
@@ -104,9 +104,9 @@ class Leadership:
             ) from error
 
     async def keep(self, now_ms: int) -> bool:
-        """Claim again where the claim was lost, and write a session key where one is due.
+        """As the leader, claim the transactional id again if the claim was lost, and write a session key if one is due.
 
-        Returns whether that is done; else the caller waits RECLAIM_BACKOFF_S and calls again.
+        Returns True if nothing is left to do. After False, the caller waits RECLAIM_BACKOFF_S and calls again.
         """
         if not self.is_leader:
             self._fenced = False
@@ -124,7 +124,7 @@ class Leadership:
         return True
 
     def key_expires_ms(self) -> int | None:
-        """Return when the leader's next session key is due, in milliseconds since the epoch; None: not here."""
+        """Return when the next session key is due, in milliseconds since the epoch; None if this worker writes none."""
         key = self._configs.session_key
         return key_expires_ms(key, self._config) if key is not None and self.is_leader and self.signs_requests else None
 

@@ -1,7 +1,7 @@
-"""`LocalWork`: the connectors and tasks that this worker was assigned, and those that it has started.
+"""`LocalWork`: starts and stops the connectors and tasks that are assigned to this worker.
 
-Nothing here waits for a connector or task to start: that happens in the background, and a stop ends it. A connector and
-its tasks are independent of each other.
+Connectors and tasks start in the background, so that no call waits for a start; a stop ends a start that is under way.
+A connector and its tasks are independent of each other.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from ..worker.worker import Worker
 log = logging.getLogger(__name__)
 
 MakeChecks = Callable[[ConnectorTaskId, int | None], StartChecks | None]
-"""(task, generation of its connector's task settings) → what has to hold when it starts."""
+"""A function of (task, generation of its connector's task settings) that returns the checks before the task starts."""
 
 
 class LocalWork:
-    """Starts and stops connectors and tasks as assignments and settings change. Only the tick loop calls it."""
+    """Starts and stops connectors and tasks as assignments and settings change.
+
+    Only the tick loop calls its methods.
+    """
 
     def __init__(
         self, worker: Worker, configs: ConfigStore, reconfigure: Callable[[str], None], checks: MakeChecks
@@ -39,32 +42,35 @@ class LocalWork:
         self.started = Work()
 
     async def follow(self, assigned: Work) -> None:
-        """Start what is assigned and not started; the offsets of other connectors are not read any more."""
+        """Start assigned work that is not running, and stop reading the offsets topics of other connectors."""
         self.assigned = assigned
         await self.start(assigned - self.started)
         await self._worker.keep_offsets_of(self.started.connectors | {task.connector for task in self.started.tasks})
 
     async def start(self, work: Work) -> None:
-        """Start connectors and tasks that do not run here."""
+        """Start connectors and tasks that do not run on this worker."""
         for connector in sorted(work.connectors):
             self._start_connector(connector)
         for task in sorted(work.tasks):
             await self._start_task(task)
 
     async def stop(self, work: Work) -> None:
-        """Stop these connectors and tasks, all at the same time."""
+        """Stop these connectors and tasks in parallel."""
         await asyncio.gather(
             self._worker.stop_tasks(work.tasks), *(self._stop_connector(connector) for connector in work.connectors)
         )
         self.started -= work
 
     async def restart_connector(self, connector: str) -> asyncio.Task[None]:
-        """Stop a connector and start it again, in the background; the task raises ConnectError where that fails."""
+        """Stop a connector, and start it again in the background.
+
+        The returned task raises ConnectError if the start fails.
+        """
         await self._stop_connector(connector)
         return self._start_connector(connector)
 
     async def follow_settings(self, connectors: Iterable[str]) -> None:
-        """Start those connectors anew that run here; one that was removed is only stopped."""
+        """Restart those of these connectors that run on this worker; only stop connectors that were removed."""
         configured = self._configs.snapshot().connector_configs
         for connector in sorted(set(connectors) & self.started.connectors):
             if connector in configured:
@@ -73,7 +79,7 @@ class LocalWork:
                 await self._stop_connector(connector)
 
     def set_target(self, connector: str) -> None:
-        """Have a connector and its tasks do what their target state says, as far as they run here."""
+        """Apply the target state of a connector to it and its tasks, as far as they run on this worker."""
         target = self._configs.snapshot().target_state(connector)
         if target is None:
             return
@@ -91,7 +97,7 @@ class LocalWork:
             self._in_background(connector, transition)
 
     async def stop_tasks_of(self, connectors: Iterable[str]) -> None:
-        """Stop the tasks of these connectors; those that are still assigned after the next rebalance start anew."""
+        """Stop the tasks of these connectors. The next rebalance starts those that are still assigned."""
         names = set(connectors)
         await self.stop(Work.of((), (task for task in self.started.tasks if task.connector in names)))
 
@@ -107,7 +113,7 @@ class LocalWork:
             state = self._configs.snapshot()
             config = state.connector_configs.get(connector)
             if config is None:
-                return  # it was removed, and a rebalance is due
+                return  # the connector was removed, and a rebalance is due
             target = state.target_state(connector) or TargetState.STARTED
             settings = {name: value for name, value in config.items() if value is not None}
             await self._worker.start_connector(connector, settings, target, lambda: self._reconfigure(connector))
@@ -120,7 +126,7 @@ class LocalWork:
         state = self._configs.snapshot()
         connector, config = state.connector_configs.get(task.connector), state.task_configs.get(task)
         if connector is None or config is None:
-            return  # it was removed, and a rebalance is due
+            return  # the task was removed, and a rebalance is due
         await self._worker.start_task(
             task,
             {name: value for name, value in connector.items() if value is not None},

@@ -1,4 +1,4 @@
-"""Changes of a stopped connector's offsets (KIP-875): checks, the connector's own check, and the write."""
+"""Changes the offsets of a stopped connector (KIP-875): checks the request, asks the connector, and writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def require_stopped(state: ClusterConfigState, name: str) -> None:
 
 
 async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
-    """Return all offsets of a connector; what its own topic says goes before the worker's."""
+    """Return all offsets of a connector; offsets in its own topic take precedence over those in the worker's."""
     merged: dict[str, Json] = {}
     for store in reversed(stores):
         for partition, offset in await store.of_connector(name):
@@ -37,7 +37,10 @@ async def listed(stores: Sequence[OffsetStore], name: str) -> Json:
 async def change(
     worker: Worker, config: Mapping[str, str], name: str, offsets: Sequence[tuple[Json, Json | None]] | None
 ) -> bool:
-    """Write offsets that the connector does not refuse, None: forget all; returns whether it has checked them."""
+    """Write offsets, or delete all if `offsets` is None; raise the connector's error if it refuses them.
+
+    Returns whether the connector has checked the offsets.
+    """
     if offsets is None:
         known = await listed(await worker.offset_stores(config), name)
         offsets = [(each["partition"], None) for each in known["offsets"]]
@@ -53,7 +56,7 @@ async def change(
 
 
 def message(done: str, checked: bool) -> str:
-    """Return Kafka Connect's words for a change that is `done`: altered or reset."""
+    """Return Kafka Connect's message for a change; `done` is "altered" or "reset"."""
     if checked:
         return f"The offsets for this connector have been {done} successfully"
     return (

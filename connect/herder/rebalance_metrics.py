@@ -1,6 +1,6 @@
-"""`RebalanceMetrics`: what Kafka Connect counts of rebalances (connect-worker-rebalance-metrics).
+"""`RebalanceMetrics`: Kafka Connect's metrics of rebalances (connect-worker-rebalance-metrics).
 
-A rebalance begins for a worker when it gets its assignment, and is completed when it has started what is in it.
+For a worker, a rebalance begins when it receives its assignment, and is complete when it has started the assigned work.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..worker.metrics import REBALANCE, Sample
 
 
 class RebalanceMetrics:
-    """The rebalances of one worker. `clock` returns seconds."""
+    """Counts and times the rebalances of one worker. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -23,12 +23,12 @@ class RebalanceMetrics:
         self._total = 0
 
     def began(self) -> None:
-        """Note that the worker has got an assignment."""
+        """Record that the worker has received an assignment."""
         if self._began is None:
             self._began = self._clock()
 
     def completed(self) -> None:
-        """Note that the worker has started what it was assigned."""
+        """Record that the worker has started its assigned work."""
         began, self._began = self._began, None
         self._completed = self._clock()
         if began is not None:
@@ -36,7 +36,7 @@ class RebalanceMetrics:
             self._times_ms.record((self._completed - began) * 1000)
 
     def samples(self, protocol: str, leader_url: str | None, epoch: int) -> Iterator[Sample]:
-        """Return the metrics."""
+        """Yield the current values of the metrics."""
         since = math.inf if self._completed is None else (self._clock() - self._completed) * 1000
         yield f"{REBALANCE}connect_protocol", (protocol,), 1
         yield f"{REBALANCE}leader_name", (leader_url or "",), 1

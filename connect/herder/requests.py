@@ -1,4 +1,4 @@
-"""`Requests`: what others ask of a distributed herder; its tick loop does it, one thing at a time."""
+"""`Requests`: a queue of actions for a distributed herder; its tick loop runs them one at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Actions in the order of their arrival. An action must not call `run` itself: it would wait for its own end."""
+    """Actions in the order of their arrival. An action must not call `run`, because it would wait for itself."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -21,7 +21,10 @@ class Requests:
         self._closed = False
 
     async def run(self, action: Callable[[], Awaitable[T]]) -> T:
-        """Have the tick loop run an action; returns what it returns, raises what it raises."""
+        """Make the tick loop run an action; return its result or raise its exception.
+
+        Raises ConnectError after `close`.
+        """
         if self._closed:
             raise ConnectError("Worker is shutting down")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -30,7 +33,7 @@ class Requests:
         return await done
 
     async def run_waiting(self) -> None:
-        """Run what waits now; an action that nobody waits for any more is left out."""
+        """Run the actions that are queued now; skip an action whose caller no longer waits."""
         for _ in range(len(self._waiting)):
             action, done = self._waiting.popleft()
             if done.done():
@@ -51,7 +54,7 @@ class Requests:
             self._wake()
 
     def close(self) -> None:
-        """Refuse what waits, and all that comes later."""
+        """Fail the queued actions and all later ones with ConnectError."""
         self._closed = True
         while self._waiting:
             _, done = self._waiting.popleft()

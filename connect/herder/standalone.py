@@ -1,4 +1,4 @@
-"""`StandaloneHerder`: one worker alone, which keeps connectors in memory and offsets in a file or a topic."""
+"""`StandaloneHerder`: the herder of a standalone worker, with connectors in memory and offsets in a file or a topic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class StandaloneHerder(BaseHerder):
-    """A `Herder` that is the whole cluster. Changes are made one at a time."""
+    """A `Herder` whose worker is the whole cluster. Changes are made one at a time."""
 
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, worker_id: str) -> None:
         configs = ConfigStore(MemoryLog(), lambda change: None)
@@ -34,7 +34,7 @@ class StandaloneHerder(BaseHerder):
         self._reconfigurations: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Reach the cluster and read the offsets; raises KafkaError, ConnectError."""
+        """Connect to the cluster and read the offsets; raises KafkaError, ConnectError."""
         await self._open()
         self.ready = None
 
@@ -47,7 +47,7 @@ class StandaloneHerder(BaseHerder):
             await self._close()
 
     async def set_logger_level(self, namespace: str, level: str) -> None:
-        """Set a log level; this worker is the whole cluster."""
+        """Set a log level in this process."""
         set_level(namespace, level)
 
     # -- changes
@@ -55,7 +55,7 @@ class StandaloneHerder(BaseHerder):
     async def put_connector(
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
     ) -> Put:
-        """Create a connector, or change its settings, and start it; raises AlreadyExistsError, BadRequestError."""
+        """Create a connector or change its settings, and start it; raises AlreadyExistsError, BadRequestError."""
         raise_errors(await self.validate(config))
         async with self._changing:
             if name in self._configs.snapshot().connector_configs and not replace:
@@ -63,7 +63,7 @@ class StandaloneHerder(BaseHerder):
             return await self._put(name, config, target)
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
-        """Change some settings, None removes one."""
+        """Change some settings; None removes a setting."""
         async with self._changing:
             before = self._require(name, "Connector {} not found")
             config = {key: value for key, value in {**before, **patch}.items() if value is not None}
@@ -81,7 +81,7 @@ class StandaloneHerder(BaseHerder):
         return Put(not exists, answers.connector_info(self._configs.snapshot(), name))
 
     async def delete_connector(self, name: str) -> None:
-        """Stop and delete a connector; its offsets stay."""
+        """Stop and delete a connector; its offsets are kept."""
         async with self._changing:
             self._require(name, "Connector {} not found")
             tasks = self._configs.snapshot().tasks(name)
@@ -93,7 +93,7 @@ class StandaloneHerder(BaseHerder):
                 await self.status(what, State.DESTROYED, None, None)
 
     async def set_target_state(self, name: str, target: TargetState) -> None:
-        """Start, pause or stop a connector; a stopped one has no tasks."""
+        """Start, pause or stop a connector; stopping removes its tasks."""
         async with self._changing:
             self._require(name, "Unknown connector {}")
             tasks = self._configs.snapshot().tasks(name)
@@ -105,17 +105,18 @@ class StandaloneHerder(BaseHerder):
                     await self.status(task, State.DESTROYED, None, None)
             await self._transition(name, target)
             if target is TargetState.STARTED:
-                await self._update_tasks(name)  # settings that came meanwhile have left the connector without tasks
+                # If its settings changed while it was stopped, the connector has no tasks yet.
+                await self._update_tasks(name)
             self._worker.set_target(name, target)
 
     async def restart_connector(self, name: str) -> None:
-        """Restart the connector, and its tasks where their settings changed."""
+        """Restart the connector, and its tasks if their settings have changed."""
         async with self._changing:
             self._require(name, "Unknown connector: {}")
             await self._restart_connector(name)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Restart what the request names; returns the status with what restarts."""
+        """Restart what the request selects; return the status with the restarting instances."""
         async with self._changing:
             self._require(request.connector, "Unknown connector: {}")
             connector, tasks, answer = answers.restart_plan(self._statuses, request)
@@ -144,11 +145,11 @@ class StandaloneHerder(BaseHerder):
     # -- between workers
 
     async def put_task_configs(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
-        """Raise ConnectError: a worker alone has no others."""
+        """Raise ConnectError, because a standalone worker receives no requests from other workers."""
         raise ConnectError("Kafka Connect in standalone mode does not support externally setting task configurations.")
 
     async def fence_zombies(self, name: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
-        """Raise ConnectError: a worker alone has no others."""
+        """Raise ConnectError, because a standalone worker receives no requests from other workers."""
         raise ConnectError("Kafka Connect in standalone mode does not support exactly-once source connectors' fencing.")
 
     # -- inside
@@ -189,7 +190,10 @@ class StandaloneHerder(BaseHerder):
                 await self._update_tasks(name)
 
     async def _update_tasks(self, name: str) -> None:
-        """Ask the connector for its tasks' settings: start all anew if they have changed, else what is idle."""
+        """Ask the connector for its task settings.
+
+        If they changed, restart all tasks, else start the tasks that do not run.
+        """
         state = self._configs.snapshot()
         tasks = state.tasks(name)
         configs = await self._task_configs(name)
@@ -220,13 +224,13 @@ class StandaloneHerder(BaseHerder):
             return None
 
     async def _run_tasks(self, name: str, configs: Sequence[Mapping[str, str]], before: int) -> None:
-        if self.config.exactly_once and before > len(configs):  # those that go on are fenced by their successors
+        if self.config.exactly_once and before > len(configs):  # tasks that continue are fenced by their successors
             await self._worker.fence_tasks(name, before, self._require(name, "Connector {} not found"))
         await self._configs.put_task_configs(name, configs)
         await self._start_idle(name)
 
     async def _start_idle(self, name: str) -> None:
-        """Start the tasks of a connector that are not started."""
+        """Start the tasks of a connector that do not run."""
         started = set(self._worker.tasks())
         for task in self._configs.snapshot().tasks(name):
             if task not in started:

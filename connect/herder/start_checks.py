@@ -1,4 +1,4 @@
-"""`DistributedStartChecks`: what has to hold for an exactly-once task of a distributed worker to start (KIP-618)."""
+"""`DistributedStartChecks`: the checks before an exactly-once task of a distributed worker starts (KIP-618)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .requests import Requests
 
 
 class Confirms(Protocol):
-    """What the checks need of the worker's membership."""
+    """The part of the worker's membership that the checks use."""
 
     async def confirm(self) -> bool:
-        """Return whether the coordinator counts this worker in now."""
+        """Return whether the worker is still a member for the coordinator."""
 
 
 class DistributedStartChecks:
-    """The checks of one start of one task, with the generation of task settings that it starts from."""
+    """The checks for one start of one task, whose settings belong to this generation of task settings."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class DistributedStartChecks:
         self._member, self._assigned = member, assigned
 
     async def fence_others(self) -> None:
-        """Fence the tasks of earlier sets of task settings, here or at the leader; raises ConnectError.
+        """Fence the tasks of earlier sets of task settings, here or through the leader; raises ConnectError.
 
-        A worker that the group has dropped, and that does not know it yet, must not fence the task's new owner.
+        Raises NotReadyError if the group has removed this worker: it must not fence the task's new owner.
         """
         await self._fencing.before_start(self._task.connector)
         if not await self._member.confirm():
-            raise NotReadyError(f"the group does not count this worker in, so that it may not start task {self._task}")
+            raise NotReadyError(f"the group has removed this worker, so it must not start task {self._task}")
 
     async def still_wanted(self) -> None:
-        """Read the config topic to its end, and raise SupersededError where the task is not to run here any more."""
+        """Read the config topic to its end; raise SupersededError if the task must not run on this worker any more."""
         await self._configs.refresh(None)
         await self._requests.run(self._check)
 

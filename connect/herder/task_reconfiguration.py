@@ -1,7 +1,7 @@
 """`TaskReconfiguration`: asks connectors for the settings of their tasks, and has the leader write them.
 
-It goes on until that has succeeded, with waits that grow from BACKOFF_S to BACKOFF_MAX_S as Kafka Connect's do. Another
-request, as behind new settings of the connector, ends the wait.
+Failed attempts are repeated until one succeeds. The wait between them grows from BACKOFF_S to BACKOFF_MAX_S, as in
+Kafka Connect. A new request, for example after the connector's settings have changed, ends the wait.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ BACKOFF_MAX_S: Final = 60.0
 
 
 class WritesAtLeader(Protocol):
-    """Asks the leader."""
+    """Sends task settings to the leader."""
 
     async def put_task_configs(self, leader_url: str, connector: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """Have the leader write the settings of a connector's tasks; raises LeaderRequestError."""
+        """Ask the leader to write the settings of a connector's tasks; raises LeaderRequestError."""
 
 
 class TaskReconfiguration:
-    """The reconfigurations of connectors that run on this worker, at most one of each at a time."""
+    """The reconfigurations of connectors that run on this worker, at most one per connector at a time."""
 
     def __init__(
         self,
@@ -51,7 +51,10 @@ class TaskReconfiguration:
         self._waits: dict[str, asyncio.Event] = {}
 
     def request(self, connector: str) -> None:
-        """Ask a connector for its tasks, in the background; once more behind what goes on already."""
+        """Ask a connector for its task settings in the background.
+
+        If this is under way already, ask once more afterwards.
+        """
         running = self._running.get(connector)
         if running is not None and not running.done():
             self._again.add(connector)
@@ -61,7 +64,7 @@ class TaskReconfiguration:
         self._running[connector] = asyncio.create_task(self._run(connector), name=f"reconfigure {connector}")
 
     async def close(self) -> None:
-        """End all of them."""
+        """Cancel all reconfigurations."""
         running = list(self._running.values())
         for task in running:
             task.cancel()
@@ -70,7 +73,7 @@ class TaskReconfiguration:
     async def write(self, connector: str, configs: Sequence[Mapping[str, str]]) -> None:
         """Write the settings of a connector's tasks as the leader; called in the tick loop.
 
-        Raises NotLeaderError, NotFoundError, BadRequestError for tasks of a stopped connector, ConnectError.
+        Raises NotLeaderError, NotFoundError, ConnectError, and BadRequestError for tasks of a stopped connector.
         """
         self._leadership.require("Only the leader may write task configurations.")
         state = self._configs.snapshot()
@@ -99,7 +102,7 @@ class TaskReconfiguration:
             wait_s = BACKOFF_S
 
     async def _requested(self, connector: str, wait_s: float) -> bool:
-        """Wait; returns whether another request has ended that."""
+        """Wait; return whether another request has ended the wait."""
         requested = self._waits[connector] = asyncio.Event()
         try:
             async with asyncio.timeout(wait_s):
@@ -119,11 +122,13 @@ class TaskReconfiguration:
             await self._requests.run(partial(self.write, connector, configs))
         except NotLeaderError as error:
             if error.url is None:
-                raise ConnectError("the leader of the group, who writes them, is not known yet") from error
+                raise ConnectError(
+                    "the settings of tasks cannot be written because the leader of the group is not known yet"
+                ) from error
             await self._leader.put_task_configs(error.url, connector, configs)
 
     def _wanted(self, connector: str) -> bool:
-        """Whether a connector runs here and is to have tasks."""
+        """Return whether a connector runs on this worker and needs tasks."""
         state = self._configs.snapshot()
         started = connector in state.connector_configs and state.target_state(connector) is TargetState.STARTED
         return started and self._worker.connector_running(connector)

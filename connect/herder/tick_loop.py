@@ -1,11 +1,11 @@
-"""`TickLoop`: the one loop of a distributed herder, as Kafka Connect's.
+"""`TickLoop`: the main loop of a distributed herder, modelled on Kafka Connect's.
 
-Each tick: take part in a rebalance that is due and follow its outcome; keep the leader's rights; do what was requested;
-restart what is to be restarted; apply changes of the config topic; wait for the next of all that. What changes the work
-of this worker happens here and nowhere else, one step at a time.
+Each tick takes part in a rebalance that is due and follows its outcome, renews the leader's claim, runs queued
+requests, carries out restarts, applies changes of the config topic, and then waits for the next event. All changes of
+this worker's work happen in this loop, one step at a time.
 
 A worker that cannot read the config topic leaves the group and tries again. It keeps its work for a while, and stops it
-when it has not caught up by then, as the group gives it to others.
+if it has not caught up by then, because the group reassigns the work.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .requests import Requests
 log = logging.getLogger(__name__)
 
 UNSYNCED_ATTEMPTS: Final = 5
-"""How often a worker tries to read the config topic before it stops its work, as Kafka Connect does."""
+"""The number of attempts to read the config topic before a worker stops its work, as in Kafka Connect."""
 
 
 class Member(Protocol):
-    """What the loop asks of the worker's membership; see `WorkerGroupMember`."""
+    """The interface of the worker's group membership; `WorkerGroupMember` implements it."""
 
     @property
     def member_id(self) -> str: ...
@@ -52,34 +52,34 @@ class Member(Protocol):
 
 
 class Follows(Protocol):
-    """What the loop leaves to `Housekeeping`, which knows the status topic."""
+    """The interface of `Housekeeping`, which updates the status topic."""
 
     async def before_rebalance(self) -> None:
-        """Write down what was reported: behind the rebalance another worker may report."""
+        """Write the reported statuses, because after the rebalance another worker may report new ones."""
 
     async def rebalanced(self) -> None:
-        """Clean up behind connectors and tasks that do not exist any more."""
+        """Delete the statuses of connectors and tasks that no longer exist."""
 
     async def restart_requested(self) -> None:
-        """Restart what users have asked for."""
+        """Carry out the restarts that users have requested."""
 
 
 class TickLoop:
-    """The loop of a distributed herder: it runs from `run` until `stop`, and `wake` begins the next tick at once."""
+    """The loop of a distributed herder. It runs from `run` until `stop`; `wake` starts the next tick at once."""
 
     def __init__(self, config: DistributedConfig, configs: ConfigStore, wall_ms: Callable[[], int]) -> None:
-        """`wall_ms` returns milliseconds since the epoch."""
+        """Set up the loop; `wall_ms` returns milliseconds since the epoch."""
         self._config, self._configs, self._wall_ms = config, configs, wall_ms
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self._rebalance: Rebalance | None = None
         self._following = False
-        """Whether the outcome of the last rebalance is still to be followed."""
+        """Whether the worker has not yet followed the outcome of the last rebalance."""
         self._member_id = ""
-        """The worker's id in the last rebalance; another one where the group had dropped it since."""
+        """The worker's member id in the last rebalance. It changes after the group has removed the worker."""
         self.metrics = RebalanceMetrics(time.monotonic)
         self._unsynced = 0
-        """Attempts to read the config topic that have failed in a row."""
+        """The number of consecutive failed attempts to read the config topic."""
 
     def attach(
         self,
@@ -90,21 +90,22 @@ class TickLoop:
         work: LocalWork,
         follows: Follows,
     ) -> None:
-        """Name the parts that the loop drives; before `run`."""
+        """Set the parts that the loop drives; called before `run`."""
         self._member, self._leadership, self._requests = member, leadership, requests
         self._changes, self._work, self._follows = changes, work, follows
 
     def wake(self) -> None:
-        """Begin the next tick now, or at once behind the one that runs."""
+        """Start the next tick now, or right after the current tick."""
         self._woken.set()
 
     def stop(self) -> None:
-        """End behind what the loop does now, and without waiting for the group."""
+        """End the loop after its current step, without waiting for the group."""
         self._stopping.set()
 
     async def run(self, first_tick_done: Callable[[], None]) -> None:
-        """Tick until `stop`; raises the error that has ended the membership for good."""
-        self._changes.take(self._configs.snapshot().connector_configs)  # nothing runs here that could follow them
+        """Tick until `stop`; raises the error that ended the membership for good."""
+        # Ignore changes up to now, because no connector or task runs yet.
+        self._changes.take(self._configs.snapshot().connector_configs)
         try:
             while not self._stopping.is_set():
                 if await self._tick():
@@ -114,7 +115,7 @@ class TickLoop:
             pass
 
     async def _tick(self) -> bool:
-        """Do what is due; returns False where a rebalance, or another attempt, has to come before anything else."""
+        """Do all work that is due. Return False if a rebalance or another attempt must come first."""
         self._woken.clear()
         if self._unsynced and not await self._catch_up():
             return False
@@ -147,7 +148,7 @@ class TickLoop:
         self.metrics.began()
         stopping = self._work.started - rebalance.running.assigned.work
         dropped = self._member_id not in ("", self._member.member_id)
-        if dropped:  # others may have run these tasks meanwhile, so that this worker's are fenced, or out of date
+        if dropped:  # other workers may have run these tasks since, so this worker's tasks are fenced or out of date
             stopping |= Work.of((), self._work.started.tasks)
         self._member_id = self._member.member_id
         await self._work.stop(stopping)
@@ -155,7 +156,7 @@ class TickLoop:
         await self._follows.rebalanced()
 
     async def _follow(self) -> bool:
-        """Start what was assigned; returns False where another rebalance has to come first."""
+        """Start the assigned work; return False if another rebalance must come first."""
         assert self._rebalance is not None
         received = self._rebalance.received
         if (received.error or self._configs.offset < received.config_offset) and not await self._catch_up():
@@ -176,10 +177,10 @@ class TickLoop:
         return True
 
     async def _apply_changes(self) -> bool:
-        """Apply what the config topic has changed; returns whether the group has to rebalance."""
+        """Apply the changes of the config topic; return whether the group must rebalance."""
         changes = self._changes.take(self._configs.snapshot().connector_configs)
         eager = self._rebalance is not None and self._rebalance.protocol is ConnectProtocol.EAGER
-        if not (changes.rebalance and eager):  # with the eager protocol all stops and starts anew
+        if not (changes.rebalance and eager):  # with the eager protocol, everything restarts anyway
             await self._work.follow_settings(changes.connectors)
             for connector in sorted(changes.targets):
                 self._work.set_target(connector)
@@ -189,7 +190,7 @@ class TickLoop:
         return changes.rebalance
 
     async def _catch_up(self) -> bool:
-        """Read the config topic to its end; returns False where that did not succeed in time."""
+        """Read the config topic to its end; return False if this fails or takes too long."""
         try:
             await unless_stopped(self._configs.refresh(self._config["worker.sync.timeout.ms"] / 1000), self._stopping)
         except (TimeoutError, RetriableError):
@@ -217,7 +218,7 @@ class TickLoop:
         await self._pause(self._config["scheduled.rebalance.max.delay.ms"] / 1000 / 10 / left)
 
     async def _wait(self) -> None:
-        """Wait for a rebalance that is due, for a call of `wake`, or for the session key to expire."""
+        """Wait until a rebalance is due, `wake` or `stop` is called, or the session key expires."""
         expires_ms = self._leadership.key_expires_ms()
         timeout_s = None if expires_ms is None else max(0, expires_ms - self._wall_ms()) / 1000
         due = asyncio.create_task(self._member.wait())

@@ -1,4 +1,4 @@
-"""Validates the settings of a connector as a whole: its own, those of all connectors, converters and overrides."""
+"""Validates all settings of a connector: its own, the common ones, those of converters and client overrides."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _OVERRIDDEN: Final = {
     "admin.override.": _types(AdminConfig),
     "consumer.override.": _types(ConsumerConfig),
 }
-"""By prefix: the settings of clients that are numbers or truth values."""
+"""By prefix: the client settings that are numbers or booleans."""
 
 
 async def validate_connector(
     config: Mapping[str, str | None], table: ConfigDef, *, exactly_once: bool, override_policy: str
 ) -> Json:
-    """Return the answer of the validate endpoint; raises BadRequestError without a usable connector class."""
+    """Return the response of the validate endpoint; raises BadRequestError without a usable connector class."""
     cls = connector_class(config)
     connector: SourceConnector = cls()
     name = config["connector.class"]
@@ -76,7 +76,7 @@ def connector_class(config: Mapping[str, str | None]) -> type[SourceConnector]:
     try:
         cls = load_class(name)
         if not issubclass(cls, SourceConnector):
-            raise ConnectError(f"{name} is no source connector")
+            raise ConnectError(f"{name} is not a source connector")
     except ConnectError as error:
         if name.rpartition(".")[2].removesuffix("Connector").endswith("Sink"):
             raise SinkConnectorError(name) from error
@@ -94,7 +94,7 @@ def errors_of(report: Json) -> list[str]:
 
 
 def raise_errors(report: Json) -> None:
-    """Raise BadRequestError, with all messages, where a validation has found errors."""
+    """Raise BadRequestError with all messages if a validation has found errors."""
     errors = errors_of(report)
     if errors:
         lines = "\n".join(errors)
@@ -136,7 +136,7 @@ def _check_exactly_once(
 
 
 class _NoVersion:
-    """The recommendation for the version of a class that is not there: none."""
+    """Recommends no version, for a class that cannot be loaded."""
 
     def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
         return []
@@ -146,7 +146,7 @@ class _NoVersion:
 
 
 def _without_unknown_versions(table: ConfigDef, given: Mapping[str, str]) -> ConfigDef:
-    """Return the table without a version of converters that cannot be loaded."""
+    """Return the table with no default version for converters that cannot be loaded."""
     unknown = set()
     for kind in _CONVERTERS:
         try:
@@ -170,7 +170,7 @@ def _converter_report(kind: str, given: Mapping[str, str]) -> Json:
     try:
         cls = parse(prefix, given.get(f"{kind}.converter"), Type.CLASS)
     except ConfigValueError:
-        cls = None  # reported with the setting that names it
+        cls = None  # reported with the setting that names the class
     if cls is None or not issubclass(cls, HeaderConverter):
         return validation_report("", {}, [], [])
     table = cls.config_def()
@@ -183,7 +183,10 @@ def _converter_report(kind: str, given: Mapping[str, str]) -> Json:
 
 
 def _overrides(given: Mapping[str, str], policy: str) -> Json:
-    """Return what the policy says of overrides; raises ConfigValueError for a value of another type, as Java does."""
+    """Return whether the policy allows each override.
+
+    Raises ConfigValueError for a value of the wrong type, as Java does.
+    """
     values = []
     for prefix, types in _OVERRIDDEN.items():
         for name, value in given.items():
