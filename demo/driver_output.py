@@ -1,6 +1,7 @@
-"""What the pipeline's driver prints, followed while it runs: how far it is, and what it says when something goes wrong.
+"""Read the output of the pipeline's driver while it runs: its progress, and its messages about failures.
 
-Owns: reading on in its two files, and the fraction of the work that is done. Nothing here waits.
+The module reads the files of the driver's stdout and stderr, and computes the fraction of the work that is done. No
+function waits.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from ..pipeline.jobs.progress import Progress
 
 RESTART: Final = ": starting again after: "
 NOTICE: Final = "oncelog: "
-"""With these `oncelog pipeline run` tells of a query that failed, and of anything else that is worth a line."""
+"""RESTART marks the message of `oncelog pipeline run` about a failed query. Its other messages begin with NOTICE."""
 
 
 class GrowingFile:
-    """The whole lines that are added to a file, which need not be there yet."""
+    """A file to which another process appends lines. It may be created later."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
 
     def new_lines(self) -> list[str]:
-        """Return the lines since the last call, without their ends; a line that is not whole yet comes later."""
+        """Return the lines since the last call, without newlines. A line is returned once its newline is written."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -35,7 +36,7 @@ class GrowingFile:
 
 
 class DriverOutput:
-    """Follows a driver that runs `queries` queries over the same `flights` flights each."""
+    """The output of a driver that runs `queries` queries, each of which reads the same `flights` flights."""
 
     def __init__(self, output: Path, log: Path, queries: int, flights: int) -> None:
         self._output = GrowingFile(output)
@@ -46,10 +47,10 @@ class DriverOutput:
         self._left: dict[str, int] = {}
         self._late: dict[tuple[str, int], int] = {}
         self.last_notice = ""
-        """What the driver said last of a wait or a restart; empty if nothing."""
+        """The driver's last message about a wait or a restart, or an empty string."""
 
     def look(self) -> list[str]:
-        """Read on; returns what the driver said about queries that it starts again."""
+        """Read the new output, and return the driver's messages about restarted queries."""
         for line in self._output.new_lines():
             if (progress := Progress.read(line)) is not None:
                 self._take(progress)
@@ -63,22 +64,22 @@ class DriverOutput:
 
     @property
     def fraction(self) -> float:
-        """How much of the work is done, from 0 to 1."""
+        """The fraction of the work that is done, from 0 to 1."""
         return sum(map(self._done, self._rows)) / self._work
 
     @property
     def late(self) -> int:
-        """Rows that came behind the watermark."""
+        """The number of rows that arrived later than the watermark allows."""
         return sum(self._late.values())
 
     def _take(self, progress: Progress) -> None:
-        # A micro-batch that is run again after a restart has the same number and rows: it counts once.
+        # A restarted query repeats a micro-batch with the same number and rows. It counts once.
         self._rows.setdefault(progress.query, {})[progress.batch_id] = progress.rows
         self._late[progress.query, progress.batch_id] = progress.late
         if progress.lag is not None:
             self._left[progress.query] = min(progress.lag, self._left.get(progress.query, self._flights))
 
     def _done(self, query: str) -> int:
-        # A kill may come between a micro-batch and its line, and after a restart the first line tells of no lag.
+        # A kill may prevent the line of a finished micro-batch, and the first line after a restart has no lag.
         by_lag = self._flights - self._left.get(query, self._flights)
         return min(self._flights, max(by_lag, sum(self._rows[query].values())))

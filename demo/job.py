@@ -1,12 +1,13 @@
-"""The exactly-once job, run for real: a broker and two transformers as processes of their own, killed on schedule.
+"""Run the exactly-once job with a broker and two transformers as processes, and kill them on schedule.
 
-Owns: starting and stopping everything, feeding `flights`, carrying out the kills, waiting for the end, and handing what
-a read_committed reader sees to the judge (`verify.py`). The second half, if it is wanted, is `pipeline_half.py`'s; it
-starts while the first is read back. Shows nothing itself: an `Observer` is told.
+The module starts and stops the processes, writes the topic `flights`, and kills processes. In the end it passes the
+records of a read_committed reader to the checks of `verify.py`. The second half, which is optional, is in
+`pipeline_half.py`, and starts while the results of the first half are read back. The module prints nothing, but reports
+to an `Observer`.
 
-Invariants: only processes started here are killed, by pid; every wait has a limit of its own (`waits.py`), and all are
-bounded by `time_limit_s`; when `run_job` ends, however it ends, none of its processes is left. A transformer that ends
-without having been killed fails the job.
+Only processes that this module started are killed, by pid. Every wait has its own limit (`waits.py`), and the
+whole run is limited by `time_limit_s`. When `run_job` ends for any reason, all of its processes have ended. A
+transformer that ends without a kill fails the job.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from .waits import Limits, Waits
 
 FEED_CHUNK: Final = 500
 AIM_S: Final = 10.0
-"""For so long a kill waits for an open transaction."""
+"""Longest time that an aimed kill waits for an open transaction, in seconds."""
 GATE_FRACTION: Final = 0.15
-"""How far feeding may run ahead of the next kill, so that every kill hits work under way."""
+"""Fraction of the flights that may be written ahead of the next kill, so that each kill interrupts work."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What to run: the first `rows` flights, `kills` at those moments, all data below `directory`."""
+    """The options of a run: the first `rows` flights, with `kills` on the way, and all data below `directory`."""
 
     directory: Path
     rows: int = TOTAL_FLIGHTS
@@ -62,23 +63,23 @@ class JobOptions:
     limits: Limits = Limits()
     broker_settings: Sequence[str] = ()
     pipeline: bool = False
-    """Whether the second half is run: it needs Spark and Java."""
+    """Whether the second half is run. It needs Spark and Java."""
     pipeline_kills: Sequence[Kill] = PIPELINE_SCHEDULE
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the reader saw, held against the plain computation."""
+    """The comparison of the records that a read_committed reader received with the plain computation."""
 
     flights: FlightCheck
     enriched: FlightCheck
     carriers: CarrierCheck
     seconds: float
     aborted: int
-    """Records of `flights-enriched` that lie in the log and that a read_committed reader never sees."""
+    """Records of aborted transactions in the log of `flights-enriched`, which a read_committed reader skips."""
     kills: list[str] = field(default_factory=list)
     delays: DelaysOutcome | None = None
-    """The second half's; None if it was not run."""
+    """The outcome of the second half, or None if it was not run."""
 
     @property
     def exact(self) -> bool:
@@ -87,7 +88,10 @@ class Outcome:
 
 
 async def run_job(options: JobOptions, observer: Observer) -> Outcome:
-    """Run the whole job and judge it. Raises JobFailed, DataMissing."""
+    """Run the whole job, and return the comparison of its result with the plain computation.
+
+    Raise JobFailed if the job fails or a wait exceeds its limit, and DataMissing if the flights are not installed.
+    """
     job = _Job(options, observer)
     begun = time.monotonic()
     overall = asyncio.timeout(options.time_limit_s)
@@ -110,7 +114,7 @@ async def run_job(options: JobOptions, observer: Observer) -> Outcome:
     except (JobFailed, StartFailed, StopFailed, KafkaError, TimeoutError) as failure:
         why = str(failure)
         if overall.expired():
-            why = f"not done after {options.time_limit_s:g} s (a slow machine needs more: --time-limit)"
+            why = f"not done after {options.time_limit_s:g} s (on a slow machine, raise --time-limit)"
         raise JobFailed(f"{why}: {job.state()}") from failure
     except asyncio.CancelledError:
         observer.event(f"interrupted: {job.state()}")
@@ -153,7 +157,7 @@ class _Job:
             await self.waits.thread(limits.processes_s, f"transformer {member} to start", transformer.spawn)
 
     async def start_pipeline(self) -> None:
-        """Start the second half."""
+        """Start the second half, the job on Spark."""
         options = self.options
         self.pipeline = PipelineHalf(
             self.broker, options.directory, options.rows, options.pipeline_kills, self.observer, self.waits
@@ -161,7 +165,7 @@ class _Job:
         await self.pipeline.start()
 
     async def work(self) -> None:
-        """Feed and watch until every flight is done; the first failure of either ends both."""
+        """Write flights and watch the job until every flight is transformed. The first failure ends both tasks."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.feed())
@@ -178,7 +182,10 @@ class _Job:
         return int(min(1.0, self.pending_kills[0].at + GATE_FRACTION) * self.options.rows)
 
     async def feed(self) -> None:
-        """Produce the flights, idempotently and in order, never far ahead of the next kill."""
+        """Write the flights in order with an idempotent producer.
+
+        Writing pauses when it is `GATE_FRACTION` of the flights ahead of the next kill.
+        """
         async with feeder(self.broker.address) as send:
             for flight in flights(self.options.rows):
                 if self.fed % FEED_CHUNK == 0:
@@ -191,7 +198,7 @@ class _Job:
     # ---- watching and killing
 
     async def watch(self) -> None:
-        """Carry out the kills as the job gets along; returns when every flight is done."""
+        """Report the progress and carry out the scheduled kills. Return when every flight is transformed."""
         rows = self.options.rows
         async with (
             Watcher(self.broker.address) as watcher,
@@ -273,14 +280,17 @@ class _Job:
         return outcome
 
     def stop_transformers(self) -> None:
-        """Stop the transformers as a user would; a clean stop leaves nothing open."""
+        """Stop the transformers with SIGTERM, after which no transaction is open.
+
+        Raise JobFailed if a transformer ends with an unexpected exit code.
+        """
         for transformer in self.transformers:
             code = transformer.terminate()
-            if code not in (0, -signal.SIGTERM):  # the latter: too young to have a signal handler yet
+            if code not in (0, -signal.SIGTERM):  # -SIGTERM: its signal handler was not installed yet
                 raise JobFailed(f"a transformer stopped with exit code {code}: {transformer.last_words()}")
 
     def stop(self) -> None:
-        """End everything that is still running, for good; each process also when another one does not end."""
+        """End all processes that still run, and prevent later starts. Go on with the rest if a process does not end."""
         with contextlib.ExitStack() as processes:
             processes.callback(self.broker.close)
             for transformer in self.transformers:
@@ -289,7 +299,7 @@ class _Job:
                 processes.callback(self.pipeline.stop)
 
     def state(self) -> str:
-        """Where the job stands, for a failure's message."""
+        """Return the state of the job, for the message of a failure."""
         words = [*self.waits.state(), f"{self.fed} flights fed, {self.done} of {self.options.rows} done"]
         words += self.done_kills
         if self.pipeline is not None:

@@ -1,4 +1,4 @@
-"""When to kill what: a schedule of `kill -9`s, fixed or drawn from a seed."""
+"""Define schedules of `kill -9`, which are fixed or drawn from a seed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PIPELINE_TARGETS: Final = ("broker", "driver")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kill:
-    """Kill `target` when the job has done the fraction `at` of all flights and `delay_s` more seconds have passed.
+    """The kill of `target` when the job has done the fraction `at` of all flights, and `delay_s` seconds have passed.
 
-    An `aimed` kill also waits, not for long, until records of an undecided transaction lie in the log.
+    An `aimed` kill also waits a few seconds for an open transaction with records in the log.
     """
 
     at: float
@@ -36,11 +36,14 @@ DEFAULT_SCHEDULE = (
 
 
 PIPELINE_SCHEDULE = (Kill(0.2, "driver", aimed=True), Kill(0.6, "broker", aimed=True))
-"""For the second half, which is given to the pipeline's driver."""
+"""The default schedule of the second half, the job on Spark."""
 
 
 def parse(text: str, targets: Sequence[str] = JOB_TARGETS) -> tuple[Kill, ...]:
-    """Read "transformer@0.2,broker@0.45" as aimed kills; "none" is none at all. ValueError says what is wrong."""
+    """Parse a schedule such as "transformer@0.2,broker@0.45" as aimed kills. "none" is an empty schedule.
+
+    Raise ValueError if the text is malformed or names a target that is not in `targets`.
+    """
     if text == "none":
         return ()
     kills = []
@@ -58,7 +61,7 @@ def parse(text: str, targets: Sequence[str] = JOB_TARGETS) -> tuple[Kill, ...]:
 
 
 def random_schedule(seed: int, brokers: int = 1, transformers: int = 2, drivers: int = 0) -> tuple[Kill, ...]:
-    """That many kills, not aimed, at moments drawn from `seed`."""
+    """Return the given numbers of kills, which are not aimed, at moments drawn from `seed`."""
     draw = random.Random(seed)
     targets: list[Target] = ["broker"] * brokers
     targets += ["transformer"] * transformers

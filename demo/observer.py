@@ -1,4 +1,4 @@
-"""What both halves of the demo share: who is told how it goes, how it fails, and how often it looks."""
+"""Define what both halves of the demo share: the observer, the error of a failed job, and intervals in seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ AIM_INTERVAL_S: Final = 0.005
 
 
 class Observer(Protocol):
-    """Is told how the job goes; called on the event loop, must return at once."""
+    """A receiver of the job's progress. Its methods are called on the event loop, and must return at once."""
 
     def progress(self, fed: int, done: int) -> None: ...
 
@@ -19,4 +19,4 @@ class Observer(Protocol):
 
 
 class JobFailed(RuntimeError):
-    """The job did not come to its end; the text says where it stood and what the processes said last."""
+    """The job failed. The text has the state of the job and the last log lines of its processes."""

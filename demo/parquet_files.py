@@ -1,7 +1,8 @@
-"""The Parquet files that Spark's file sink has committed, read with pyarrow: without Spark, but as Spark reads them.
+"""Read the committed Parquet files of Spark's file sink with pyarrow, without Spark.
 
-A driver that was killed leaves files of its last micro-batch behind; the batch is written again to other files. Which
-count is said by `_spark_metadata` beside them: a list of added files per batch, every tenth with all before it.
+A killed driver leaves files of its last micro-batch behind. The batch is written again later, to other files. The
+directory `_spark_metadata` beside the files determines which files are committed. It has a list of added files for each
+batch, and every tenth list also has the files of all earlier batches.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 
 def committed_files(directory: Path) -> list[Path]:
-    """The files that count, in the order of their batches; none before the first batch is committed."""
+    """Return the committed files in the order of their batches. The list is empty before the first commit."""
     metadata = directory / "_spark_metadata"
     names = [path.name for path in metadata.iterdir() if not path.name.startswith(".")] if metadata.is_dir() else []
     compacted = max((int(name.removesuffix(".compact")) for name in names if name.endswith(".compact")), default=-1)
@@ -22,7 +23,7 @@ def committed_files(directory: Path) -> list[Path]:
     wanted += [str(batch) for batch in sorted(int(name) for name in names if name.isdecimal()) if batch > compacted]
     files = []
     for name in wanted:
-        for line in (metadata / name).read_text().splitlines()[1:]:  # the first is the format's version
+        for line in (metadata / name).read_text().splitlines()[1:]:  # the first line is the version of the format
             entry = json.loads(line)
             if entry["action"] == "add":
                 files.append(Path(unquote(urlparse(entry["path"]).path)))
@@ -30,12 +31,12 @@ def committed_files(directory: Path) -> list[Path]:
 
 
 def uncommitted_files(directory: Path) -> int:
-    """How many files lie there that no reader is to see."""
+    """Return the number of Parquet files that are not committed, which readers have to skip."""
     return len({path.name for path in directory.glob("*.parquet")} - {path.name for path in committed_files(directory)})
 
 
 def rows(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file of cleaned flights, with `time_hour` as text."""
+    """Yield the rows of a file of cleaned flights, with `time_hour` as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -1,10 +1,11 @@
-"""The second half of the demo: the flights job on Spark, run by `oncelog pipeline run` as a user would, and killed.
+"""Run the second half of the demo: the flights job on Spark, by `oncelog pipeline run`, with kills.
 
-Owns: starting the driver over the topic `flights`, following what it prints, killing driver and broker on schedule and
-starting them again, and handing topics and files to the judge (`verify_delays.py`). The broker is the first half's.
+The module starts the driver, which reads the topic `flights`, and follows its output. It kills driver and broker on
+schedule, and starts them again. In the end it passes the topics and files to the checks of `verify_delays.py`. The
+broker is that of the first half.
 
-A driver is killed with its JVM and all that they started, as by a crash of its machine. It must end by itself with exit
-code 0, when it has read all flights; any other end that was no kill fails the job.
+A driver is killed together with its JVM and their child processes, as by a crash of its machine. When it has read all
+flights, it must end by itself with exit code 0. Any other end without a kill fails the job.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ from .waits import Waits
 
 QUERIES: Final = 4
 BATCHES: Final = 3
-"""Of each query, so that kills meet some that are done and some that are not."""
+"""Micro-batches of each query, so that a kill finds both finished and unfinished micro-batches."""
 AIM_S: Final = 20.0
-"""A micro-batch has its transaction open only while its rows are written: for so long a kill waits for that."""
+"""Longest time that an aimed kill waits for an open transaction, in seconds.
+
+The transaction of a micro-batch is open only while its rows are written.
+"""
 
 
 @dataclass(slots=True)
 class DelaysOutcome:
-    """What readers of the job's topics and files see, held against the plain computation."""
+    """The comparison of the job's topics and files, as readers see them, with the plain computation."""
 
     cleaned: CleanedCheck
     hours: HoursCheck
@@ -55,11 +59,11 @@ class DelaysOutcome:
     parquet: CleanedCheck
     seconds: float
     aborted: int = 0
-    """Records of `flights-cleaned` that lie in the log and that a read_committed reader never sees."""
+    """Records of aborted transactions in the log of `flights-cleaned`, which a read_committed reader skips."""
     left_files: int = 0
-    """Parquet files of micro-batches that a kill interrupted: no reader sees them."""
+    """Parquet files of micro-batches that a kill interrupted. Readers skip them."""
     late: int = 0
-    """Rows that came behind the watermark."""
+    """Rows that arrived later than the watermark allows."""
     kills: list[str] = field(default_factory=list)
 
     @property
@@ -72,7 +76,7 @@ class DelaysOutcome:
 
 
 def pipeline_problem() -> str | None:
-    """Why the second half cannot run here, in one sentence with the remedy; None if it can."""
+    """Return why the second half cannot run on this machine, with the remedy. Return None if it can run."""
     from ..pipeline.requirements import RequirementError, java_problem, require_spark
 
     try:
@@ -83,7 +87,7 @@ def pipeline_problem() -> str | None:
 
 
 class PipelineHalf:
-    """`start`, `work`, `judge`, and `stop` in any case."""
+    """The job on Spark. Call `start`, `work` and `judge`, and in any case `stop`."""
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class PipelineHalf:
             "HOURLY": HOURS,
             "LATEST": LATEST,
             "LEAST": LEAST_ARRIVALS,
-            "PER_BATCH": -(-flights // BATCHES) + PARTITIONS[FLIGHTS],  # each partition's share is rounded down
+            "PER_BATCH": -(-flights // BATCHES) + PARTITIONS[FLIGHTS],  # Spark rounds down each partition's share
         }
         job = importlib.resources.files("oncelog.pipeline") / "jobs" / "flights.toml"
         arguments = ["pipeline", "run", str(job), *(f"--var={name}={value}" for name, value in variables.items())]
@@ -122,7 +126,7 @@ class PipelineHalf:
         self.driver = ChildProcess("oncelog.cli", arguments, log, with_children=True, output=output)
 
     async def start(self) -> None:
-        """Make the topics and start the driver; Spark takes some seconds to be there."""
+        """Create the job's topics and start the driver, without waiting until Spark is up."""
         self._begun = time.monotonic()
         limits = self._waits.limits
         async with self._waits.upto(limits.topics_s, "the broker to create the pipeline's topics"):
@@ -131,7 +135,10 @@ class PipelineHalf:
         self._observer.event(f"oncelog pipeline run flights.toml: the driver starts (pid {self.driver.pid})")
 
     async def work(self) -> None:
-        """Watch and kill until the driver has ended with everything done."""
+        """Follow the driver and carry out the scheduled kills until the driver has read all flights and ended.
+
+        Raise JobFailed if driver or broker end in another way.
+        """
         async with (
             Watcher(self._broker.address) as watcher,
             self._waits.upto(self._waits.limits.pipeline_s, self._waited_for) as batch,
@@ -153,11 +160,11 @@ class PipelineHalf:
         )
         if code != 0:
             raise JobFailed(f"the pipeline's driver ended with exit code {code}")
-        self._observer.pipeline(self._flights)  # not every last micro-batch tells how far it was
+        self._observer.pipeline(self._flights)  # the last micro-batch of a query may lack its progress line
         self._seconds = time.monotonic() - self._begun
 
     async def judge(self) -> DelaysOutcome:
-        """Read topics and files back and compare."""
+        """Read the topics and files back, and return their comparison with the plain computation."""
         waits, limits, address = self._waits, self._waits.limits, self._broker.address
         wanted = await waits.thread(
             limits.compute_s, "the plain computation of the delays", expected_delays, self._flights
@@ -180,11 +187,11 @@ class PipelineHalf:
         return outcome
 
     def stop(self) -> None:
-        """End the driver, if it runs, and what it has started."""
+        """End the driver, if it runs, and its child processes."""
         self.driver.close()
 
     def state(self) -> list[str]:
-        """Where the job stands, for a failure's message."""
+        """Return the state of the job, for the message of a failure."""
         words = [f"{self._done} of the pipeline's work done", *self.kills]
         if last := self.driver.last_words(600):
             words.append(f"its driver said last: {last}")
@@ -201,7 +208,7 @@ class PipelineHalf:
         return f"a micro-batch of the pipeline's driver at {self._done} of its work{said}"
 
     def _follow(self) -> None:
-        """Read what the driver has printed since the last look, and pass on what went wrong."""
+        """Read the driver's new output, and report its progress and restarted queries to the observer."""
         for restart in self._output.look():
             self._observer.event(f"driver of the pipeline: {restart}")
         self._observer.pipeline(round(self._output.fraction * self._flights))
@@ -216,7 +223,7 @@ class PipelineHalf:
     async def _carry_out(self, kill: Kill) -> None:
         await asyncio.sleep(kill.delay_s)
         process = self._broker if kill.target == "broker" else self.driver
-        if not self.driver.running:  # a kill would prove nothing any more
+        if not self.driver.running:  # the job is done, so a kill would test nothing
             self._observer.event(f"no kill of the {kill.target} at {100 * kill.at:.0f} %: the driver has ended before")
             return
         limit_s = self._waits.limits.processes_s

@@ -1,9 +1,8 @@
-"""Processes that may be killed: the broker, started, killed with SIGKILL and started again on the same port and data.
+"""Start and kill child processes, such as a broker that is started again on the same port and data.
 
-Owns: spawning, waiting until the broker says that it accepts requests, and ending every process that it spawned, by pid
-and no other. Knows nothing of what the processes do.
-
-Invariant: after `kill9` and `terminate` return, the process has been waited for: its port and its lock are free.
+The classes spawn processes, wait until a broker accepts requests, and end the processes that they spawned, by pid. They
+do not depend on what the processes do. When `kill9` or `terminate` returns, the process has ended, so that its port and
+its lock are free.
 """
 
 from __future__ import annotations
@@ -26,19 +25,24 @@ from typing import IO, Self
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 LOWEST_PORT, HIGHEST_PORT = 15_000, 32_000
-"""Below the ports that the system gives to outgoing connections: one could take the port of a killed broker."""
+"""Range of ports for brokers. It is below the ports that the system assigns to outgoing connections, because such a
+connection could take the port of a killed broker.
+"""
 
 
 class StartFailed(RuntimeError):
-    """The process ended or stayed silent instead of getting ready; the text has its last words."""
+    """The process ended, or printed nothing in time, before it was ready. The text has its last log lines."""
 
 
 class StopFailed(RuntimeError):
-    """The process is still there some seconds after kill -9."""
+    """The process has not ended within `STOP_TIMEOUT_S` seconds after kill -9."""
 
 
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on and that no outgoing connection will be given."""
+    """Return a TCP port on 127.0.0.1 without a listener, which the system does not assign to outgoing connections.
+
+    Raise StartFailed if there is no such port.
+    """
     for _ in range(200):
         port = random.randrange(LOWEST_PORT, HIGHEST_PORT)
         with socket.socket() as probe:
@@ -52,9 +56,10 @@ def free_port() -> int:
 
 
 class ChildProcess:
-    """`python -m <module> <arguments>` with stderr in a file; can be killed and started again.
+    """A process `python -m <module> <arguments>` that can be killed and started again.
 
-    `with_children`: what it starts in turn is killed with it. `output`: a file for stdout, instead of `read_line`.
+    Its stderr goes to the file `log`. With `with_children`, a kill also ends the child processes. `output` is a file
+    for stdout. Without it, `read_line` reads stdout.
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the running process; RuntimeError when it does not run."""
+        """The process id. Raises RuntimeError if the process does not run."""
         if self._process is None:
             raise RuntimeError(f"{self.module} is not running")
         return self._process.pid
@@ -90,7 +95,10 @@ class ChildProcess:
         return self._process is not None and self._process.poll() is None
 
     def spawn(self) -> None:
-        """Start the process, without waiting for anything."""
+        """Start the process, and return without waiting until it is ready.
+
+        Raise RuntimeError if it runs already, and StartFailed after `close`.
+        """
         if self.running:
             raise RuntimeError(f"{self.module} is already running as {self.pid}")
         self._reap()
@@ -110,13 +118,16 @@ class ChildProcess:
         self.starts += 1
 
     def read_line(self, timeout: float) -> str:
-        """The next line of stdout, without its end; StartFailed when the process ends first or time is up."""
+        """Return the next line of stdout without its newline.
+
+        Raise StartFailed if the process ends first, or after `timeout` seconds.
+        """
         process = self._process
         assert process is not None
         assert process.stdout is not None
         deadline = time.monotonic() + timeout
         while True:
-            # One line at most is ever waited for, so the text layer holds nothing back behind select's back.
+            # The process prints a single line, so the text layer does not buffer a line that select would miss.
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 raise StartFailed(f"{self.module} said nothing for {timeout:g} s: {self.last_words()}")
@@ -127,25 +138,28 @@ class ChildProcess:
             return line.rstrip("\n")
 
     def last_words(self, size: int = 2000) -> str:
-        """The end of what the process wrote to stderr."""
+        """Return the last `size` bytes of the process's stderr as text."""
         try:
             return self.log.read_bytes()[-size:].decode(errors="replace").strip()
         except FileNotFoundError:
             return ""
 
     def send_kill(self) -> None:
-        """Send SIGKILL now, without waiting: call `kill9` next."""
+        """Send SIGKILL without waiting for the end of the process. Call `kill9` afterwards."""
         if self._process is not None:
             self._kill(self._process)
 
     def kill9(self) -> None:
-        """End the process with SIGKILL, as a crash would, and wait until it is gone. Raises StopFailed if it stays."""
+        """End the process with SIGKILL, as a crash would, and wait for its end. Raise StopFailed if it does not end."""
         if self._process is not None:
             self._kill(self._process)
         self._reap()
 
     def terminate(self, timeout: float = STOP_TIMEOUT_S) -> int:
-        """Ask the process to end with SIGTERM and return its exit code; killed after `timeout` s (then: -9)."""
+        """Send SIGTERM, wait for the end of the process, and return its exit code.
+
+        After `timeout` seconds, kill the process. The exit code is then -9.
+        """
         process = self._process
         if process is None:
             return 0
@@ -153,7 +167,10 @@ class ChildProcess:
         return self.wait(timeout)
 
     def wait(self, timeout: float = STOP_TIMEOUT_S) -> int:
-        """The exit code of a process that ends by itself; killed after `timeout` s (then: -9)."""
+        """Wait until the process ends by itself, and return its exit code.
+
+        After `timeout` seconds, kill the process. The exit code is then -9.
+        """
         process = self._process
         if process is None:
             return 0
@@ -166,7 +183,7 @@ class ChildProcess:
         return code
 
     def close(self) -> None:
-        """End the process if it runs, and refuse every later start, also one that another thread is about to make."""
+        """End the process if it runs, and make every later `spawn` fail, also in other threads."""
         with self._spawning:
             self._closed = True
         with contextlib.suppress(StartFailed):
@@ -175,12 +192,15 @@ class ChildProcess:
     def _kill(self, process: subprocess.Popen[str]) -> None:
         if not self._with_children:
             process.kill()
-        elif process.returncode is None:  # not waited for yet: nobody else can have got its number
+        elif process.returncode is None:  # not waited for yet, so its pid cannot belong to another process
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
     def _end(self, process: subprocess.Popen[str]) -> int:
-        """Wait for a process that is about to be gone; returns its exit code."""
+        """Wait for the end of a process that was killed or closed its stdout, and return its exit code.
+
+        Raise StopFailed if it has not ended after `STOP_TIMEOUT_S` seconds.
+        """
         try:
             return process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -196,10 +216,11 @@ class ChildProcess:
 
 
 class BrokerProcess(ChildProcess):
-    """`oncelog serve` on 127.0.0.1: `with BrokerProcess(directory, "--durability", "os") as broker: broker.address`.
+    """A process `oncelog serve` on 127.0.0.1.
 
-    Data lies in `directory/data`, the log in `directory/broker.log`. The port is chosen at the first start and kept, so
-    that clients find the broker again after `kill9` and `start`, or `restart`.
+    `with BrokerProcess(directory, "--durability", "os") as broker` starts it, and stops it at the end. Its data is in
+    `directory/data`, and its log is `directory/broker.log`. The port is chosen at the first start and kept, so that
+    clients find the broker again after `kill9` and `start`, or after `restart`.
     """
 
     def __init__(self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
@@ -213,11 +234,14 @@ class BrokerProcess(ChildProcess):
 
     @property
     def address(self) -> str:
-        """`host:port`, for bootstrap_servers; known after the first start."""
+        """The address `host:port` for bootstrap_servers. It is known after the first start."""
         return f"{self.host}:{self.port}"
 
     def start(self, timeout: float = START_TIMEOUT_S) -> Self:
-        """Start the broker and return when it accepts requests; StartFailed tells its last words."""
+        """Start the broker, and return when it accepts requests.
+
+        Raise StartFailed, with the last log lines, if the broker ends or is not ready after `timeout` seconds.
+        """
         first = not self.port
         for attempt in range(5):
             begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the demo shows: a progress bar while it runs, a table at the end."""
+"""Show the demo on a terminal: progress bars while it runs, and a table of results at the end."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .verify_delays import HoursCheck, ListCheck
 
 
 class ProgressReport:
-    """An Observer for people: `with ProgressReport(console, rows) as observer`.
+    """An Observer that prints to a terminal: `with ProgressReport(console, rows) as observer`.
 
-    Shows a bar per step, and a line per event with the seconds since the start.
+    It shows a progress bar for each step, and a line for each event, with the seconds since the start.
     """
 
     def __init__(self, console: Console, rows: int, *, pipeline: bool = False) -> None:
@@ -88,10 +88,11 @@ def _delays_rows(table: Table, delays: DelaysOutcome) -> None:
 
 
 def show(console: Console, outcome: Outcome, skipped: str = "") -> None:
-    """Print the table that compares what a read_committed reader saw with the plain computation, and the verdict.
+    """Print the table that compares the records of a read_committed reader with the plain computation, and the verdict.
 
-    Columns: flights computed and read; of these lost, found twice, altered, or jumped out of their aircraft's order.
-    `airport-hours` is read as flights counted in the last value of each hour. `skipped`: why there is no second half.
+    Its columns are the numbers of flights that were computed, read, lost, read twice, altered, and out of their
+    aircraft's order. For `airport-hours`, the flights in the last value of each hour are counted. `skipped` is the
+    reason for which the second half was not run.
     """
     table = Table(
         title="What a read_committed reader sees, against a plain in-memory computation",

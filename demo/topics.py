@@ -1,4 +1,4 @@
-"""The demo's topics, and all that its main process does with a Kafka client: create, feed, watch, read back."""
+"""Define the demo's topics, and create, write, watch and read them with Kafka clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DELIVERY_TIMEOUT_MS: Final = 120_000
 
 
 async def create_topics(bootstrap: str, *names: str) -> None:
-    """Create topics of the demo."""
+    """Create the named topics of the demo, with their numbers of partitions in `PARTITIONS`."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(name, PARTITIONS[name]) for name in names])
 
@@ -38,7 +38,7 @@ def _partitions(topic: str) -> list[TopicPartition]:
 
 
 class Watcher:
-    """Asks again and again how many flights are transformed and committed; knows when the broker does not answer."""
+    """An admin client with short timeouts, for requests to a broker that may be down."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = Admin(
@@ -56,20 +56,20 @@ class Watcher:
         await self._admin.close()
 
     async def committed_flights(self) -> int | None:
-        """How many flights the group has committed; None while nobody can tell."""
+        """Return the number of flights that the group has committed, or None if the broker does not answer."""
         try:
             offsets = await self._admin.group_offsets(GROUP)
         except (KafkaError, OSError):
             return None
-        # `flights` has no transactions in it: its offsets count flights.
+        # `flights` has no transactions, and therefore no markers, so each of its offsets is a flight.
         return sum(position.offset for partition, position in offsets.items() if partition.topic == FLIGHTS)
 
     async def sees_open_transaction(self, *topics: str) -> bool:
-        """Whether records of an undecided transaction lie in one of the topics right now."""
+        """Return whether one of the topics has records of an open transaction. False if the broker does not answer."""
         partitions = [partition for topic in topics for partition in _partitions(topic)]
         try:
             end = await self._admin.list_offsets(dict.fromkeys(partitions, -1))
-            # Asked second: what is stable by now was not open before.
+            # The last stable offset is requested second: if it is still below `end`, a transaction is open.
             stable = await self._admin.list_offsets(dict.fromkeys(partitions, -1), isolation_level="read_committed")
         except (KafkaError, OSError):
             return False
@@ -78,9 +78,9 @@ class Watcher:
 
 @contextlib.asynccontextmanager
 async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes], Awaitable[object]]]:
-    """An idempotent producer for `flights`: yields `send(key, value)`, which waits only for buffer memory.
+    """Yield a function `send(key, value)` of an idempotent producer for `flights`. It waits only for buffer memory.
 
-    All records are acknowledged when the context ends; the first that cannot be raises.
+    When the context ends, all records are acknowledged, or the error of the first failed record is raised.
     """
     async with Producer(
         bootstrap_servers=bootstrap, linger_ms=20, compression_type="lz4", delivery_timeout_ms=DELIVERY_TIMEOUT_MS
@@ -90,21 +90,27 @@ async def feeder(bootstrap: str) -> AsyncIterator[Callable[[bytes | None, bytes]
 
 
 Take: TypeAlias = Callable[[int, int, bytes | None, bytes | None], object]
-"""Is given (partition, offset, key, value) of each record."""
+"""A callback that receives (partition, offset, key, value) of each record."""
 
 
 async def read_committed(waits: Waits, bootstrap: str, topic: str, take: Take) -> None:
-    """Give every committed record to `take`, in offset order per partition. Raises JobFailed when it stalls."""
+    """Call `take` for every committed record of a topic, in offset order per partition.
+
+    Raise JobFailed if reading exceeds a limit of `waits`.
+    """
     await _read(waits, bootstrap, topic, "read_committed", take)
 
 
 async def count_uncommitted(waits: Waits, bootstrap: str, topic: str) -> int:
-    """Return how many records are in the log, committed or not, without markers. Raises JobFailed when it stalls."""
+    """Return the number of records in a topic's log, both committed and uncommitted, without markers.
+
+    Raise JobFailed if reading exceeds a limit of `waits`.
+    """
     return await _read(waits, bootstrap, topic, "read_uncommitted", lambda *_: None)
 
 
 async def _read(waits: Waits, bootstrap: str, topic: str, isolation_level: _Isolation, take: Take) -> int:
-    """Read a topic to its end and return how many records there are."""
+    """Read a topic up to its current end, call `take` for each record, and return the number of records."""
     count = 0
     positions: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}

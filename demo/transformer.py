@@ -1,8 +1,9 @@
-"""One member of the transformer group, as a process: `python -m oncelog.demo.transformer`.
+"""Run a member of the transformer group as a process: `python -m oncelog.demo.transformer`.
 
-Consumes `flights`, enriches each flight into `flights-enriched` (same key, so that an aircraft's flights stay in
-order), and sends per-carrier counts of each transaction to `carrier-delays`, all in one transaction with the offsets.
-It keeps no state between transactions: whoever sums up `carrier-delays` has the totals, however often it was killed.
+The member reads `flights`, and writes each enriched flight to `flights-enriched` with the same key, so that an
+aircraft's flights stay in order. It writes the counts per carrier of each transaction to `carrier-delays`. Records and
+offsets are one transaction. The member keeps no state between transactions. The sum of all records in `carrier-delays`
+is the total, however often members were killed.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from ..client.processor import ProcessorTransaction
 
 TRANSACTION_TIMEOUT_MS = 10_000
-"""For so long a killed member that is not started again holds up the next owner of its partitions."""
+"""Longest time that the transaction of a killed member blocks the next owner of its partitions, in milliseconds."""
 
 
 YIELD_EVERY = 50
 
 
 class Transformer:
-    """The work of one transaction; what `Processor` calls."""
+    """The callback of `Processor`, which does the work of a transaction."""
 
     def __init__(self) -> None:
         self._work = Enrichment()
@@ -37,7 +38,7 @@ class Transformer:
         counts: dict[str, CarrierDelays] = {}
         for number, record in enumerate(records):
             if number % YIELD_EVERY == 0:
-                await asyncio.sleep(0)  # what is enriched travels while the rest is being enriched
+                await asyncio.sleep(0)  # sends the enriched flights while the rest is enriched
             assert record.value is not None
             flight, value = self._work.enriched_value(record.value)
             txn.send(ENRICHED, value, key=record.key, partition=record.partition)
@@ -47,7 +48,7 @@ class Transformer:
 
 
 async def run(bootstrap: str, member: int, session_timeout_ms: int, max_poll_records: int) -> None:
-    """Process until SIGTERM; then finish the transaction under way."""
+    """Process flights until SIGTERM or SIGINT, then finish the current transaction."""
     from ..client.processor import Processor
 
     async with Processor(
@@ -77,7 +78,7 @@ async def run(bootstrap: str, member: int, session_timeout_ms: int, max_poll_rec
 @click.option("--session-timeout-ms", type=int, default=6000)
 @click.option("--max-poll-records", type=int, default=2000)
 def main(bootstrap: str, member: int, session_timeout_ms: int, max_poll_records: int) -> None:
-    """One member of the demo's transformer group."""
+    """Run a member of the demo's transformer group."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

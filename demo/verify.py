@@ -1,7 +1,7 @@
-"""Holding what a reader sees against the plain computation: lost, doubled, altered or out of order, record by record.
+"""Compare the records of a read_committed reader with the plain computation.
 
-Owns: the counting. Knows no client: records are fed in as plain values, in the order in which a read_committed reader
-got them, partition by partition.
+The checks count lost, duplicate, altered and out-of-order records. They do not use a client. Records are added as plain
+values, in the order in which the reader received them from each partition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .flights import CarrierDelays
 
 
 class FlightCheck:
-    """One topic of flights: every row of the data set exactly once, unaltered, and in order per aircraft."""
+    """The check that a topic has every flight exactly once, unaltered, and in order per aircraft."""
 
     def __init__(self, topic: str, hashes: list[int]) -> None:
         self.topic = topic
@@ -30,7 +30,7 @@ class FlightCheck:
         self._partition_of: dict[bytes, int] = {}
 
     def add(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Take the next record that the reader got."""
+        """Count the next record that the reader received."""
         self.records += 1
         where = f"offset {offset} of {self.topic}-{partition}"
         try:
@@ -47,14 +47,17 @@ class FlightCheck:
             self._last_row[key] = row
 
     def read(self, value: bytes) -> tuple[Any, int]:
-        """The row of a flight, as the value says, and what it is compared by; ValueError, KeyError, TypeError: none."""
+        """Return a flight's row and the fingerprint by which it is compared, from the value of a record.
+
+        Raise ValueError, KeyError or TypeError if the value is not a flight.
+        """
         return json.loads(value)["row"], hash(value)
 
     def take(self, where: str, row: Any, fingerprint: int) -> bool:
-        """Count what was found there; whether it is a flight of the data set."""
+        """Count a flight found at `where`. Return whether `row` is a row of the data set."""
         if not isinstance(row, int) or not 0 <= row < self.expected:
             self.altered += 1
-            self._fault(f"{where} is no flight of the data set")
+            self._fault(f"{where} is not a flight of the data set")
             return False
         if self._seen[row]:
             self.doubled += 1
@@ -80,7 +83,7 @@ class FlightCheck:
 
 @dataclass(slots=True)
 class CarrierCheck:
-    """`carrier-delays`: the sum of its records per carrier equals the plain computation."""
+    """The check that the sums per carrier of the records in `carrier-delays` equal the plain computation."""
 
     expected: dict[str, CarrierDelays]
     found: dict[str, CarrierDelays] = field(default_factory=dict)
@@ -88,7 +91,7 @@ class CarrierCheck:
     unreadable: int = 0
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the next record that the reader got."""
+        """Count the next record that the reader received."""
         self.records += 1
         try:
             assert key is not None
@@ -99,7 +102,7 @@ class CarrierCheck:
 
     @property
     def differing(self) -> list[str]:
-        """Carriers whose sums differ, or that only one side has."""
+        """The sorted carriers whose sums differ from the computation, or that only one of the two has."""
         carriers = self.expected.keys() | self.found.keys()
         return sorted(carrier for carrier in carriers if self.expected.get(carrier) != self.found.get(carrier))
 

@@ -1,6 +1,7 @@
-"""Holding the flights job's topics and files against the plain computation, with the same questions as `verify.py`.
+"""Compare the topics and files of the flights job on Spark with the plain computation.
 
-Owns: the counting. Knows neither client nor Spark: records and rows are fed in as plain values.
+The checks count the same faults as those in `verify.py`. They use neither a client nor Spark. Records and rows are
+added as plain values.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .verify import FlightCheck
 
 
 class CleanedCheck(FlightCheck):
-    """Cleaned flights, as records or as rows of files: every row of the data set exactly once, unaltered."""
+    """The check that a topic or a set of files has every cleaned flight exactly once and unaltered."""
 
     def __init__(self, name: str, expected: ExpectedDelays) -> None:
         super().__init__(name, expected.cleaned)
@@ -26,13 +27,16 @@ class CleanedCheck(FlightCheck):
         return cleaned["row"], fingerprint(cleaned)
 
     def add_row(self, file: str, row: Mapping[str, Any]) -> None:
-        """Take the next row of a file."""
+        """Count the next row of a file."""
         self.records += 1
         self.take(file, row["row"], fingerprint(row))
 
 
 class HoursCheck:
-    """Hours of airports: the last value of a key counts. Flights are counted, so that a lost one shows as lost."""
+    """The check of the hours of airports. The last value of each key is compared with the computation.
+
+    `lost` and `doubled` are numbers of flights, not of hours.
+    """
 
     def __init__(self, topic: str, expected: ExpectedDelays) -> None:
         self.topic = topic
@@ -44,7 +48,7 @@ class HoursCheck:
         self._found: dict[str, Hour] = {}
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the next record that the reader got."""
+        """Count the next record that the reader received."""
         self.records += 1
         try:
             assert key is not None
@@ -73,7 +77,7 @@ class HoursCheck:
 
     @property
     def altered(self) -> int:
-        """Hours that have the right number of flights, and anything else wrong."""
+        """The number of hours with the right number of flights but another wrong count, plus the unreadable records."""
         wrong = [
             key
             for key, hour in self._found.items()
@@ -100,7 +104,7 @@ class HoursCheck:
 
 
 class ListCheck:
-    """The list of the latest airports: the records with the newest `listed_at` are the list, whatever came before."""
+    """The check of the list of the latest airports, which consists of the records with the newest `listed_at`."""
 
     def __init__(self, topic: str, expected: ExpectedDelays) -> None:
         self.topic = topic
@@ -111,7 +115,7 @@ class ListCheck:
         self._found: list[Late] = []
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the next record that the reader got."""
+        """Count the next record that the reader received."""
         try:
             assert key is not None
             assert value is not None
@@ -156,5 +160,5 @@ class ListCheck:
 
 
 def _seconds(told: str) -> str:
-    """Spark writes the milliseconds, which are none."""
+    """Remove the milliseconds `.000` that Spark writes, so that a time is as in the data set."""
     return told.removesuffix(".000Z") + "Z" if told.endswith(".000Z") else told

@@ -1,7 +1,7 @@
-"""The waits of a run: each has a name and a limit, is shown while it is long, and fails the run when the limit is over.
+"""Limit the waits of a run. Each wait has a name and a limit, is reported while it is long, and fails at its limit.
 
-Owns: the limits, and threads for blocking calls. Such a thread is a daemon: one that hangs ends with the process, where
-a thread of asyncio's own pool would keep the process from ending.
+Blocking calls run in daemon threads. A daemon thread that hangs ends with the process, while a thread of asyncio's pool
+would prevent the process from ending.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a run waits for each kind of thing, in seconds; `JobOptions.time_limit_s` bounds all of it together."""
+    """The limits of each kind of wait, in seconds. `JobOptions.time_limit_s` limits the whole run."""
 
     notice_s: float = 30.0
-    """A wait that lasts so long is shown, and again after as long."""
+    """Interval at which a long wait is reported."""
     processes_s: float = 120.0
-    """For processes to start, or to end; each of them has a shorter limit of its own."""
+    """Limit for processes to start or to end. Each process also has a shorter limit."""
     topics_s: float = 90.0
-    """For topics to be created."""
+    """Limit for the creation of topics."""
     transform_s: float = 300.0
-    """For the transformers to commit one more flight."""
+    """Limit until the transformers commit another flight."""
     pipeline_s: float = 600.0
-    """For the pipeline to finish one more micro-batch, and in the end to stop."""
+    """Limit until the pipeline finishes another micro-batch, and in the end until it stops."""
     compute_s: float = 600.0
-    """For the plain computation of the right result."""
+    """Limit for the plain computation of the right result."""
     read_s: float = 900.0
-    """For one topic, or the Parquet files, to be read to the end."""
+    """Limit for reading a topic, or the Parquet files, to the end."""
     record_s: float = 60.0
-    """For the next record of a topic that has more."""
+    """Limit for the next record of a topic that has more records."""
 
 
 class Wait:
-    """A wait under way, from `Waits.upto`."""
+    """A wait that `Waits.upto` has started."""
 
     def __init__(self, name: Callable[[], str], limit_s: float) -> None:
         self.name = name
@@ -55,11 +55,11 @@ class Wait:
 
     @property
     def waited_s(self) -> float:
-        """Seconds since the wait began, or since it last got on."""
+        """Seconds since the wait began, or since its last progress."""
         return self._loop.time() - self._begun
 
     def stands_at(self, at: object) -> None:
-        """Begin the wait anew if `at` is another value than last time: what is waited for gets on."""
+        """Report the position of what is waited for. The limit starts again if `at` differs from the last call."""
         if at != self._at:
             self._at = at
             self._begun = self._loop.time()
@@ -67,7 +67,7 @@ class Wait:
 
 
 class Waits:
-    """The waits of one run; `observer` is told of those that are long."""
+    """The waits of a run. Long waits are reported to `observer`."""
 
     def __init__(self, observer: Observer, limits: Limits) -> None:
         self.limits = limits
@@ -76,9 +76,9 @@ class Waits:
 
     @contextlib.asynccontextmanager
     async def upto(self, limit_s: float, name: str | Callable[[], str]) -> AsyncIterator[Wait]:
-        """Bound what is awaited inside: JobFailed says what was waited for when the limit is over.
+        """Limit the time of the context, and raise JobFailed, which names the wait, when the limit is exceeded.
 
-        `name` completes "waiting for ...". A TimeoutError of what is awaited passes through.
+        `name` completes "waiting for ...". A TimeoutError from inside the context is not changed.
         """
         wait = Wait(name if callable(name) else lambda: name, limit_s)
         notices = asyncio.create_task(self._show(wait))
@@ -103,7 +103,10 @@ class Waits:
         *arguments: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Run a blocking function in a thread of its own. Raises what it raises, and JobFailed as `upto` does."""
+        """Run a blocking function in a new thread, and return its result.
+
+        Raise the function's error, or JobFailed as `upto` does.
+        """
         outcome: Future[T] = Future()
         outcome.set_running_or_notify_cancel()
 
@@ -118,13 +121,13 @@ class Waits:
             return await asyncio.wrap_future(outcome)
 
     def state(self) -> list[str]:
-        """What the run was waiting for when it was cancelled, innermost first; failure messages name it."""
+        """Return the waits that were cancelled, innermost first, for the message of a failure."""
         return self._cancelled
 
     async def _show(self, wait: Wait) -> None:
         notice_s, shown_s = self.limits.notice_s, 0.0
         while True:
-            if wait.waited_s < shown_s:  # it has got on meanwhile
+            if wait.waited_s < shown_s:  # there was progress meanwhile
                 shown_s = 0.0
             if (left := shown_s + notice_s - wait.waited_s) > 0:
                 await asyncio.sleep(left)
