@@ -1,1 +1,1 @@
-"""Benchmarks: each module prints a table; nothing here is asserted. `make bench` runs the one against Apache Kafka."""
+"""Benchmarks. Each module prints a table and asserts nothing. `make bench` runs the comparison with Apache Kafka."""

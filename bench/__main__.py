@@ -1,4 +1,4 @@
-"""`python -m bench`: oncelog (durability os and flush) beside Apache Kafka 4.1; rounds alternated, medians, ratios."""
+"""Compare oncelog (durability os and flush) with Apache Kafka 4.1: medians of alternated rounds (`python -m bench`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .peers import Peer, apache_kafka, oncelog
 
 def main() -> None:
     options = argparse.ArgumentParser(prog="bench", description=__doc__)
-    options.add_argument("--rounds", type=int, default=3, help="how often each case runs on each broker (default 3)")
+    options.add_argument("--rounds", type=int, default=3, help="number of runs of each case on each broker (default 3)")
     options.add_argument("--only", action="append", choices=sorted(CASES), help="run only this case; may be repeated")
-    options.add_argument("--without-kafka", action="store_true", help="measure oncelog alone")
+    options.add_argument("--without-kafka", action="store_true", help="measure only oncelog, without Apache Kafka")
     chosen = options.parse_args()
     cases = {name: case for name, case in CASES.items() if not chosen.only or name in chosen.only}
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -43,7 +43,7 @@ def main() -> None:
             task = progress.add_task("", total=chosen.rounds * len(cases) * len(peers))
             for round_number in range(chosen.rounds):
                 for name, case in cases.items():
-                    # Every round begins with another broker, so that none always runs on a warm or a cold machine.
+                    # Each round begins with a different broker, so that no broker always runs on a cold machine.
                     for turn in range(len(peers)):
                         peer = peers[(turn + round_number) % len(peers)]
                         progress.update(task, description=f"{name} on {peer.name}")

@@ -1,6 +1,6 @@
-"""What is measured, with librdkafka (confluent-kafka) as the one client for every broker.
+"""Measure brokers with the same client, librdkafka (confluent-kafka), in several cases.
 
-Each case takes a broker's address and returns its figures. Loads are bounded by count; every wait has a timeout.
+Each case takes a broker's address and returns its figures. The loads have a fixed size, and every wait has a timeout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number. `more_is_better` decides how the ratio against Apache Kafka reads."""
+    """One measured number. `more_is_better` is False for times and memory, which the table marks."""
 
     name: str
     unit: str
@@ -32,14 +32,18 @@ class Figure:
 
 
 def fresh_topic(address: str, partitions: int = 1) -> str:
+    """Create a topic with a random name and return the name."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": address})  # kept: its end would cancel the request
+    admin = AdminClient({"bootstrap.servers": address})  # kept in a variable: its removal would cancel the request
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(TIMEOUT_S)
     return name
 
 
 def produce(address: str, topic: str, size: int, count: int, **config: Any) -> float:
-    """Send `count` values of `size` bytes with acks=all; returns the seconds until all are acknowledged."""
+    """Send `count` values of `size` bytes with acks=all; return the seconds until all are acknowledged.
+
+    Raises RuntimeError if a record fails or is not acknowledged in time.
+    """
     failed: list[str] = []
 
     def delivered(error: Any, message: Any) -> None:
@@ -72,7 +76,10 @@ def produce(address: str, topic: str, size: int, count: int, **config: Any) -> f
 
 
 def consume(address: str, topic: str, count: int) -> float:
-    """Read `count` records from the start of partition 0; returns the seconds from first to last."""
+    """Read `count` records from the start of partition 0; return the seconds from the first batch to the last.
+
+    Raises RuntimeError on an error, or if the records do not arrive in time.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -102,6 +109,7 @@ def consume(address: str, topic: str, count: int) -> float:
 
 
 def produce_and_consume_1k(address: str) -> list[Figure]:
+    """Measure the throughput of writing and of reading records of 1 KB."""
     topic, count = fresh_topic(address), 150_000
     written = produce(address, topic, 1000, count)
     read = consume(address, topic, count)
@@ -112,12 +120,13 @@ def produce_and_consume_1k(address: str) -> list[Figure]:
 
 
 def produce_100_b(address: str) -> list[Figure]:
+    """Measure the throughput of writing records of 100 bytes."""
     topic, count = fresh_topic(address), 500_000
     return [Figure("produce 100 B", "k records/s", count / 1000 / produce(address, topic, 100, count))]
 
 
 def transactions(address: str, records: int, count: int) -> list[Figure]:
-    """Back to back transactions of one producer, `records` each."""
+    """Measure `count` consecutive transactions of one producer, with `records` records each."""
     topic = fresh_topic(address)
     producer = Producer(
         {"bootstrap.servers": address, "transactional.id": uuid.uuid4().hex, "linger.ms": 0, "acks": "all"}
@@ -143,7 +152,7 @@ def transactions(address: str, records: int, count: int) -> list[Figure]:
 
 
 def consume_transform_produce(address: str) -> list[Figure]:
-    """1,000 records a transaction, offsets in it (KIP-447)."""
+    """Measure transactions that read up to 1,000 records, write as many, and commit the offsets (KIP-447)."""
     count = 100_000
     source, sink = fresh_topic(address), fresh_topic(address)
     produce(address, source, 100, count)
@@ -184,7 +193,10 @@ def consume_transform_produce(address: str) -> list[Figure]:
 
 
 def fifty_producers(address: str) -> list[Figure]:
-    """50 transactional producers at once, each with groups of its own: one record and one offset a transaction."""
+    """Measure 50 concurrent transactional producers, each with its own group.
+
+    Each transaction has one record and one committed offset.
+    """
     producers, each = 50, 40
     source, sink = fresh_topic(address), fresh_topic(address, 10)
     begin = threading.Barrier(producers + 1)
@@ -195,7 +207,7 @@ def fifty_producers(address: str) -> list[Figure]:
         producer = Producer({"bootstrap.servers": address, "transactional.id": group, "linger.ms": 0})
         producer.init_transactions(TIMEOUT_S)
         for transaction in range(each + 1):
-            if transaction == 1:  # the first one finds the coordinators
+            if transaction == 1:  # the first transaction is not timed, because it has to find the coordinators
                 begin.wait(TIMEOUT_S)
             producer.begin_transaction()
             producer.produce(sink, b"x" * 100, partition=number % 10)
@@ -215,7 +227,7 @@ def fifty_producers(address: str) -> list[Figure]:
 
 
 def latency(address: str) -> list[Figure]:
-    """From produce() to the record in a consumer's hands, one at a time."""
+    """Measure the time from produce() until a consumer has the record, one record at a time."""
     topic, count = fresh_topic(address), 1000
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "acks": "all"})
     consumer = Consumer(
@@ -243,7 +255,7 @@ def latency(address: str) -> list[Figure]:
 
 
 def neighbour(address: str) -> list[Figure]:
-    """Metadata of one client, alone and beside eight producers that send without acks as fast as they can."""
+    """Measure a client's Metadata requests, alone and beside eight producers that send without acks at full speed."""
     topics = [fresh_topic(address) for _ in range(8)]
     admin = AdminClient({"bootstrap.servers": address})
 
@@ -273,6 +285,7 @@ def neighbour(address: str) -> list[Figure]:
 
 
 def _flood(address: str, topic: str) -> None:
+    """Send records without acks until the process is killed."""
     while True:
         produce(address, topic, 1000, 50_000, acks=0)
 

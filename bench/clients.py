@@ -1,8 +1,8 @@
-"""`python -m oncelog.bench.clients`: the bundled client beside aiokafka and confluent-kafka, all on oncelog.
+"""Compare oncelog's client with aiokafka and confluent-kafka on an oncelog broker (`python -m oncelog.bench.clients`).
 
-Every measurement is a process of its own, the broker is another one, and the clients take turns, so that a machine
-that becomes slower does so for all. Ratios are medians over the rounds, each of one round's runs. The clients have
-their default settings but for acks=all; both asyncio clients run on uvloop.
+Every measurement runs in a separate process, and the broker in another. The clients run in turns, so that a slower
+phase of the machine affects all clients. A ratio compares two runs of the same round; the table shows the median over
+the rounds. The clients use their default settings, except for acks=all. Both asyncio clients run on uvloop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLIENTS: Final = (OURS, "aiokafka", "confluent")
 
 
 class Load(NamedTuple):
-    """What one run does: `count` records, or transactions, of `size` bytes; `records` are those of a transaction."""
+    """The work of one run: `count` records of `size` bytes, or `count` transactions of `records` such records."""
 
     kind: str
     count: int
@@ -46,6 +46,7 @@ class Load(NamedTuple):
 
     @property
     def value(self) -> bytes:
+        """A record value of `size` bytes."""
         return bytes(i * 31 % 251 for i in range(self.size))
 
 
@@ -63,14 +64,14 @@ READING: Final = ("consume", "iterate")
 
 
 class Took(NamedTuple):
-    """Wall-clock and processor seconds of one run in the client's process."""
+    """Wall-clock time and processor time of one run in the client's process, in seconds."""
 
     wall_s: float
     cpu_s: float
 
 
 class Watch:
-    """Measures a block."""
+    """A context manager that measures the time of its block; `took` has the result."""
 
     def __enter__(self) -> Watch:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
@@ -81,7 +82,7 @@ class Watch:
 
 
 async def _send_all(send: Callable[..., Awaitable[object]], topic: str, load: Load, names: list[bytes]) -> None:
-    """Give a load's records to an asyncio client, with these keys in turns."""
+    """Pass the records of a load to an asyncio client's `send`, with the keys `names` in turns."""
     value = load.value
     if names:
         keys = len(names)
@@ -296,7 +297,7 @@ def _names(keys: int) -> list[bytes]:
 
 
 def run_here(client: str, case: str, address: str, topic: str) -> Took:
-    """Measure one client in this process."""
+    """Measure one client with one case in this process."""
     load = CASES[case]
     kind, keys = (load.kind, ()) if load.kind != "produce_keys" else ("produce", (KEYS,))
     measure: Callable[..., Took | Coroutine[Any, Any, Took]] = globals()[f"{client}_{kind}"]
@@ -312,25 +313,30 @@ def run_here(client: str, case: str, address: str, topic: str) -> Took:
 
 
 def run_apart(client: str, case: str, address: str, topic: str) -> Took:
-    """Measure one client in a process of its own."""
+    """Measure one client with one case in a separate process."""
     command = [sys.executable, "-m", "oncelog.bench.clients", "--run", client, case, address, topic]
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=2 * TIMEOUT_S, check=True)
     return Took(*json.loads(done.stdout))
 
 
 def make_topic(address: str) -> str:
+    """Create a topic with one partition and a random name; return the name."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": address})  # kept: its end would cancel the request
+    admin = AdminClient({"bootstrap.servers": address})  # kept in a variable: its removal would cancel the request
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(TIMEOUT_S)
     return name
 
 
 def main() -> None:
     options = argparse.ArgumentParser(prog="bench.clients", description=__doc__)
-    options.add_argument("--rounds", type=int, default=5, help="how often each case runs with each client (default 5)")
+    options.add_argument(
+        "--rounds", type=int, default=5, help="number of runs of each case with each client (default 5)"
+    )
     options.add_argument("--only", action="append", choices=sorted(CASES), help="run only this case; may be repeated")
     options.add_argument("--clients", nargs="*", default=CLIENTS, choices=CLIENTS, help="run only these clients")
-    options.add_argument("--durability", default="os", choices=("os", "flush"), help="the broker's (default os)")
+    options.add_argument(
+        "--durability", default="os", choices=("os", "flush"), help="the broker's durability (default os)"
+    )
     options.add_argument("--run", nargs=4, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.run:
@@ -358,7 +364,7 @@ def main() -> None:
 
 
 def show(clients: list[str], cases: dict[str, Load], taken: dict[str, dict[str, list[Took]]], rounds: int) -> None:
-    table = Table(title=f"medians of {rounds} alternated rounds; per s, and µs of processor time each in the client")
+    table = Table(title=f"medians of {rounds} alternated rounds: items per s, and client processor time per item in µs")
     table.add_column("")
     for client in clients:
         table.add_column(client, justify="right")

@@ -1,9 +1,10 @@
-"""How long one message takes: construct, construct's own compile(), and the code that oncelog emits.
+"""Compare the time to encode and decode a message with construct, construct's compile(), and oncelog's generated code.
 
     python bench/codec.py [--seconds 0.2]
 
-Each figure is the best of five runs. construct's compile() translates its own classes only: ours (compact strings,
-arrays, tagged fields) it calls as they are, which is why it gains so little, and why oncelog has a compiler of its own.
+Each figure is the best of five runs. construct's compile() translates only construct's own classes. It calls oncelog's
+classes (compact strings, arrays, tagged fields) without translating them, and so gains little. Therefore oncelog has a
+separate compiler.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from rich.table import Table
 
 
 def produce(size: int) -> ProduceRequest:
-    """A request of one partition with `size` bytes of records."""
+    """Return a Produce request for one partition with `size` bytes of records."""
     return ProduceRequest(
         None, -1, 30_000, [TopicProduceData("bench", partition_data=[PartitionProduceData(3, bytes(size))])]
     )
 
 
 def fetch(size: int) -> FetchResponse:
-    """A response of one partition with `size` bytes of records."""
+    """Return a Fetch response for one partition with `size` bytes of records."""
     return FetchResponse(responses=[FetchableTopicResponse("bench", partitions=[PartitionData(records=bytes(size))])])
 
 
@@ -92,7 +93,7 @@ CASES: list[tuple[str, Message, int]] = [
 
 
 def microseconds(function: Callable[[], Any], seconds: float) -> float:
-    """Return the time of one call, in µs: the best of five runs of about `seconds` each."""
+    """Return the time of one call in µs: the best of five runs of about `seconds` each."""
     timer = timeit.Timer(function)
     once = max(timer.timeit(1), 1e-7)
     number = max(1, int(seconds / once))
@@ -100,9 +101,11 @@ def microseconds(function: Callable[[], Any], seconds: float) -> float:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Measure all messages and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=0.1, help="how long each of five runs lasts (default: 0.1)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.1, help="duration of each of the five runs in seconds (default: 0.1)"
+    )
     seconds = parser.parse_args().seconds
     decoding = Table("message", "construct", "its compile()", "oncelog", title="decode, µs")
     encoding = Table("message", "construct", "oncelog", "oncelog, pieces", title="encode, µs")

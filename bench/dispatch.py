@@ -1,8 +1,8 @@
-"""`python bench/dispatch.py`: CPU time of one request and of one append, in process, without sockets or clients.
+"""Measure the CPU time of a request and of an append in one process, without sockets (`python bench/dispatch.py`).
 
-With `--beside CHECKOUT` another checkout of the project is measured in turns with this one (A B A B), which shows what
-a change costs on a busy machine. The figures are the least CPU time of a call in µs, over many rounds of many calls,
-with durability os.
+With `--beside CHECKOUT` another checkout of the project is measured in turns with this one (A B A B). This shows the
+cost of a change even on a busy machine. Each figure is the least CPU time of a call in µs, over many rounds of many
+calls, with durability os.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CALLS = 200
 
 
 class Peer:
-    """Stands for the connection that a request came by."""
+    """A stand-in for the connection of a request."""
 
     def __init__(self) -> None:
         self.id = 1
@@ -41,7 +41,7 @@ class Peer:
 
 
 class Bench:
-    """A running broker, and the least time of each case in it."""
+    """A running broker, and the least CPU time of each case in µs."""
 
     def __init__(self, broker: Any, only: str) -> None:
         self.broker = broker
@@ -54,7 +54,7 @@ class Bench:
         self.least[name] = min(took, self.least.get(name, took))
 
     def repeat(self, name: str, call: Callable[[], object], calls: int = CALLS) -> None:
-        """Time `calls` calls."""
+        """Measure `calls` calls of `call` as one sample of the case `name`, unless `only` excludes the case."""
         if self.only in name:
             begun = time.process_time()
             for _ in range(calls):
@@ -62,7 +62,7 @@ class Bench:
             self.note(name, begun, calls)
 
     def answer(self, frame: memoryview) -> Any:
-        """From a frame to the bytes of the answer, of a request that is answered at once; returns the response."""
+        """Execute the request in `frame`, which must not need to wait, and encode its response; return the response."""
         dispatcher = self.broker.dispatcher
         exchange = dispatcher.accept(self.peer, frame)
         reply = dispatcher.execute(exchange)
@@ -72,7 +72,7 @@ class Bench:
         return reply
 
     async def answered(self, frame: memoryview) -> Any:
-        """As `answer`, of any request."""
+        """Execute the request in `frame`, wait if necessary, and encode its response; return the response."""
         dispatcher = self.broker.dispatcher
         exchange = dispatcher.accept(self.peer, frame)
         reply = dispatcher.execute(exchange)
@@ -181,10 +181,10 @@ async def appends(bench: Bench) -> Callable[[], None]:
     log = bench.broker.replica_manager.partition("one", 0).log
 
     def append(batch: bytearray) -> None:
-        """Append as Produce does, which looks into the batch first."""
+        """Append a batch as the Produce handler does, which inspects the batch first."""
         if hasattr(log, "inspection_of"):
             inspection = log.inspection_of(batch)
-            assert inspection.begin(), "it is checked at once"
+            assert inspection.begin(), "the batch must be small enough to be checked at once"
             log.append(batch, inspection=inspection)
         else:
             log.append(batch)
@@ -263,7 +263,7 @@ async def measure(rounds: int, only: str) -> dict[str, float]:
         for name, partitions in (("one", 1), ("ten", 10), ("hundred", 100), ("large", 1)):
             await broker.metadata.create_topic(name, partitions, {})
             for index in range(partitions):
-                assert broker.replica_manager.partition(name, index).log is not None, "it is open from now on"
+                assert broker.replica_manager.partition(name, index).log is not None, "the access opens the log"
         bench = Bench(broker, only)
         cases = [await make(bench) for make in (requests, appends, transactions)]
         gc.collect()
@@ -278,7 +278,7 @@ async def measure(rounds: int, only: str) -> dict[str, float]:
 
 
 def in_process_of(checkout: Path, rounds: int, only: str) -> dict[str, float]:
-    """Measure a checkout in a process of its own."""
+    """Measure a checkout of the project in a separate process; return the least CPU times by case, in µs."""
     with tempfile.TemporaryDirectory(prefix="oncelog-bench-") as path:
         Path(path, "oncelog").symlink_to(checkout)
         command = [sys.executable, str(HERE), "--child", "--rounds", str(rounds), "--only", only]
@@ -291,7 +291,7 @@ def main() -> None:
     options.add_argument("--beside", type=Path, action="append", default=[], help="another checkout; may be repeated")
     options.add_argument("--turns", type=int, default=3, help="processes per checkout (default 3)")
     options.add_argument("--rounds", type=int, default=15, help="rounds of calls per process (default 15)")
-    options.add_argument("--only", default="", help="only cases whose name has this in it")
+    options.add_argument("--only", default="", help="only cases whose name contains this text")
     options.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.child:

@@ -1,4 +1,4 @@
-"""What `make performance` measured, as the tables and plots of docs/performance.md."""
+"""Write the results of `make performance` as the tables and plots of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from typing import Final
 import psutil
 
 WIDE: Final = 50
-"""Costs that differ by a larger factor are drawn on a logarithmic axis."""
+"""If the costs of a plot differ by more than this factor, their axis is logarithmic."""
 
 
 @dataclass(slots=True)
 class Figure:
-    """One plot: named lines of points over the same x, all in the same unit."""
+    """A plot of named lines. Each line has (x, value) points; all lines have the same x values and the same unit."""
 
     name: str
     unit: str
     lines: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
     def add(self, line: str, x: int, value: float) -> None:
+        """Add a point to the line with this name."""
         self.lines.setdefault(line, []).append((x, value))
 
 
 @dataclass(slots=True)
 class Growth:
-    """What is increased, from where to where, and what was measured. `reading` says what makes each line bend."""
+    """The plots of one section, in which one number grows. `over` names this number; `reading` explains the plots."""
 
     title: str
     file: str
@@ -42,21 +43,22 @@ INTRODUCTION: Final = """# How cost grows
 
 <!-- written by `make performance` -->
 
-What a request, the memory and a start cost when there is more of everything. `make bench` compares with Apache Kafka,
-`make stalls` shows how long others wait; here each plot changes one number and keeps the rest.
+This page shows how the cost of a request, of memory and of a start grows with the load. Each plot changes one number
+and keeps all others. `make bench` compares oncelog with Apache Kafka, and `make stalls` shows how long a small request
+waits while the broker does something large.
 
-Times are processor time of the broker's process, measured from outside: a client on the same machine sends requests of
-its own making over TCP, {ahead} ahead, and the least of {rounds} rounds counts. Durability is `os`.
+Times are processor time of the broker's process, measured from outside. A client on the same machine sends {ahead}
+requests over TCP before it reads their answers. Each value is the least of {rounds} rounds. Durability is `os`.
 
-The axis of what grows is logarithmic. That of the cost begins at 0; only where costs differ by more than a factor of
-{wide}, it is logarithmic, too.
+The horizontal axis is always logarithmic. The vertical axis begins at 0. It is logarithmic only if the costs differ by
+more than a factor of {wide}.
 
 Machine: {machine}. Python {python}, oncelog {version}.
 """
 
 
 def page(growths: list[Growth], ahead: int, rounds: int) -> str:
-    """Return the whole page. `ahead`: requests under way at a time. `rounds`: of which the least cost counts."""
+    """Return the Markdown of the whole page. `ahead`: requests sent before an answer is read. `rounds`: per value."""
     memory = psutil.virtual_memory().total / 2**30
     machine = (
         f"{psutil.cpu_count()} processors, {memory:.0f} GiB, {platform.system()} {platform.release().split('-')[0]}"
@@ -78,7 +80,7 @@ def page(growths: list[Growth], ahead: int, rounds: int) -> str:
 
 
 def table(growth: Growth) -> str:
-    """Return the values as a table, one row for each x."""
+    """Return the values of a section as a Markdown table with one row for each x."""
     columns = [(figure, line) for figure in growth.figures for line in figure.lines]
     heads = [f"{figure.name}: {line}, {figure.unit}" for figure, line in columns]
     rows = [f"| {growth.over} | {' | '.join(heads)} |", "|" + "---:|" * (1 + len(heads))]
@@ -89,12 +91,12 @@ def table(growth: Growth) -> str:
 
 
 def shown(value: float) -> str:
-    """Return a value with three digits, or more where it is larger."""
+    """Return a value as text with three digits, or with more digits if it is 1,000 or larger."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def draw(growth: Growth, directory: Path) -> None:
-    """Write the plots as one SVG file into `directory`, which is made."""
+    """Write the plots of a section as one SVG file into `directory`, which is created if necessary."""
     import matplotlib
 
     matplotlib.use("svg")

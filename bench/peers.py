@@ -1,4 +1,4 @@
-"""The brokers that are compared: oncelog at both durabilities, and Apache Kafka 4.1 with its defaults."""
+"""Start the brokers that are compared: oncelog with both durabilities, and Apache Kafka 4.1 with its defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.broker import BrokerProcess
 
 @dataclass(slots=True)
 class Peer:
-    """One running broker: `name` as in the table, `start_s` from process start until it served."""
+    """A running broker. `name`: its column in the table. `start_s`: seconds from process start until it was ready."""
 
     name: str
     address: str
@@ -23,7 +23,7 @@ class Peer:
     start_s: float
 
     def idle_memory_mb(self) -> float:
-        """Resident memory now, in MB; take it before any load."""
+        """Return the broker's resident memory in MB. Call this before the broker gets any load."""
         return float(psutil.Process(self.pid).memory_info().rss) / 1e6
 
 

@@ -1,8 +1,8 @@
-"""`python -m bench.performance`: how the broker's cost grows, as plots and tables in docs/performance.md.
+"""Measure how the broker's cost grows with its load, for docs/performance.md (`python -m bench.performance`).
 
-Each point has a broker process of its own, which one small client drives over TCP. The cost is processor time of that
-process, all threads together: other load on the machine disturbs it less than elapsed time. Each value is the least of
-some rounds of many requests. Durability is os, so that the disk does not count.
+Each point is measured with a new broker process, to which a small client sends requests over TCP. The cost is the
+processor time of all threads of this process, because other load on the machine affects it less than elapsed time. Each
+value is the least of several rounds of many requests. Durability is os, so the speed of the disk has no effect.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from .growth import Figure, Growth, draw, page, table
 
 ROUNDS: Final = 5
 AHEAD: Final = 50
-"""Requests that are sent before their answers are read."""
+"""Number of requests that are sent before their answers are read."""
 START_TIMEOUT_S: Final = 180.0
 SAMPLE: Final = 100
-"""Transactional ids whose transactions are measured, beside the others."""
+"""Number of additional transactional ids whose transactions are measured."""
 PRODUCE, FETCH, LIST_OFFSETS, INIT, ADD, END, CREATE = 11, 11, 7, 4, 3, 3, 7
 TOPIC: Final = "growth"
 SETTINGS: Final = {
@@ -51,11 +51,12 @@ SETTINGS: Final = {
 }
 
 
-# ---- the broker, and what it has used
+# ---- the broker, its processor time and its memory
 
 
 @contextmanager
 def broker() -> Iterator[BrokerProcess]:
+    """Run a broker with a temporary data directory."""
     with tempfile.TemporaryDirectory(prefix="oncelog-performance-") as directory:
         options = [text for name, value in SETTINGS.items() for text in ("--set", f"{name}={value}")]
         with BrokerProcess(Path(directory), "--durability", "os", *options) as process:
@@ -63,7 +64,7 @@ def broker() -> Iterator[BrokerProcess]:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of a process until now, s; to the nanosecond, where Linux says it."""
+    """Return the processor time of a process until now, in seconds; on Linux with a resolution of nanoseconds."""
     threads = Path(f"/proc/{pid}/task")
     try:
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads.iterdir()) / 1e9
@@ -77,7 +78,7 @@ def memory_mb(pid: int) -> float:
 
 
 def start_cpu_s(process: BrokerProcess) -> float:
-    """Processor time of a start after kill -9, until the broker is ready; the least of three, s."""
+    """Return the processor time of a start after kill -9 until the broker is ready: the least of three, in seconds."""
     least = float("inf")
     for _ in range(3):
         process.kill9()
@@ -87,7 +88,7 @@ def start_cpu_s(process: BrokerProcess) -> float:
 
 
 class Frame(NamedTuple):
-    """A request that is encoded, and what decodes its answer."""
+    """An encoded request, and the class and version of its response."""
 
     data: bytes
     response: type[Response]
@@ -95,10 +96,13 @@ class Frame(NamedTuple):
 
 
 class Link(Wire):
-    """A connection that sends requests which were encoded before."""
+    """A connection that sends encoded requests."""
 
     def run(self, frames: list[Frame], links: list[Link] | None = None) -> None:
-        """Send each frame and read its answer, some ahead; in turns over `links`. The last answer is looked at."""
+        """Send all frames, over `links` in turns if given, and read their answers, `AHEAD` at a time.
+
+        Raises RuntimeError if the last answer has an error code.
+        """
         links = links or [self]
         for begin in range(0, len(frames), AHEAD):
             part = frames[begin : begin + AHEAD]
@@ -111,12 +115,12 @@ class Link(Wire):
 
 
 def cost_us(process: BrokerProcess, work: Callable[[], int]) -> float:
-    """Least processor time of the broker for one of the requests of `work`, which returns how many it made; µs."""
+    """Return the broker's least processor time per request in µs. `work` sends requests and returns their number."""
     least = float("inf")
     for _ in range(ROUNDS):
         begun = cpu_s(process.pid)
         count = work()
-        time.sleep(0.02)  # what the broker does behind its answers counts, too
+        time.sleep(0.02)  # work that the broker does after its answers counts, too
         least = min(least, (cpu_s(process.pid) - begun) / count * 1e6)
     return least
 
@@ -125,17 +129,18 @@ def cost_us(process: BrokerProcess, work: Callable[[], int]) -> float:
 
 
 def encoded(request: Request[Any], version: int) -> Frame:
+    """Return the encoded request."""
     return Frame(b"".join(encode_request(request, version, 1, "growth")), request.response, version)
 
 
 def check(answer: Any) -> None:
-    """Raise RuntimeError where an answer, or a part of it, has an error code: what is refused costs nothing."""
+    """Raise RuntimeError if an answer or a part of it has an error code, because a refused request costs too little."""
     if isinstance(answer, list):
         for part in answer:
             check(part)
     elif hasattr(answer, "__dataclass_fields__"):
         if getattr(answer, "error_code", 0):
-            raise RuntimeError(f"the broker refused what was to be measured: {answer}")
+            raise RuntimeError(f"the broker refused a measured request: {answer}")
         for name in answer.__dataclass_fields__:
             check(getattr(answer, name))
 
@@ -174,7 +179,7 @@ def fetch(offset: int, size: int, partition: int = 0) -> Frame:
 def create(link: Wire, partitions: int) -> None:
     answer = link.call(CreateTopicsRequest([CreatableTopic(TOPIC, partitions, 1)], timeout_ms=120_000), CREATE)
     if answer.topics[0].error_code:
-        raise RuntimeError(f"{TOPIC} with {partitions} partitions was not created: {answer.topics[0].error_message}")
+        raise RuntimeError(f"topic {TOPIC} with {partitions} partitions: {answer.topics[0].error_message}")
 
 
 def now_ms() -> int:
@@ -189,9 +194,9 @@ def partitions(most: int) -> Growth:
         "Partitions",
         "partitions",
         "partitions of the broker, each with records",
-        "A request costs more where the broker has more partitions than fit into the processor's caches: what it needs"
-        " of one has left them when its turn comes again. Beyond the descriptors that the process may have"
-        " (`ulimit -n`), files are closed and opened again. Memory and starts grow with the number.",
+        "A request costs more when the broker has more partitions than fit into the processor's caches: the data of a"
+        " partition has left the caches before its next request. With more partitions than file descriptors"
+        " (`ulimit -n`), files are closed and opened again. Memory and start time grow with the number of partitions.",
         [
             Figure("a request for one of them, in turns", "µs"),
             Figure("memory", "MB"),
@@ -205,7 +210,7 @@ def partitions(most: int) -> Growth:
             batch, asked = batch_of(1, 100, now_ms()), max(count, 2000)
             writes = [produce(batch, number % count) for number in range(asked)]
             reads = [fetch(0, 200, number % count) for number in range(asked)]
-            link.run(writes)  # the first record of each makes its files
+            link.run(writes)  # the first record of each partition creates its files
             requests.add("Produce of one record", count, cost_us(process, counted(link, writes)))
             requests.add("Fetch of one record", count, cost_us(process, counted(link, reads)))
             memory.add("resident", count, memory_mb(process.pid))
@@ -218,8 +223,9 @@ def connections(most: int) -> Growth:
         "Connections",
         "connections",
         "open connections, used in turns",
-        "Requests of many connections come one by one, where those of one connection come several at a time: that, and"
-        " buffers that have left the processor's caches, is the difference between the first points. Then it is flat.",
+        "Requests of many connections arrive one by one, but those of one connection arrive several at a time. This,"
+        " and buffers that have left the processor's caches, makes the difference between the first points. For more"
+        " connections the cost stays constant.",
         [Figure("a Produce of one record", "µs"), Figure("memory", "MB")],
     )
     requests, memory = growth.figures
@@ -239,8 +245,8 @@ def transactional_ids(most: int) -> Growth:
         "Transactional ids",
         "transactional-ids",
         "transactional ids that the broker knows",
-        "A transaction looks up its own id alone, so the number of others costs nothing but what leaves the processor's"
-        " caches. Memory and starts grow with the number.",
+        "A transaction looks up only its own id, so other ids cost nothing, except that data leaves the processor's"
+        " caches. Memory and start time grow with the number of ids.",
         [
             Figure("a transaction of one record", "µs"),
             Figure("memory", "MB"),
@@ -291,9 +297,10 @@ def record_size(most: int) -> Growth:
         "Record size",
         "record-size",
         "bytes of a record",
-        "Up to some kilobytes a request costs what any request costs. Then the bytes count: checksum, and copies"
-        " between socket, memory and page cache. A receive buffer above 2 MiB is given back after its request, so the"
-        " system has to find and clear the memory of the next one: that is the knee of Produce behind 1 MB.",
+        "Up to some kilobytes every request costs the same. Above that, the cost grows with the bytes, for the checksum"
+        " and for copies between socket, memory and page cache. A receive buffer above 2 MiB is freed after its"
+        " request, so the system has to find and clear memory for the next buffer. This makes the cost of Produce rise"
+        " faster above 1 MB.",
         [Figure("one record", "µs")],
     )
     (requests,) = growth.figures
@@ -314,9 +321,10 @@ def log_size(most: int) -> Growth:
         "Log size",
         "log-size",
         "MB in one partition",
-        "A read finds its place by bisection of an index, then scans at most `log.index.interval.bytes` of batches."
-        " Behind 1 GB there is more than one segment, and the indexes of the earlier ones are read when they are asked"
-        " for. A start after kill -9 reads what was appended to the last segment since its state was saved.",
+        "A read finds its position by bisection of an index, then scans at most `log.index.interval.bytes` of batches."
+        " Above 1 GB the partition has more than one segment, and the indexes of earlier segments are read when they"
+        " are needed. A start after kill -9 reads the batches that were appended to the last segment since its state"
+        " was saved.",
         [Figure("a request at a random place", "µs"), Figure("start after kill -9", "s")],
     )
     requests, start = growth.figures
@@ -347,6 +355,8 @@ def log_size(most: int) -> Growth:
 
 
 def counted(link: Link, frames: list[Frame], links: list[Link] | None = None) -> Callable[[], int]:
+    """Return a function that runs the frames and returns their number, for `cost_us`."""
+
     def work() -> int:
         link.run(frames, links)
         return len(frames)
@@ -355,7 +365,7 @@ def counted(link: Link, frames: list[Frame], links: list[Link] | None = None) ->
 
 
 def powers(most: int, least: int = 1) -> list[int]:
-    """`least`, then ten times that and so on, up to `most`."""
+    """Return `least`, ten times `least` and so on, up to `most`, which is always the last number."""
     found = [least]
     while found[-1] * 10 <= most:
         found.append(found[-1] * 10)
@@ -377,8 +387,8 @@ GROWTHS: Final[dict[str, tuple[Callable[[int], Growth], int]]] = {
 def main() -> None:
     options = argparse.ArgumentParser(prog="bench.performance", description=__doc__)
     options.add_argument("--only", action="append", choices=sorted(GROWTHS), help="measure only this; may be repeated")
-    options.add_argument("--divide", type=int, default=1, help="divide the largest sizes, for a short look")
-    options.add_argument("--docs", type=Path, help="write performance.md and its plots there")
+    options.add_argument("--divide", type=int, default=1, help="divide the largest sizes by this, for a short run")
+    options.add_argument("--docs", type=Path, help="write performance.md and its plots to this directory")
     chosen = options.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,20 +1,20 @@
-"""The pipeline beside Spark's own Kafka connector, on one broker and in one session: `python -m bench.pipeline`.
+"""Compare the pipeline with Spark's Kafka connector, on one broker and in one session (`python -m bench.pipeline`).
 
-Reading: a topic into Spark's noop sink, by both; and, as the ceiling of any source in Python, batches that are made
-already. Writing: the same frame, laid out with one task per Kafka partition and cached, by the connector (at least
-once) and by `format("oncelog")` (one transaction). What laying it out costs is apart: the shuffle alone, and `write`,
-which includes it.
+Reading: both read a topic into Spark's noop sink. A third case reads prepared batches: it shows the limit for any
+source in Python. Writing: the connector (at least once) and `format("oncelog")` (one transaction) write the same cached
+frame, which has one task per Kafka partition. The cost of this partitioning is measured separately: by the shuffle
+alone, and by `write`, which includes the shuffle.
 
-Every case runs with few and with many rows, a quarter and all. The difference is what the further rows cost, without
-the fixed price of a query: planning, starting tasks, the connector's wait for polls. Rates and ratios are those of
-further rows; the fixed price has a column of its own.
+Every case runs with a quarter of the rows and with all rows. The difference is the cost of the additional rows, without
+the fixed cost of a query (planning, starting tasks, the connector's wait for polls). Rates and ratios are those of the
+additional rows. The fixed cost has a separate column.
 
-Both sides run with their defaults. Reading is measured first, then writing: what the disk does for a while after much
-was written would meet whoever reads next. A first round warms up; in each round after it all cases run, every other
-round in reverse order, and times are medians of the rounds. No round begins when the time is up. At the end it is
-checked that each target holds each row of each round. The connector is fetched with Maven.
+Both sides run with their defaults. Reading is measured before writing, because the disk stays busy for a while after a
+large write, which would slow down later reads. The first round is a warm-up. Each later round runs all cases, every
+other round in reverse order, and times are medians of the rounds. No round begins after the time limit. At the end the
+benchmark checks that each target has each row of each round. The connector is fetched with Maven.
 
-`--quick` is a shorter form, for development: fewer rows and rounds.
+`--quick` runs a shorter form with fewer rows and rounds, for development.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PEERS = {
     WRITE: WRITE_CONNECTOR,
     WRITE_SHUFFLED: WRITE_CONNECTOR,
 }
-"""Which case each is held against."""
+"""The case of Spark's connector with which each case is compared."""
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion><groupId>oncelog</groupId><artifactId>spark-connector</artifactId><version>1</version>
   <dependencies>{}</dependencies>
@@ -71,7 +71,10 @@ JARS = (
 
 
 def connector(directory: Path) -> str:
-    """The connector's jars, comma-separated; no transitive dependencies, Spark has the others."""
+    """Return the paths of the connector's jars, comma-separated; fetch missing jars with Maven into `directory`.
+
+    Transitive dependencies are not fetched, because Spark has them.
+    """
     alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     found = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{alone}"
@@ -87,19 +90,23 @@ def connector(directory: Path) -> str:
 
 
 async def make(bootstrap: str, *names: str) -> None:
+    """Create topics with these names."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(name, PARTITIONS) for name in names])
 
 
 def rows_of(spark: SparkSession, rows: int, size: int, mixed: bool) -> DataFrame:
-    """Rows with a key and a value of `size` bytes, or of 0.5 to 1.5 times that, which does not compress to nothing."""
+    """Return a frame of rows with a key and a value of `size` bytes; `mixed`: of 0.5 to 1.5 times that size.
+
+    The values contain hashes, so that they do not compress to almost nothing.
+    """
     length = f"cast({size} * (0.5 + pmod(hash(id), 1000) / 1000) as int)" if mixed else f"{size}"
     value = f"rpad(concat(sha2(cast(id as string), 512), sha2(cast(-id as string), 512)), {2 * size}, 'x')"
     return spark.range(0, rows, 1, 2).selectExpr("id", "cast(id as string) key", f"substr({value}, 1, {length}) value")
 
 
 def ready_batches() -> type[DataSource]:
-    """A source whose rows are made already: what is left is Spark's own way from Python to a row."""
+    """Return a data source with prepared rows. Its cost is only that of Spark's way from Python to a row."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
@@ -139,14 +146,14 @@ def ready_batches() -> type[DataSource]:
 
 
 class Run(NamedTuple):
-    """One case with few and with many rows."""
+    """The two calls of a case: with few rows (a quarter) and with many rows (all)."""
 
     few: Callable[[], object]
     many: Callable[[], object]
 
 
 class Cost(NamedTuple):
-    """Seconds on the clock, and of processor time by kind of process."""
+    """Wall-clock time, and the processor time of each kind of process, in seconds."""
 
     wall: float
     java: float
@@ -154,24 +161,24 @@ class Cost(NamedTuple):
     broker: float
 
     def less(self, other: Cost) -> Cost:
-        """What this one costs more."""
+        """Return the difference between this cost and the `other` cost."""
         return Cost(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class Round(NamedTuple):
-    """What a case took with few and with many rows."""
+    """The costs of a case in one round: with few and with many rows."""
 
     few: Cost
     many: Cost
 
     @property
     def further(self) -> Cost:
-        """The cost of the further rows: many are four times as many as few."""
+        """The cost of the additional rows, which are three quarters of all rows."""
         return self.many.less(self.few)
 
 
 def processor_time() -> Cost:
-    """What the processes below this one have used so far: Spark's JVM, its Python workers, the broker."""
+    """Return the time now and the processor time used so far by the child processes: JVM, Python workers, broker."""
     seconds = {"java": 0.0, "python": 0.0, "broker": 0.0}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -182,14 +189,14 @@ def processor_time() -> Cost:
 
 
 def cost_of(work: Callable[[], object]) -> Cost:
-    """Run it."""
+    """Call `work` and return its cost."""
     before = processor_time()
     work()
     return processor_time().less(before)
 
 
 def read_cases(spark: SparkSession, bootstrap: str, topic: str, rows: int, size: int) -> dict[str, Run]:
-    """Readers of the topic, of all its rows or of its first quarter."""
+    """Return the cases that read the topic: the first quarter of its rows, or all rows."""
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     quarter = {topic: {str(number): rows // PARTITIONS // 4 for number in range(PARTITIONS)}}
 
@@ -205,7 +212,10 @@ def read_cases(spark: SparkSession, bootstrap: str, topic: str, rows: int, size:
 
 
 def write_cases(options: dict[str, str], targets: list[str], few: DataFrame, many: DataFrame) -> dict[str, Run]:
-    """Writers of both frames, each to a topic of its own; what the frames cost is paid before."""
+    """Return the cases that write both frames. Each case writes to a separate topic.
+
+    The frames are cached before, so that their computation is not measured.
+    """
     place = sf.expr(f"int(pmod(hash(key), {PARTITIONS}))")
     laid_out = [
         frame.withColumn("partition", place).repartitionById(2, sf.col("partition") % 2).persist()
@@ -228,14 +238,14 @@ def write_cases(options: dict[str, str], targets: list[str], few: DataFrame, man
 
 
 def discard(frame: DataFrame) -> None:
-    """Compute the frame, and drop its rows."""
+    """Compute all rows of the frame and drop them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def compare(
     spark: SparkSession, bootstrap: str, rows: int, size: int, mixed: bool, only: str, rounds: int, within_s: float
 ) -> dict[str, list[Round]]:
-    """What each case cost, by round."""
+    """Run all cases with rows of one size; return the costs of each case by round."""
     options = {"kafka.bootstrap.servers": bootstrap}
     names = [f"{stem}-{size}-{mixed}" for stem in ("in", "connector", "oncelog", "written")]
     asyncio.run(make(bootstrap, *names))
@@ -253,13 +263,13 @@ def compare(
         for topic in targets:
             held = spark.read.format(NAME).options(**options, subscribe=topic).load().count()
             if held != (rows + rows // 4) * runs:
-                raise SystemExit(f"{topic} has {held} rows after {runs} writes of {rows} and {rows // 4}")
+                raise SystemExit(f"topic {topic} has {held} rows after {runs} writes of {rows} and {rows // 4} rows")
         spark.catalog.clearCache()
     return measured
 
 
 def alternated(cases: dict[str, Run], rounds: int, within_s: float) -> tuple[dict[str, list[Round]], int]:
-    """What each case cost by round, the first one left out; and how often each case ran."""
+    """Run all cases in rounds. Return the costs of each case by round, without the first, and the number of rounds."""
     until = time.monotonic() + within_s
     measured: dict[str, list[Round]] = {name: [] for name in cases}
     done = 0
@@ -273,9 +283,10 @@ def alternated(cases: dict[str, Run], rounds: int, within_s: float) -> tuple[dic
 
 
 def table(title: str, rows: int, measured: dict[str, list[Round]]) -> str:
-    """Rates of further rows: of median times, with the range of the rounds, and beside the connector's.
+    """Return the table of results: the rates of the additional rows from the median times, and from each round.
 
-    Processor time is in microseconds per further row: of Spark's JVM, the Python workers and the broker.
+    Ratios compare a case with the connector. Processor times of the JVM, the Python workers and the broker are in µs
+    per additional row.
     """
     further = rows - rows // 4
     of_row = f"{'CPU us/row':>11} = {'java':>5} + {'python':>6} + {'broker':>6} {'x connector':>12}"
@@ -300,7 +311,7 @@ def table(title: str, rows: int, measured: dict[str, list[Round]]) -> str:
 
 
 def median_of(rounds: list[Round]) -> Round:
-    """The median of each number."""
+    """Return the median of each number over the rounds."""
 
     def median(costs: list[Cost]) -> Cost:
         return Cost(*(statistics.median(numbers) for numbers in zip(*costs, strict=True)))
@@ -309,14 +320,20 @@ def median_of(rounds: list[Round]) -> Round:
 
 
 def main() -> None:
-    """Run and print a table for each size."""
+    """Run the benchmark and print a table for each record size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="rows of 100 bytes; of 1,000 bytes half as many")
-    parser.add_argument("--sizes", default="100,1000", help="bytes of a value, comma-separated; 100m: mixed sizes")
+    parser.add_argument(
+        "--rows", type=int, default=2_000_000, help="number of rows; half as many for 500 bytes or more"
+    )
+    parser.add_argument(
+        "--sizes", default="100,1000", help="comma-separated sizes of a value in bytes; 100m: mixed sizes"
+    )
     parser.add_argument("--only", choices=("read", "write"), default="", help="default: both")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=300, help="of a size's reads or writes; then no further round")
-    parser.add_argument("--quick", action="store_true", help="3 rounds with half of the rows")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="time limit for the reads, and for the writes, of a size"
+    )
+    parser.add_argument("--quick", action="store_true", help="run 3 rounds with half of the rows")
     parser.add_argument("--jars", type=Path, default=Path.home() / ".cache" / "oncelog" / "spark-connector")
     arguments = parser.parse_args()
     if arguments.quick:

@@ -1,13 +1,14 @@
-"""`python -m bench.scale`: what a start, a stop and the memory of a broker cost where it has much to keep.
+"""Measure start time, stop time and memory of a broker with a large data directory (`python -m bench.scale`).
 
-Two directories are made, and the broker is started on each of them after a clean stop and after kill -9:
+The benchmark creates two directories, and starts the broker on each after a clean stop and after kill -9:
 
-* coordinators: 100,000 transactional ids with four records each, 10,000 groups with a member and 20 committed offsets
-  each, written twice; nothing is compacted.
-* partitions: 10,000 partitions with one small record each, then one more in each of them, acknowledged by acks=all.
+* coordinators: 100,000 transactional ids with four records each, and 10,000 groups with one member and 20 committed
+  offsets each, written twice. Nothing is compacted.
+* partitions: 10,000 partitions. One small record is written to each, and then another one, with acks=all.
 
-Times are seconds from the start of the process until the broker says that it is ready, and from SIGTERM to the end of
-the process; in brackets the CPU time of the broker in them, which a busy machine disturbs less. Memory is resident.
+The start time is measured from the start of the process until the broker reports that it is ready. The stop time is
+measured from SIGTERM to the end of the process. Both are in seconds. The broker's CPU time is in parentheses, because a
+busy machine affects it less. Memory is resident memory.
 """
 
 from __future__ import annotations
@@ -63,9 +64,13 @@ def main() -> None:
     options.add_argument("--ids", type=int, default=100_000, help="transactional ids (default 100,000)")
     options.add_argument("--groups", type=int, default=10_000, help="groups of 20 offsets (default 10,000)")
     options.add_argument("--partitions", type=int, default=10_000, help="partitions (default 10,000)")
-    options.add_argument("--rounds", type=int, default=3, help="starts of each kind; the median counts (default 3)")
-    options.add_argument("--only", choices=("coordinators", "partitions"), help="measure one of the two")
-    options.add_argument("--keep", type=Path, help="keep the directories there, and use what an earlier run left")
+    options.add_argument(
+        "--rounds", type=int, default=3, help="number of starts of each kind; medians are shown (default 3)"
+    )
+    options.add_argument("--only", choices=("coordinators", "partitions"), help="measure only this directory")
+    options.add_argument(
+        "--keep", type=Path, help="keep the coordinators' directory here, and reuse that of an earlier run"
+    )
     chosen = options.parse_args()
     table = Table(title=f"start, stop and memory: medians of {chosen.rounds}")
     for column in ("directory", "figure", "value"):
@@ -83,7 +88,7 @@ def main() -> None:
 
 
 def made(directory: Path, ids: int, groups: int, offsets: int) -> Path:
-    """The directory of the coordinators' state, stopped cleanly."""
+    """Return the directory with the coordinators' state, of a cleanly stopped broker; create it if necessary."""
     if not directory.exists():
         half_made = directory.with_suffix(".tmp")
         shutil.rmtree(half_made, ignore_errors=True)
@@ -105,12 +110,12 @@ async def _make(directory: Path, ids: int, groups: int, offsets: int) -> None:
                 logs[partition_for_key(key, INTERNAL_PARTITIONS)].append(pairs, now_ms)
             for log in logs:
                 log.close()
-    async with BrokerNode(directory, logging_level="error"):  # makes the indexes
+    async with BrokerNode(directory, logging_level="error"):  # builds the indexes
         pass
 
 
 class _LogFile:
-    """A partition's only segment, written without a broker."""
+    """The only segment of a partition, written without a broker."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -128,7 +133,7 @@ class _LogFile:
 
 
 def _transactions(ids: int, now_ms: int) -> Iterator[tuple[str, Pairs]]:
-    """The batches of each id's first transaction, which was committed."""
+    """Yield (transactional id, batch) for each batch of each id's first transaction, which is committed."""
     level = TransactionVersion.TV_2
     for number in range(ids):
         name = f"scale-transactional-id-{number}"
@@ -146,7 +151,7 @@ def _one_transaction(
 
 
 def _groups(groups: int, offsets: int, topic_id: bytes, now_ms: int) -> Iterator[tuple[str, Pairs]]:
-    """Each group's metadata, then all of its offsets, twice."""
+    """Yield (group id, batch) with the metadata of each group and then with all its offsets, for all groups, twice."""
     subscription = encode_versioned(ConsumerProtocolSubscription(topics=[TOPIC]), 1)
     for turn in (1, 2):
         for number in range(groups):
@@ -169,7 +174,7 @@ def _groups(groups: int, offsets: int, topic_id: bytes, now_ms: int) -> Iterator
 
 
 def coordinators(directory: Path, temporary: Path, rounds: int) -> Iterator[tuple[str, str]]:
-    """(figure, value) of starts on the coordinators' directory."""
+    """Measure starts and stops with the coordinators' directory; yield (figure, value) rows."""
     home = temporary / "coordinators"
     shutil.copytree(directory, home)
     with _Timed(home) as broker:
@@ -183,7 +188,7 @@ def coordinators(directory: Path, temporary: Path, rounds: int) -> Iterator[tupl
 
 
 def partitions(home: Path, count: int, rounds: int) -> Iterator[tuple[str, str]]:
-    """(figure, value) of starts on a directory with many partitions."""
+    """Measure writes, starts and stops with many partitions; yield (figure, value) rows."""
     asyncio.run(_create(home / "data", count))
     with _Timed(home) as broker:
         broker.process.start(START_TIMEOUT_S)
@@ -207,7 +212,7 @@ async def _create(home: Path, count: int) -> None:
 
 
 def _produce(address: str, count: int) -> None:
-    """Return when one record in each partition is acknowledged."""
+    """Write one record to each partition, and return when all are acknowledged. Raises RuntimeError on a failure."""
     failed: list[str] = []
 
     def delivered(error: Any, message: Any) -> None:
@@ -219,11 +224,11 @@ def _produce(address: str, count: int) -> None:
         producer.produce(TOPIC, bytes(20), partition=partition, on_delivery=delivered)
         producer.poll(0)
     if producer.flush(STOP_TIMEOUT_S) or failed:
-        raise RuntimeError(f"not everything was acknowledged: {failed[:3]}")
+        raise RuntimeError(f"some records were not acknowledged: {failed[:3]}")
 
 
 class _Timed:
-    """A broker process, and the times (s, wall and CPU) and the memory (MB) that were measured of it."""
+    """A broker process, and its measured times (wall-clock and CPU, in s) and memory (in MB) by name."""
 
     def __init__(self, home: Path) -> None:
         self.process = BrokerProcess(home)
@@ -258,7 +263,7 @@ class _Timed:
         self._memory.setdefault(name, []).append(psutil.Process(self.process.pid).memory_info().rss / 1e6)
 
     def figures(self) -> Iterator[tuple[str, str]]:
-        """(name, median)."""
+        """Yield (name, median) of all measured times and of the memory."""
         for name, seconds in self._seconds.items():
             wall, cpu = (statistics.median(values) for values in zip(*seconds, strict=True))
             yield name, f"{wall:.2f} s ({cpu:.2f})"
@@ -271,7 +276,7 @@ class _Timed:
 
 
 def _cpu_of_ended_s() -> float:
-    """CPU time of all child processes that have been waited for."""
+    """Return the CPU time of all ended child processes that were waited for, in seconds."""
     return os.times().children_user + os.times().children_system
 
 

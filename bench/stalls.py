@@ -1,8 +1,9 @@
-"""`python -m bench.stalls`: how long a small Produce waits while the broker has something large to do.
+"""Measure how long a small Produce waits while the broker does something large (`python -m bench.stalls`).
 
-A probe in a process of its own sends records of 100 bytes one after another, every 2 ms, to a topic of its own. Each
-case prepares something in peace, then has the broker do it; of the probe's answers in that time, p99 and the slowest
-count. The probe asks for acks=1, unless a case says acks=all. Sizes are those of the names; `--scale` divides them.
+A probe in a separate process sends records of 100 bytes one after another, with a pause of 2 ms, to a separate topic.
+Each case first prepares its work without the probe. Then the broker does the work, and the p99 and the maximum of the
+probe's response times are taken. The probe uses acks=1, or acks=all if the case's name says so. The names of the cases
+tell their sizes, which `--scale` divides.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from support.raw_connection import RawConnection, batch
 PROBE_TOPIC = "probe"
 PROBE_PAUSE_S = 0.002
 AFTERWARDS_S = 1.0
-"""How long the probe counts after the answer: some of the work is done behind it."""
+"""Seconds for which the probe is counted after the answer, because the broker does part of the work after it."""
 LIMIT_S = 90.0
 TOPIC_RESOURCE = 2
 SETTINGS = {
@@ -63,7 +64,7 @@ Restart = Callable[[], Awaitable[RawConnection]]
 
 
 class Scene:
-    """What a case works with: a connection, the divisor of its sizes, and a clean restart of the broker."""
+    """The environment of a case: a connection, the divisor of its sizes, and a way to restart the broker cleanly."""
 
     def __init__(self, wire: RawConnection, divisor: int, restart: Restart) -> None:
         self.wire = wire
@@ -72,9 +73,11 @@ class Scene:
         self._topics = 0
 
     async def restart(self) -> None:
+        """Restart the broker cleanly and connect again."""
         self.wire = await self._restart()
 
     async def topic(self, partitions: int = 1, **configs: str) -> str:
+        """Create a topic, wait until its partitions are ready, and return its name."""
         self._topics += 1
         name = f"stalls-{self._topics}"
         rows = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
@@ -86,13 +89,13 @@ class Scene:
         return name
 
     async def _serves(self, topic: str, partitions: int) -> bool:
-        """Whether all partitions are led; Apache Kafka creates them some time after it has answered."""
+        """Whether all partitions have a leader. Apache Kafka creates them some time after its answer."""
         asked = [ListOffsetsPartition(index, -1, -1) for index in range(partitions)]
         response = await self.wire.call(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]), 7)
         return not any(part.error_code for part in response.topics[0].partitions)
 
     async def fill(self, topic: str, megabytes: int, records: bytes, in_flight: int = 16) -> None:
-        """Write the same batch again and again, acks=1."""
+        """Write the batch `records` repeatedly with acks=1, until the topic has `megabytes` divided by the scale."""
         count = max(1, megabytes * 1_000_000 // self.divisor // len(records))
         data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, records)])
         request = ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[data])
@@ -104,7 +107,7 @@ class Scene:
             await self.wire.receive(ProduceRequest, 9)
 
     async def write_each(self, topic: str, partitions: int, acks: int = 1) -> None:
-        """One record in each partition, 100 partitions a request."""
+        """Write one record to each partition, with 100 partitions per request."""
         for first in range(0, partitions, 100):
             chosen = range(first, min(first + 100, partitions))
             rows = [PartitionProduceData(index, batch(bytes(100))) for index in chosen]
@@ -114,12 +117,13 @@ class Scene:
             check(part.error_code for part in response.responses[0].partition_responses)
 
     async def alter(self, topic: str, **configs: str) -> None:
+        """Set configs of a topic."""
         rows = [AlterableConfig(name.replace("_", "."), 0, value) for name, value in configs.items()]
         request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC_RESOURCE, topic, rows)], False)
         check(row.error_code for row in (await self.wire.call(request, 1)).responses)
 
     async def offsets(self, topic: str, partitions: int, timestamp: int) -> list[int]:
-        """ListOffsets of all partitions of a topic, 1,000 a request."""
+        """Return the offset for `timestamp` of each partition of a topic, with 1,000 partitions per request."""
         offsets: list[int] = []
         for first in range(0, partitions, 1000):
             asked = [
@@ -132,12 +136,13 @@ class Scene:
 
 
 def check(codes: Iterator[int]) -> None:
+    """Raise RuntimeError if one of the error codes is not zero."""
     wrong = {ErrorCode(code).name for code in codes if code}
     if wrong:
         raise RuntimeError(f"the broker answered with {', '.join(sorted(wrong))}")
 
 
-# ---- the cases: what stands before `yield` is preparation, what stands behind it is measured
+# ---- the cases: the code before `yield` is the preparation, and the code after it is measured
 
 
 async def retention(scene: Scene) -> AsyncIterator[None]:
@@ -274,14 +279,14 @@ CASES: dict[str, tuple[Case, int]] = {
     "acks=all: nothing to do": (nothing, -1),
     "acks=all: a writer to 300 partitions": (writer_to_many, -1),
 }
-"""What is measured: the case, and the probe's acks."""
+"""The cases by name, each with the acks of its probe."""
 
 
 # ---- the probe
 
 
 class Probe:
-    """The process that sends small records one after another; keeps when each was sent and how long it took."""
+    """A process that sends small records one after another, and prints the time and duration of each request."""
 
     def __init__(self, address: str, acks: int) -> None:
         self._process = subprocess.Popen(
@@ -296,7 +301,7 @@ class Probe:
         self._process.wait()
 
     def ended(self) -> list[tuple[float, float]]:
-        """End it; returns (sent at, took), seconds, of all answers."""
+        """End the process; return (time sent, duration) of each answered request, in seconds."""
         self._process.terminate()
         output, _ = self._process.communicate(timeout=30)
         rows = [line.split() for line in output.splitlines()]
@@ -304,7 +309,7 @@ class Probe:
 
 
 def probe(address: str, acks: int) -> None:
-    """Send until terminated."""
+    """Send records and print (time sent, duration) of each request until the process is terminated."""
     wire = Wire(address)
     with contextlib.suppress(BrokenPipeError):
         wire.call(CreateTopicsRequest([CreatableTopic(PROBE_TOPIC, 1, -1, [], [])], 10_000), 7)
@@ -356,7 +361,7 @@ class _Kafka:
 
 
 async def measured(peer: _Oncelog | _Kafka, case: Case, acks: int, divisor: int) -> tuple[float, float]:
-    """(p99, slowest) of the probe in milliseconds while the case runs on a fresh broker."""
+    """Run a case on a new broker; return the (p99, maximum) of the probe's response times in milliseconds."""
     peer.start()
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -370,7 +375,7 @@ async def measured(peer: _Oncelog | _Kafka, case: Case, acks: int, divisor: int)
             steps = case(scene)
             await anext(steps)
             with Probe(peer.address, acks) as sender:
-                await asyncio.sleep(2.0)  # its first requests find what the broker has not loaded yet
+                await asyncio.sleep(2.0)  # the first requests are slower, because the broker loads code and data
                 begun = time.monotonic()
                 await anext(steps, None)
                 took = time.monotonic() - begun
@@ -385,11 +390,15 @@ async def measured(peer: _Oncelog | _Kafka, case: Case, acks: int, divisor: int)
 
 def main() -> None:
     options = argparse.ArgumentParser(prog="bench.stalls", description=__doc__)
-    options.add_argument("--rounds", type=int, default=1, help="how often each case runs; medians count (default 1)")
+    options.add_argument(
+        "--rounds", type=int, default=1, help="number of runs of each case; medians are shown (default 1)"
+    )
     options.add_argument("--scale", type=int, default=1, help="divides all sizes (default 1)")
     options.add_argument("--only", help="only cases whose name contains this")
-    options.add_argument("--durability", choices=("os", "flush"), default="os", help="of oncelog (default os)")
-    options.add_argument("--without-kafka", action="store_true", help="measure oncelog alone")
+    options.add_argument(
+        "--durability", choices=("os", "flush"), default="os", help="durability of oncelog (default os)"
+    )
+    options.add_argument("--without-kafka", action="store_true", help="measure only oncelog, without Apache Kafka")
     options.add_argument("--probe", nargs=2, metavar=("ADDRESS", "ACKS"), help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.probe:

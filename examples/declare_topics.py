@@ -1,7 +1,7 @@
-"""An admin script: bring the cluster's topics to what this file declares, and change nothing else.
+"""An admin script: create and change the cluster's topics as this file declares them. Other topics stay unchanged.
 
-Shows   Admin: create topics, add partitions, set configs. It may run on each deployment: the second time there is
-        nothing to do. With --dry-run the broker checks the changes and makes none.
+Shows   Admin: create topics, add partitions, set configs. The script may run on each deployment, because a second run
+        changes nothing. With --dry-run the broker checks the changes but does not make them.
 Run     oncelog serve --data-dir data --listen 127.0.0.1:9092
         python examples/declare_topics.py --dry-run
         python examples/declare_topics.py          # exit code 1 if a topic could not be changed
@@ -25,7 +25,7 @@ TOPICS = [
 
 
 async def declare(admin: Admin, topic: NewTopic, dry_run: bool) -> list[str]:
-    """Bring one topic to its declaration; return what was changed."""
+    """Create or change one topic as declared; return a description of each change."""
     if topic.name not in await admin.list_topics():
         await admin.create_topics([topic], validate_only=dry_run)
         return [f"created with {topic.partitions} partitions"]
@@ -39,7 +39,7 @@ async def declare(admin: Admin, topic: NewTopic, dry_run: bool) -> list[str]:
     partitions = len((await admin.describe_topics([topic.name]))[topic.name].partitions)
     if partitions > topic.partitions:
         print(f"{topic.name}: has {partitions} partitions instead of {topic.partitions}: none can be removed")
-    if partitions < topic.partitions:  # records of a key go to another partition from now on
+    if partitions < topic.partitions:  # from now on, new records of a key may go to another partition than old ones
         if not dry_run:
             await admin.create_partitions({topic.name: topic.partitions})
         changes.append(f"grown from {partitions} to {topic.partitions} partitions")
@@ -47,7 +47,7 @@ async def declare(admin: Admin, topic: NewTopic, dry_run: bool) -> list[str]:
 
 
 async def main(dry_run: bool) -> int:
-    """Declare all topics; return the exit code."""
+    """Create or change all topics as declared; return the exit code, 1 if a topic failed."""
     failed = False
     async with Admin(bootstrap_servers=BOOTSTRAP) as admin:
         for topic in TOPICS:

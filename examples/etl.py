@@ -1,10 +1,10 @@
-"""ETL: read JSON, clean it, write the result to another topic. Every input record counts exactly once.
+"""ETL: read JSON records, clean them, write the result to another topic. Every input record counts exactly once.
 
-Shows   Processor with a transform that filters, converts and may fail. A record that it cannot convert goes to a
-        dead-letter topic, in the transaction that commits its offset. SIGTERM finishes the transaction under way.
+Shows   Processor with a transform that filters, converts and may fail. A record that the transform cannot convert goes
+        to a dead-letter topic, in the same transaction as its offset. SIGTERM finishes the current transaction.
 Run     oncelog serve --data-dir data --listen 127.0.0.1:9092
         oncelog topic create raw-orders --partitions 3
-        python examples/etl.py worker-0            # one for each worker, with a name of its own
+        python examples/etl.py worker-0            # start each worker with a different name
         echo '{"customer": "Alice ", "price": "12.60"}' | oncelog produce raw-orders
         oncelog consume orders --from-beginning
 """
@@ -25,10 +25,10 @@ BOOTSTRAP = os.environ.get("ONCELOG_BOOTSTRAP", "127.0.0.1:9092")
 
 
 def clean(record: ConsumerRecord) -> Iterator[OutputRecord]:
-    """Make one clean order of a raw one, or nothing of a test order.
+    """Yield one clean order for a raw order, and nothing for a test order.
 
-    After an abort it is called again with the same record, so its only effect is what it yields. What it raises names
-    the reason in the headers of the dead letter.
+    After an abort this function is called again with the same record, so it must not have side effects. An exception
+    sends the record to the dead-letter topic, with the exception's type and message in the headers.
     """
     raw = json.loads(record.value or b"")
     if raw.get("test"):
@@ -41,13 +41,13 @@ def clean(record: ConsumerRecord) -> Iterator[OutputRecord]:
 
 
 async def main(worker: str) -> None:
-    """Process until SIGTERM or Ctrl-C."""
+    """Process records until SIGTERM or Ctrl-C."""
     async with Processor(
         bootstrap_servers=BOOTSTRAP,
         topics=["raw-orders"],
         group_id="clean-orders",
-        transactional_id=f"clean-orders-{worker}",  # its own, and the same after a restart
-        consumer_settings={"group.instance.id": worker},  # likewise: a restart has its partitions back at once
+        transactional_id=f"clean-orders-{worker}",  # unique for each worker, and the same after a restart
+        consumer_settings={"group.instance.id": worker},  # a restarted worker gets its partitions back at once
         transform=clean,
         dead_letter_topic="raw-orders-dead",
     ) as processor:

@@ -1,15 +1,15 @@
-"""A consumer that stops cleanly: SIGTERM ends it between two records, with nothing lost and nothing repeated.
+"""A consumer that stops cleanly: SIGTERM ends it between two records, and no record is lost or handled twice.
 
-Shows   Consumer in a group with commits after the work, `wakeup()` from a signal handler, and the end of the block,
-        which leaves the group at once, so that the other members need not wait for a session timeout.
+Shows   A Consumer in a group that commits offsets after the work, `wakeup()` from a signal handler, and the `async
+        with` block: its end leaves the group at once, so that other members need not wait for a session timeout.
 Run     oncelog serve --data-dir data --listen 127.0.0.1:9092
         oncelog topic create parcels --partitions 3
-        python examples/graceful_consumer.py       # as many as the topic has partitions
+        python examples/graceful_consumer.py       # start up to one consumer per partition
         seq 100 | oncelog produce parcels
         kill -TERM %1                              # or Ctrl-C
 
-The work is done at least once: after a crash (not a SIGTERM) the last batch comes again. For results in topics use
-etl.py, where that batch is aborted.
+The work is done at least once: after a crash, but not after SIGTERM, the last batch is handled again. If the results
+are written to topics, use etl.py instead: its transaction for that batch is aborted.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ async def main() -> None:
         topics=["parcels"],
         group_id="delivery",
         auto_offset_reset="earliest",
-        enable_auto_commit=False,  # commit what was handled, not what was fetched
-        max_poll_records=100,  # handled within max.poll.interval.ms, five minutes
+        enable_auto_commit=False,  # commit the offsets of handled records, not of fetched ones
+        max_poll_records=100,  # so many records must be handled within max.poll.interval.ms, five minutes
     ) as consumer:
         stopping = False
 
         def stop() -> None:
             nonlocal stopping
             stopping = True
-            consumer.wakeup()  # ends a poll that waits
+            consumer.wakeup()  # interrupts a waiting poll
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop)
@@ -52,7 +52,7 @@ async def main() -> None:
             handled: dict[TopicPartition, int] = {}
             for record in await consumer.poll(timeout_ms=60_000):
                 await handle(record)
-                handled[record.topic_partition] = record.offset + 1  # the next one to read
+                handled[record.topic_partition] = record.offset + 1  # the offset of the next record to read
                 if stopping:
                     break
             try:

@@ -1,14 +1,14 @@
-"""A transactional outbox: what a database commits reaches a topic, exactly once, whenever the relay is killed.
+"""A transactional outbox: messages that a database commits reach a topic exactly once, whenever the relay is killed.
 
 Shows   The application writes its row and a message in one transaction of the database. A relay sends the messages in
-        a Kafka transaction that also commits the id of the last one, as an offset of a group that nobody joins. A
-        relay that starts reads that id, so that it never sends a message twice, and never skips one.
+        a Kafka transaction, which also commits the id of the last message, as an offset of a group without members.
+        At its start the relay reads this id, so that it never sends a message twice and never skips a message.
 Run     oncelog serve --data-dir data --listen 127.0.0.1:9092
         python examples/outbox.py place shop.db alice '42 apples'
         python examples/outbox.py relay shop.db    # until SIGTERM or Ctrl-C
 
-Ids must become visible in their order, as in SQLite, which has one writer at a time. With PostgreSQL a transaction
-that began earlier may commit later: use `oncelog connect` there, which reads its replication log.
+The ids must become visible in ascending order. SQLite ensures this because it has one writer at a time. In PostgreSQL a
+transaction that began earlier may commit later: use `oncelog connect` there, which reads PostgreSQL's replication log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oncelog.sync import Admin, Producer
 
 BOOTSTRAP = os.environ.get("ONCELOG_BOOTSTRAP", "127.0.0.1:9092")
 GROUP = ConsumerGroupMetadata("orders-outbox")
-POSITION = TopicPartition("orders", 0)  # of the group: the id of the last message that was sent
+POSITION = TopicPartition("orders", 0)  # the group's offset here is the id of the last message that was sent
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT, item TEXT);
 CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB, value BLOB);
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLO
 
 
 def place_order(database: sqlite3.Connection, customer: str, item: str) -> None:
-    """Write an order and its message: both or neither."""
+    """Write an order and its message in one database transaction: both are written or neither is."""
     with database:
         database.execute("INSERT INTO orders (customer, item) VALUES (?, ?)", (customer, item))
         database.execute("INSERT INTO outbox (key, value) VALUES (?, ?)", (customer.encode(), item.encode()))
@@ -42,7 +42,7 @@ def place_order(database: sqlite3.Connection, customer: str, item: str) -> None:
 def relay(database: sqlite3.Connection, stopping: threading.Event) -> None:
     """Send the messages of the outbox until `stopping` is set."""
     with Producer(bootstrap_servers=BOOTSTRAP, transactional_id=GROUP.group_id) as producer:
-        producer.init_transactions()  # locks out an older relay, and ends the transaction that it left open
+        producer.init_transactions()  # fences an older relay, and aborts the transaction that it left open
         with Admin(bootstrap_servers=BOOTSTRAP) as admin:
             committed = admin.group_offsets(GROUP.group_id, require_stable=True).get(POSITION)
         sent = committed.offset if committed is not None else 0
@@ -53,7 +53,7 @@ def relay(database: sqlite3.Connection, stopping: threading.Event) -> None:
             if not rows:
                 stopping.wait(0.2)
                 continue
-            with contextlib.suppress(AbortableError):  # nothing was sent: try again
+            with contextlib.suppress(AbortableError):  # the transaction was aborted: the loop tries again
                 with producer.transaction() as txn:
                     for _, key, value in rows:
                         txn.send("orders", value, key=key)

@@ -1,12 +1,12 @@
 """A Spark job: sum orders per customer from one topic to another, exactly once, however often the job is killed.
 
 Shows   The streaming source and sink of `oncelog.pipeline` with a SQL aggregation between them. Each micro-batch is one
-        Kafka transaction, and the checkpoint says where the next one begins.
+        Kafka transaction, and the checkpoint records where the next micro-batch begins.
 Run     pip install 'oncelog[pipeline]'            # and Java 17 or newer
         oncelog serve --data-dir data --listen 127.0.0.1:9092
         oncelog topic create orders --partitions 3
         echo '{"customer": "alice", "cents": 1260}' | oncelog produce orders
-        python examples/spark_job.py checkpoint    # reads what there is, writes, ends; run it again for more
+        python examples/spark_job.py checkpoint    # processes all new orders and ends; run it again for more
         oncelog consume spending --from-beginning
 """
 
@@ -22,12 +22,12 @@ BOOTSTRAP = os.environ.get("ONCELOG_BOOTSTRAP", "127.0.0.1:9092")
 
 
 def main(checkpoint: str) -> None:
-    """Process what is in the topic now."""
+    """Process the records that are in the topic now, then return. `checkpoint` is the checkpoint's directory."""
     spark = spark_session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
     kafka = {"kafka.bootstrap.servers": BOOTSTRAP}
     source = spark.readStream.format("oncelog").options(**kafka, subscribe="orders", startingOffsets="earliest").load()
 
-    fail_fast = {"mode": "FAILFAST"}  # a record that is not JSON ends the job; PERMISSIVE makes it a row of nulls
+    fail_fast = {"mode": "FAILFAST"}  # a record that is not JSON fails the job; PERMISSIVE turns it into a row of nulls
     order = sql.from_json(source["value"].cast("string"), "customer STRING, cents BIGINT", fail_fast)
     spending = (
         source.select(order.alias("order"))
@@ -41,9 +41,9 @@ def main(checkpoint: str) -> None:
     query = write_stream(
         spending,
         {**kafka, "topic": "spending", "checkpointLocation": checkpoint},
-        output_mode="update",  # a customer's last record counts: a compacted topic keeps that one
+        output_mode="update",  # only a customer's last record counts: a compacted topic keeps this record
     )
-    query.trigger(availableNow=True).start().awaitTermination()  # without the trigger it runs until it is stopped
+    query.trigger(availableNow=True).start().awaitTermination()  # without the trigger the job runs until it is stopped
     spark.stop()
 
 

@@ -1,7 +1,7 @@
-"""A broker in a test: the code under test talks to a real one, which starts in about half a second.
+"""A broker in a test: the code under test talks to a real broker, which starts in about half a second.
 
-Shows   A session's broker as a pytest fixture, a topic of its own for each test, and two tests: what is written is
-        read back, and what fails half-way leaves nothing behind.
+Shows   A broker for the session as a pytest fixture, a separate topic for each test, and two tests: written records can
+        be read, and a transaction that fails halfway leaves no records behind.
 Run     pip install oncelog pytest
         pytest examples/test_orders.py
 """
@@ -16,7 +16,7 @@ from oncelog.sync import Admin, Broker, Consumer, Producer
 
 
 def place_order(producer: Producer, topic: str, customer: str, items: list[str]) -> None:
-    """The code under test, which would be imported from your package: write all items of an order, or none."""
+    """Write all items of an order, or none. This is the code under test, which you would import from your package."""
     with producer.transaction() as txn:
         for item in items:
             if not item:
@@ -26,14 +26,14 @@ def place_order(producer: Producer, topic: str, customer: str, items: list[str])
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
-    """The address of a broker on a free port; its data is removed at the end."""
+    """Yield the address of a broker on a free port; its data is removed at the end of the session."""
     with Broker() as broker:
         yield broker.address
 
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """A new topic, so that tests do not see each other's records."""
+    """Create a new topic for a test, so that tests do not see each other's records; return its name."""
     name = f"orders-{uuid.uuid4().hex}"
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topic(name, partitions=3)
@@ -47,9 +47,9 @@ def producer(bootstrap: str) -> Iterator[Producer]:
 
 
 def committed(bootstrap: str, topic: str) -> list[bytes | None]:
-    """Return all committed values of a topic: the positions reach the ends, so nothing has to be waited for."""
+    """Return all committed values of a topic. Reading stops at the end offsets, so the test needs no waiting time."""
     values: list[bytes | None] = []
-    with Consumer(bootstrap_servers=bootstrap) as everything:  # open transactions, too
+    with Consumer(bootstrap_servers=bootstrap) as everything:  # read_uncommitted: end offsets include open transactions
         partitions = [(topic, one.index) for one in everything.partitions_for(topic)]
         ends = everything.end_offsets(partitions)
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
@@ -62,7 +62,7 @@ def committed(bootstrap: str, topic: str) -> list[bytes | None]:
 
 def test_an_order_is_written(producer: Producer, bootstrap: str, topic: str) -> None:
     place_order(producer, topic, "alice", ["apples", "pears"])
-    assert committed(bootstrap, topic) == [b"apples", b"pears"]  # one key, one partition, one order
+    assert committed(bootstrap, topic) == [b"apples", b"pears"]  # records with one key keep their order
 
 
 def test_half_an_order_is_never_seen(producer: Producer, bootstrap: str, topic: str) -> None:

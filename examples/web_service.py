@@ -1,7 +1,7 @@
-"""A web service: each request writes to two topics in one transaction, whatever else runs at the same time.
+"""A web service: each request writes to two topics in one transaction, also when requests run concurrently.
 
-Shows   TransactionalProducerPool on Starlette, and which HTTP status each failure deserves. FastAPI takes the same
-        lifespan. Several processes (`--workers 4`) share the pool's transactional ids by themselves.
+Shows   TransactionalProducerPool on Starlette, and the HTTP status for each kind of failure. FastAPI accepts the same
+        lifespan. Several processes (`--workers 4`) share the pool's transactional ids automatically.
 Run     pip install oncelog starlette uvicorn
         oncelog serve --data-dir data --listen 127.0.0.1:9092
         uvicorn --app-dir examples web_service:app
@@ -26,11 +26,11 @@ BOOTSTRAP = os.environ.get("ONCELOG_BOOTSTRAP", "127.0.0.1:9092")
 
 @contextlib.asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-    """Open the pool when the server starts; closing it ends every transaction before the server stops."""
+    """Open the pool when the server starts, and close it, which ends every transaction, when the server stops."""
     async with TransactionalProducerPool(
         bootstrap_servers=BOOTSTRAP,
-        prefix="shop-",  # the ids are shop-0 to shop-9: a restart takes over what a crash left open
-        size=10,  # at most ten transactions at once, in all processes together
+        prefix="shop-",  # the ids are shop-0 to shop-9: a restart takes over the transactions that a crash left open
+        size=10,  # at most ten transactions at a time, in all processes together
         max_wait_s=2.0,
     ) as pool:
         app.state.pool = pool
@@ -38,7 +38,7 @@ async def lifespan(app: Starlette) -> AsyncGenerator[None]:
 
 
 async def create_order(request: Request) -> JSONResponse:
-    """Write the order and its invoice: a read_committed consumer sees both or neither."""
+    """Write an order and its invoice in one transaction: a read_committed consumer sees both or neither."""
     try:
         order = json.loads(await request.body())
         key, customer, cents = str(order["id"]).encode(), str(order["customer"]), int(order["cents"])
@@ -46,12 +46,12 @@ async def create_order(request: Request) -> JSONResponse:
         return JSONResponse({"error": "expected {id, customer, cents}"}, 400)
     pool: TransactionalProducerPool = request.app.state.pool
     try:
-        async with pool.transaction() as txn:  # commits at its end, aborts on an exception
+        async with pool.transaction() as txn:  # commits at the end of the block, aborts on an exception
             txn.send("orders", json.dumps({"customer": customer}).encode(), key=key)
             txn.send("invoices", json.dumps({"customer": customer, "cents": cents}).encode(), key=key)
-    except (PoolExhaustedError, AbortableError) as error:  # nothing was written
+    except (PoolExhaustedError, AbortableError) as error:  # the transaction was not committed
         return JSONResponse({"error": str(error)}, 503, headers={"Retry-After": "1"})
-    except CommitUnknownError as error:  # the client looks its order up before it tries again
+    except CommitUnknownError as error:  # the HTTP client has to look up its order before it tries again
         return JSONResponse({"error": f"it is not known whether the order was written: {error}"}, 504)
     return JSONResponse({"id": order["id"]}, 201)
 
