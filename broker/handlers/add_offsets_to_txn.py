@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn v0-4: add a group's offsets partition to the transaction."""
+"""Handle AddOffsetsToTxn v0-4: add the partition that stores a group's offsets to the transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..topic_names import OFFSETS_TOPIC
 
 @handles(AddOffsetsToTxnRequest)
 def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Reply:
-    """Register the partition of `__consumer_offsets` that holds the group."""
+    """Register the partition of `__consumer_offsets` that stores the group's offsets."""
     broker = context.broker
     topic = broker.metadata.topic(OFFSETS_TOPIC)
     assert topic is not None, "made at start"

@@ -1,12 +1,13 @@
-"""AddPartitionsToTxn v0-5: register partitions with a transaction; v4+ for many transactions at once (brokers).
+"""Handle AddPartitionsToTxn v0-5: register partitions with a transaction, or from v4 on with many transactions.
 
-All or nothing per transaction: if a partition is unknown, none is registered, and the others get
-OPERATION_NOT_ATTEMPTED. Up to v3 a request is one transaction, and its error applies to every partition.
+For each transaction, all partitions are registered or none is. If a partition is unknown, the others get
+OPERATION_NOT_ATTEMPTED. Up to v3 a request contains one transaction, and its error applies to every partition.
 
-All partitions are registered in one turn of the event loop, which looks the topics up again: the rows of a large
-request are looked up in slices, and a topic may be deleted between them, or while the request waits.
+All partitions are registered in one turn of the event loop, which looks the topics up again. This is necessary because
+the rows of a large request are looked up in slices, and a topic may be deleted between two slices or while the request
+waits.
 
-Session (extension; in v3, and per transaction in v4+) keeps the partitions registered after this transaction.
+The extension's field Session (in v3, and per transaction in v4+) keeps the partitions registered after the transaction.
 """
 
 from __future__ import annotations
@@ -35,31 +36,35 @@ from ..steps import Steps, run_in_slices
 FIRST_BATCHED_VERSION = 4
 
 TRANSACTIONS_AT_A_TIME = 20
-"""Transactions of one request between two turns of the event loop; those of many partitions take turns of their own."""
+"""The transactions of one request that are handled between two turns of the event loop.
+
+A transaction with many partitions takes additional turns.
+"""
 
 ROWS_AT_ONCE = 50
-"""Partitions between two looks at how much of a slice is left, which cost as much as a partition."""
+"""The partitions handled between two checks of the work left in a slice. A check costs as much as a partition."""
 
 FEW = 100
-"""A request of a client for at most this many partitions is executed in one turn, without steps."""
+"""A client's request for at most this many partitions is executed in one turn of the event loop, without steps."""
 
 Codes = dict[TopicPartition, ErrorCode]
 
 Results = dict[str, list[AddPartitionsToTxnPartitionResult]]
-"""The results of partitions by topic."""
+"""The results of partitions, by topic."""
 
 Producer = tuple[str, int, int]
-"""Transactional id, producer id and producer epoch."""
+"""A transactional id, a producer id and a producer epoch."""
 
 Attempt = tuple[Codes, asyncio.Future[None] | Step | None]
-"""The outcome of an attempt to register partitions: a code for each, and what `add_partitions_now` returned.
+"""The result of an attempt to register partitions: a code for each, and the result of `add_partitions_now`.
 
-None: there is nothing to wait for, because the registration is durable, or because nothing is registered."""
+With None there is nothing to wait for: the registration is durable already, or no partition is registered.
+"""
 
 
 @handles(AddPartitionsToTxnRequest)
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
-    """Up to v3 the sender is a client, from v4 on a broker that verifies or registers on a client's behalf."""
+    """Register the partitions. Up to v3 the sender is a client; from v4 on it is a broker that acts for a client."""
     return _add_all(context, request) if context.api_version >= FIRST_BATCHED_VERSION else _add(context, request)
 
 
@@ -87,7 +92,7 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
 
 
 def _all_exist(metadata: Metadata, topics: list[AddPartitionsToTxnTopic], codes: Codes) -> bool:
-    """Look few partitions up: whether all exist, and a code for each."""
+    """Add a code for each of a few partitions; return whether all partitions exist."""
     exist = True
     for requested in topics:
         topic = metadata.topic(requested.name)
@@ -153,7 +158,7 @@ async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) 
 
 
 def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[None]:
-    """Count the rows of the answer, before anything is registered."""
+    """Count the rows of the response before any partition is registered."""
     for transaction in request.transactions:
         for topic in transaction.topics:
             context.rows(len(topic.partitions))
@@ -161,10 +166,10 @@ def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Ste
 
 
 async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTxnTransaction, deadline: float) -> Codes:
-    """Add or verify the partitions of one transaction of a batch; an error is a code, not an exception.
+    """Add or verify the partitions of one transaction of a request with many; an error becomes a code.
 
-    A producer that registers a session's partitions writes later, by requests that are admitted. A broker that
-    registers for a client writes next, so its partitions count as written.
+    A producer that registers a session's partitions writes to them later, with requests that are checked again. A
+    broker that registers partitions for a client writes to them at once, so these partitions count as written.
     """
     coordinator = context.broker.transaction_coordinator
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
@@ -198,9 +203,10 @@ async def _register(
     writes: bool,
     waits: bool = False,
 ) -> Codes:
-    """Register partitions durably; waits for the previous transaction. `waits`: an attempt said so already.
+    """Register partitions durably, after the previous transaction has ended.
 
-    Raises KafkaError as `add_partitions_now` and `until_settled` do.
+    Set `waits` if an earlier attempt found that the previous transaction has not ended. Raises KafkaError as
+    `add_partitions_now` and `until_settled` do.
     """
     coordinator = context.broker.transaction_coordinator
     while True:
@@ -222,7 +228,7 @@ def _attempt(
     session: bool,
     writes: bool,
 ) -> Steps[Attempt]:
-    """Register all partitions if each of them exists, else none. Raises KafkaError as `add_partitions_now` does."""
+    """Register all partitions if all exist, otherwise none. Raises KafkaError as `add_partitions_now` does."""
     metadata = context.broker.metadata
     while True:
         codes, highest = yield from _looked_up(metadata, topics)
@@ -230,7 +236,7 @@ def _attempt(
             return codes, None
         if _still_exist(metadata, highest):
             break
-    # No yield since the check: a partition that is registered exists.
+    # There is no yield since the check, so all partitions that are registered exist.
     pending = context.broker.transaction_coordinator.add_partitions_now(
         *producer, codes.keys(), TransactionVersion.TV_0, session=session, writes=writes, by=context
     )
@@ -249,7 +255,10 @@ def _verify(context: RequestContext, producer: Producer, topics: list[AddPartiti
 
 
 def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Steps[tuple[Codes, dict[str, int] | None]]:
-    """Look every partition up: a code for each, and the highest partition of each topic; None if one does not exist."""
+    """Look all partitions up.
+
+    Return a code for each, and the highest partition of each topic or None if one is unknown.
+    """
     codes: Codes = {}
     highest: dict[str, int] = {}
     done = 0
@@ -268,7 +277,7 @@ def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Ste
                 yield done
                 done = 0
         done += 1
-        if done >= ROWS_AT_ONCE:  # many topics may have few partitions, or none
+        if done >= ROWS_AT_ONCE:  # many topics may have few partitions or none
             yield done
             done = 0
     if exist:
@@ -281,7 +290,7 @@ def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Ste
 
 
 def _look_up(name: str, indexes: list[int], count: int, codes: Codes) -> bool:
-    """Add a code for each partition of a topic that has `count`; whether all exist."""
+    """Add a code for each of `indexes` in a topic with `count` partitions; return whether all exist."""
     exist = True
     for index in indexes:
         if 0 <= index < count:

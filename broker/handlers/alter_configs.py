@@ -1,4 +1,7 @@
-"""AlterConfigs: replaces all of a topic's own settings; deprecated for IncrementalAlterConfigs, but still used."""
+"""Handle AlterConfigs: replace all own settings of a topic.
+
+IncrementalAlterConfigs supersedes it, but clients still use it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from ..steps import repeated, run_in_slices
 from ..topic_config import TopicConfig
 
 CHANGED_AT_A_TIME = 20
-"""How many resources are changed, and made durable, together."""
+"""The number of resources that are changed and made durable together."""
 
 
 @handles(AlterConfigsRequest, carried_out=True)
@@ -34,7 +37,9 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
             response.responses.append(result)
             try:
                 if (item.resource_type, item.resource_name) in twice:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "The resource is in the request more than once. Send it once."
+                    )
                 change = change_configs(
                     context.broker,
                     item.resource_type,
@@ -60,7 +65,7 @@ def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
         if config.name not in TopicConfig.settings:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a topic setting.")
         if config.name in configs:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once. Set it once.")
         if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {config.name} cannot be null.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {config.name} is null. Send a value or omit it.")
         configs[config.name] = config.value

@@ -1,4 +1,4 @@
-"""ApiVersions: the APIs and versions that this broker serves, and its features (KIP-511, KIP-584)."""
+"""Handle ApiVersions: return the supported APIs and versions and the features (KIP-511, KIP-584)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from ..handling import RequestContext, handles
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 FIRST_VERSION_WITH_ZERO: Final = 4
-"""Clients of lower versions fail on a supported feature whose minimum is 0 (KAFKA-17011), so it is left out there."""
+"""The first version in which a supported feature may have the minimum 0.
+
+Clients of lower versions fail on such a feature (KAFKA-17011), so it is omitted from their responses.
+"""
 
 
 @handles(ApiVersionsRequest)

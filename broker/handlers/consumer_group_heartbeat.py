@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat v0-1: refused, as Kafka does with `group.version` 0 (KIP-848 is not served).
+"""Handle ConsumerGroupHeartbeat v0-1: refuse it, because the consumer group protocol of KIP-848 is not supported.
 
-It is announced all the same, so that clients configured for the consumer protocol get an error: Java's client raises,
-librdkafka reports a fatal error and franz-go falls back to the classic protocol. If the API is not announced,
-librdkafka waits for ever without an error.
+Kafka with `group.version` 0 refuses it too. The API is still announced, so that clients configured for the consumer
+protocol get an error: the Java client raises an exception, librdkafka reports a fatal error and franz-go falls back to
+the classic protocol. If the API were not announced, librdkafka would wait forever without an error.
 """
 
 from __future__ import annotations
@@ -15,5 +15,6 @@ from ..handling import Reply, RequestContext, handles
 @handles(ConsumerGroupHeartbeatRequest)
 def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Reply:
     raise KafkaError(
-        ErrorCode.UNSUPPORTED_VERSION, "This broker serves the classic group protocol only: set group.protocol=classic."
+        ErrorCode.UNSUPPORTED_VERSION,
+        "This broker supports only the classic group protocol. Set group.protocol=classic.",
     )

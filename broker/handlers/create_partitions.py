@@ -1,4 +1,4 @@
-"""CreatePartitions: adds partitions to topics. A topic that the request repeats is refused, and answered once."""
+"""Handle CreatePartitions: add partitions to topics. A topic that the request repeats is refused and answered once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..steps import Steps, run_in_slices
 from ..topic_creation import check_assignment, check_new_partitions, check_partition_limit
 
 CHANGED_AT_A_TIME = 20
-"""How many topics are changed, and made durable, together."""
+"""The number of topics that are changed and made durable together."""
 
 
 @handles(CreatePartitionsRequest, carried_out=True)
@@ -35,7 +35,9 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
             response.results.append(result)
             try:
                 if item.name in repeated:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once.")
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "The topic is in the request more than once. Send it once."
+                    )
                 topic = _check(context, item)
                 more = item.count - metadata.newest(topic).partitions
                 check_new_partitions(context.broker, additional + more)  # the topic may be newer than the sum above
@@ -55,7 +57,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
 def _sorted_out(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> Steps[tuple[list[CreatePartitionsTopic], set[str], int]]:
-    """Return one item per topic, the names that come more than once, and how many partitions would be created."""
+    """Return one item per topic, the names that occur more than once, and the number of partitions to create."""
     items: dict[str, CreatePartitionsTopic] = {}
     repeated: set[str] = set()
     for item in request.topics:
@@ -80,20 +82,20 @@ def _check(context: RequestContext, item: CreatePartitionsTopic) -> Topic:
     if topic.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{topic.name} is internal and cannot get more partitions: its keys would move to others.",
+            f"{topic.name} is an internal topic. It cannot get more partitions, because its keys would move to others.",
         )
     current = broker.metadata.newest(topic).partitions
     if item.count <= current:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic has {current} partitions already: give a count above that, not {item.count}.",
+            f"The topic already has {current} partitions. Request more than that, not {item.count}.",
         )
     check_partition_limit(broker, item.count, current=current)
     if item.assignments is not None:
         if len(item.assignments) != item.count - current:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{item.count - current} partitions are new, but {len(item.assignments)} are assigned.",
+                f"{item.count - current} partitions are new, but {len(item.assignments)} are assigned. Assign all.",
             )
         for place, assignment in enumerate(item.assignments):
             check_assignment(broker, current + place, assignment.broker_ids)

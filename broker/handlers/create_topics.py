@@ -1,7 +1,7 @@
-"""CreateTopics: answered when the topics are on disk in the metadata log.
+"""Handle CreateTopics: create topics and answer when they are durable in the metadata log.
 
 Each topic is created completely or not at all. The topics of a request become durable a few at a time, and other
-requests are served in between. A topic that the request repeats is refused, and answered once.
+requests are executed in between. A topic that the request repeats is refused and answered once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..steps import Steps, run_in_slices
 from ..topic_creation import TopicPlan, check_new_partitions, plan_topic
 
 CREATED_AT_A_TIME = 20
-"""How many topics are created, and made durable, together."""
+"""The number of topics that are created and made durable together."""
 
 
 @handles(CreateTopicsRequest, carried_out=True)
@@ -43,7 +43,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
 def _items(
     context: RequestContext, topics: Sequence[CreatableTopic]
 ) -> Steps[tuple[dict[str, tuple[CreatableTopic, int]], int]]:
-    """Return the topics by name, with the number of times that each is in the request, and all their partitions."""
+    """Return each topic with its number of occurrences, by name, and the total number of their partitions."""
     items: dict[str, tuple[CreatableTopic, int]] = {}
     for topic in topics:
         _, times = items.get(topic.name, (topic, 0))
@@ -63,7 +63,7 @@ def _partitions(context: RequestContext, topic: CreatableTopic) -> int:
 
 
 class _Creation:
-    """One CreateTopics request being processed."""
+    """One CreateTopics request in progress."""
 
     def __init__(self, context: RequestContext, request: CreateTopicsRequest) -> None:
         self.context = context
@@ -72,13 +72,13 @@ class _Creation:
         self.configs: dict[object, list[CreatableTopicConfigs]] = {}
 
     async def create(self, topics: Iterable[tuple[CreatableTopic, int]]) -> None:
-        """Create these topics together and add their results; each comes with its count in the request."""
+        """Create the topics together and add their results; each topic is paired with its number of occurrences."""
         results = self.response.topics
         pending: list[tuple[int, TopicPlan, asyncio.Future[Topic]]] = []
         for topic, times in topics:
             try:
                 if times > 1:
-                    problem = f"Topic {topic.name!r} is in the request more than once."
+                    problem = f"Topic {topic.name!r} is in the request more than once. Send it once."
                     raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
                 plan = await _plan(self.context, topic)
                 if not self.validate_only:
@@ -104,7 +104,7 @@ class _Creation:
         )
 
     def _rows(self, plan: TopicPlan) -> list[CreatableTopicConfigs]:
-        """The settings of a topic; topics with the same ones share the rows."""
+        """Return the rows of a topic's settings; topics with the same own settings share the rows."""
         key = tuple(sorted(plan.configs.items()))
         if key not in self.configs:
             rows = describe_topic(self.context.broker, plan.effective, plan.configs)
@@ -113,17 +113,19 @@ class _Creation:
 
 
 async def _plan(context: RequestContext, topic: CreatableTopic) -> TopicPlan:
-    """Check a topic, with no await behind the checks."""
+    """Check a topic and return its plan. There is no await after the checks."""
     assignments, configs = await run_in_slices(_asked(topic))
     return plan_topic(context.broker, topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
 
 
 def _asked(topic: CreatableTopic) -> Steps[tuple[dict[int, list[int]], dict[str, str | None]]]:
-    """Return the assignments by partition and the settings by name."""
+    """Return the requested assignments by partition and the requested settings by name."""
     assignments: dict[int, list[int]] = {}
     for item in topic.assignments:
         if item.partition_index in assignments:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once.")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once. Assign it once."
+            )
         assignments[item.partition_index] = item.broker_ids
         yield 1
     configs: dict[str, str | None] = {}

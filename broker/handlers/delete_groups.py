@@ -1,4 +1,4 @@
-"""DeleteGroups v0-2: delete groups without members, with their offsets (KIP-229)."""
+"""Handle DeleteGroups v0-2: delete groups without members, with their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..steps import Steps
 
 @handles(DeleteGroupsRequest, carried_out=True)
 def handle(context: RequestContext, request: DeleteGroupsRequest) -> Steps[Answer]:
-    """Delete the groups; the response is sent when the tombstones are durable."""
+    """Delete the groups; send the response when the tombstones are durable."""
     coordinator = context.broker.group_coordinator
     results = []
     waiting: list[tuple[DeletableGroupResult, asyncio.Future[None]]] = []

@@ -1,8 +1,7 @@
-"""DeleteRecords: raises the log start offset; readers can no longer see the records before it.
+"""Handle DeleteRecords: raise the log start offset, before which readers see no records.
 
-The response is sent when the new start offsets of all partitions are on disk, in one write.
-
-If the request repeats a partition, its last offset is used, as in Kafka.
+The response is sent when the new start offsets of all partitions are on disk. They are written together. If the request
+repeats a partition, its last offset is used, as in Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ..steps import Steps, run_in_slices
 from ..topic_names import INTERNAL_TOPICS
 
 COST: Final = 100
-"""The cost of a partition in units of work: its segments are visited."""
+"""The cost of a partition in units of work, for visiting its segments."""
 
 
 @handles(DeleteRecordsRequest, carried_out=True)
@@ -59,13 +58,14 @@ def _delete(context: RequestContext, topic: str, item: DeleteRecordsPartition) -
     try:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Records of {topic} cannot be deleted: only the broker writes it."
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Records of {topic} cannot be deleted, because it is an internal topic.",
             )
         log = broker.replica_manager.partition(topic, item.partition_index).log
         if "delete" not in log.config.cleanup_policy:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                "Records of a compacted topic cannot be deleted: add delete to cleanup.policy.",
+                "Records of a compacted topic cannot be deleted. Add delete to its cleanup.policy.",
             )
         return DeleteRecordsPartitionResult(item.partition_index, log.delete_records_before(item.offset))
     except KafkaError as error:

@@ -1,6 +1,7 @@
-"""DeleteTopics: by name, or from version 6 on by id. A topic that the request repeats is refused, and answered once.
+"""Handle DeleteTopics: delete topics by name, or from version 6 on also by id.
 
-Topics are deleted in small portions, so that other requests are served in between.
+A topic that the request repeats is refused and answered once. Topics are deleted in small portions, so that other
+requests are executed in between.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..slices import in_slices
 from ..steps import Steps, run_in_slices
 
 DELETED_AT_A_TIME = 10
-"""How many topics are deleted together: each is renamed on disk, partition by partition."""
+"""The number of topics that are deleted together. Each of their partitions is renamed on disk."""
 
 
 @handles(DeleteTopicsRequest, carried_out=True)
@@ -54,7 +55,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
 def _items(
     context: RequestContext, asked: Sequence[DeleteTopicState]
 ) -> Steps[dict[str | bytes, tuple[DeleteTopicState, int]]]:
-    """Return the topics of the request, each once, with the number of times that it is in the request."""
+    """Return each topic of the request once, with its number of occurrences in the request."""
     items: dict[str | bytes, tuple[DeleteTopicState, int]] = {}
     for item in asked:
         identity = _identity(context, item)
@@ -65,7 +66,7 @@ def _items(
 
 
 def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
-    """A key that is equal for items of the same topic, even if one has its name and the other its id."""
+    """Return a key that is equal for items of the same topic, even if one has its name and the other has its id."""
     if item.name is not None:
         return item.name
     topic = context.broker.metadata.topic_by_id(item.topic_id)
@@ -75,9 +76,9 @@ def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
 def _find(context: RequestContext, item: DeleteTopicState, times: int) -> Topic:
     metadata = context.broker.metadata
     if item.name is not None and item.topic_id != NO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Give the topic's name or its id, not both.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic has both a name and an id. Send only one of them.")
     if times > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once. Send it once.")
     if not context.broker.config.delete_topic_enable:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topics cannot be deleted: delete.topic.enable is false.")
     if item.name is not None:
@@ -89,7 +90,7 @@ def _find(context: RequestContext, item: DeleteTopicState, times: int) -> Topic:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     if topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} belongs to the broker and cannot be deleted.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is an internal topic and cannot be deleted.")
     return topic
 
 

@@ -1,4 +1,4 @@
-"""DescribeCluster: the cluster's id and its brokers."""
+"""Handle DescribeCluster: return the cluster's id and its brokers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED
 from ..handling import RequestContext, handles
 
 BROKERS = 1
-"""The endpoint type of brokers. Type 2 is controllers, which have no endpoint of their own here."""
+"""The endpoint type of brokers. Type 2 means controllers, which have no separate endpoint in this broker."""
 
 
 @handles(DescribeClusterRequest)
@@ -18,7 +18,9 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
         known = request.endpoint_type == 2
         raise KafkaError(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            "This endpoint is a broker's." if known else f"There is no endpoint type {request.endpoint_type}.",
+            "This endpoint belongs to a broker, not to a controller. Use type 1."
+            if known
+            else f"Endpoint type {request.endpoint_type} does not exist. Use type 1, brokers.",
         )
     host, port = broker.endpoint(context.connection)
     asked = request.include_cluster_authorized_operations

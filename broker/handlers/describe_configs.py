@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of topics, groups and the broker, with the source of each value.
+"""Handle DescribeConfigs: return the settings of topics, groups and the broker, with the source of each value.
 
 A resource that the request repeats is described once, with all requested settings. Topics with the same own settings
 share their rows in the response.
@@ -27,7 +27,7 @@ from ..topic_creation import checked_config
 from ..topic_names import name_problem
 
 Wanted: TypeAlias = frozenset[str] | None
-"""Names of settings; None means all of them."""
+"""The names of the requested settings; None means all settings."""
 
 
 @handles(DescribeConfigsRequest)
@@ -59,7 +59,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[De
 
 
 def _merged(resources: Iterable[DescribeConfigsResource]) -> Steps[dict[tuple[int, str], Wanted]]:
-    """The requested settings of each resource; a null or empty list of names requests all of them."""
+    """Return the requested settings of each resource; a null or empty list of names requests all settings."""
     merged: dict[tuple[int, str], Wanted] = {}
     for resource in resources:
         key = resource.resource_type, resource.resource_name
@@ -101,14 +101,16 @@ def _topic(context: RequestContext, name: str) -> Topic:
 
 
 def _rows(context: RequestContext, resource_type: int, name: str) -> list[ConfigRow]:
-    """The settings of a broker or a group."""
+    """Return the settings of a broker or a group; raise KafkaError for an unknown resource."""
     broker = context.broker
     if resource_type == ResourceType.BROKER:
         if name == "":
-            return []  # there are no cluster-wide dynamic settings
+            return []  # the broker has no cluster-wide dynamic settings
         if name != str(broker.node_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {name!r} is unknown: this broker is {broker.node_id}.")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Broker {name!r} is unknown. The only broker is {broker.node_id}."
+            )
         return describe_broker(broker)
     if resource_type == ResourceType.GROUP and broker.group_aware:
         return describe_group(broker, name)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no settings.")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no settings in this broker.")

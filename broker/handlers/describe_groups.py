@@ -1,5 +1,8 @@
-"""DescribeGroups v0-6: state and members of groups. v3: authorized operations. v6: an unknown group is an error
-(KIP-1043); before, its state is Dead. A group that the request repeats is described once."""
+"""Handle DescribeGroups v0-6: return the state and the members of groups.
+
+v3: authorized operations. v6: an unknown group is an error (KIP-1043); before v6 its state is Dead. A group that the
+request repeats is described once.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ UNKNOWN_GROUP_FROM = 6
 
 @handles(DescribeGroupsRequest)
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
-    """Describe each group; an error applies to its group, never to the request."""
+    """Describe each group; an error applies to its group and never to the whole request."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     response = DescribeGroupsResponse()
     described: set[str] = set()
@@ -55,8 +58,8 @@ def _group(context: RequestContext, group_id: str, operations: int) -> Steps[Des
     described.authorized_operations = operations
     is_stable = group.state is GroupState.STABLE
     described.protocol_data = (group.protocol_name or "") if is_stable else ""
-    # Metadata and assignment are shown only in a stable group. They are noted before the first pause, because after it
-    # the group may be in another generation with another protocol.
+    # Metadata and assignments are shown only in a stable group. They are copied before the first pause, because after
+    # it the group may be in another generation with another protocol.
     protocol = group.protocol_name or ""
     members = [(member, member.protocols, member.assignment) for member in group.members.values()]
     for member, protocols, assignment in members:

@@ -1,7 +1,7 @@
-"""DescribeLogDirs: the data directory, the size of the partitions in it, and its free space.
+"""Handle DescribeLogDirs: return the data directory, the size of its partitions, and its free space.
 
-A request for no partition asks about the directory alone, as health checks do: then a small write finds out whether its
-disk answers (KAFKA_STORAGE_ERROR where it does not).
+Health checks send a request for no partition, which asks about the directory alone. The broker then makes a small write
+to find out whether the disk responds, and answers KAFKA_STORAGE_ERROR if it does not.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[De
             context.rows()
         yield 2
     result.topics = [DescribeLogDirsTopic(name, partitions) for name, partitions in sorted(topics.items())]
-    with suppress(OSError):  # -1 means unknown
+    with suppress(OSError):  # the default -1 means unknown
         result.total_bytes, result.usable_bytes = broker.log_manager.space()
     return DescribeLogDirsResponse(results=[result])

@@ -1,7 +1,7 @@
-"""DescribeProducers v0: the producers in a partition's log, and their open transactions.
+"""Handle DescribeProducers v0: return the producers in a partition's log and their open transactions.
 
-A partition that the request repeats is described once. A partition that was never written to has no producers; no log
-is created for it.
+A partition that the request repeats is described once. A partition that was never written to has no producers, and no
+log is created for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> Steps[Partiti
         log = context.broker.log_manager.get(topic, index)
     except KafkaError as error:
         return PartitionResponse(index, error.code, str(error))
-    entries = list(log.producers.entries()) if log is not None else []  # a copy: producers may change at each pause
+    entries = list(log.producers.entries()) if log is not None else []  # a copy, as producers may change
     for entry in entries:
         yield context.rows()
         answer.active_producers.append(

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: the metadata of topics, in pages (KIP-966)."""
+"""Handle DescribeTopicPartitions: return the metadata of topics in pages (KIP-966)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..steps import Steps, ordered
 from ..topic_names import name_problem
 
 MAX_PARTITIONS = 2000
-"""The maximum of partitions in a response, whatever the request's limit (Kafka: max.request.partition.size.limit)."""
+"""The most partitions in a response, even if the request allows more (Kafka: max.request.partition.size.limit)."""
 
 
 @handles(DescribeTopicPartitionsRequest)
@@ -43,7 +43,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
             break
         topic = metadata.topic(name)
         if topic is None and not request.topics:
-            continue  # deleted meanwhile
+            continue  # the topic was deleted meanwhile
         if topic is None:
             problem = name_problem(name) is not None
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if problem else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,4 +1,4 @@
-"""DescribeTransactions v0: state, timeout, producer identity and partitions of the requested transactional ids."""
+"""Handle DescribeTransactions v0: return the state, timeout, producer and partitions of transactional ids."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..handling import RequestContext, handles
 from ..steps import Steps, ordered
 
 SORTED_PER_UNIT = 10
-"""Partitions of one topic that are sorted in one unit of work."""
+"""The number of partitions of one topic that are sorted in one unit of work."""
 
 
 @handles(DescribeTransactionsRequest)
 def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:
-    """Describe each id; an unknown id gets an error in its own entry."""
+    """Describe each transactional id; an unknown id gets an error in its own entry."""
     coordinator = context.broker.transaction_coordinator
     response = DescribeTransactionsResponse()
     described: dict[str, TransactionState] = {}

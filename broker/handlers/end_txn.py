@@ -1,7 +1,9 @@
-"""EndTxn v0-5: commit or abort. Answered when the decision is durable; v5 returns the next epoch (KIP-890).
+"""Handle EndTxn v0-5: commit or abort a transaction, and answer when the decision is durable.
 
-With Topics (v3+, extension), markers go to the partitions that the producer names and to those that the broker knows
-were written. If the client is extension-aware, they stay registered as its session.
+v5 returns the next producer epoch (KIP-890).
+
+With Topics (v3+, extension), markers are written to the partitions that the producer names and to those that the broker
+knows were written. If the client is extension-aware, the partitions stay registered as its session.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from ..partition_rows import partitions_of
 from ..steps import Steps
 
 FEW: Final = 100
-"""A request that names at most this many partitions is executed in one turn, without steps."""
+"""A request that names at most this many partitions is executed in one turn of the event loop, without steps."""
 
 
 @handles(EndTxnRequest)
 def handle(context: RequestContext, request: EndTxnRequest) -> Reply:
-    """End the transaction."""
+    """Commit or abort the producer's transaction."""
     topics = request.topics
     if topics is None:
         return _end(context, request, None)
@@ -37,7 +39,7 @@ def _end_written(context: RequestContext, request: EndTxnRequest, topics: Sequen
 
 
 def _end(context: RequestContext, request: EndTxnRequest, written: frozenset[TopicPartition] | None) -> Reply:
-    """End the transaction; version 5 says that the client ends transactions as in KIP-890."""
+    """Commit or abort the transaction. A client that sends version 5 ends transactions as described in KIP-890."""
     version = TransactionVersion.TV_2 if context.api_version >= 5 else TransactionVersion.TV_0
     outcome = context.broker.transaction_coordinator.end_txn_now(
         request.transactional_id,

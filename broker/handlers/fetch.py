@@ -1,9 +1,9 @@
-"""Fetch: returns batches as stored in the log, at once or when enough of them are available (long poll).
+"""Handle Fetch: return batches as they are stored in the log, at once or when enough bytes are available (long poll).
 
-The partitions come from the request or an incremental session (fetch_session.py); fetch_wait.py implements waiting.
-The response is read from the logs when it can be sent, so there is only one in memory per connection.
-A request or session of many partitions is checked in slices. While it waits, only a partition whose log has advanced
-is checked.
+The partitions come from the request or from an incremental session (fetch_session.py). fetch_wait.py implements
+waiting. The response is read from the logs only when it can be sent, so that a connection has at most one response in
+memory. A request or session with many partitions is checked in slices. While the request waits, a partition is checked
+only when its log has advanced.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from ..steps import SLICE, Steps
 FIRST_VERSION_DIVERGING: Final = 12
 
 _AT_ONCE_BYTES: Final = 1 << 20
-"""Once a response has more bytes, the rest of it is read in steps."""
+"""The number of bytes in a response after which the rest of it is read in steps."""
 
 _NONE: Final = int(ErrorCode.NONE)
 
 _READ: Final = 10
-"""The cost of reading a partition in units of work, besides its bytes."""
+"""The cost of reading a partition in units of work, in addition to the cost of its bytes."""
 
 _BYTES_PER_UNIT: Final = 4096
 
@@ -57,7 +57,10 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
 
 
 class _Waiting:
-    """A partition that a Fetch waits for: its `available` bytes, and the end offset visible when they were counted."""
+    """A partition for which a Fetch waits.
+
+    `available` is the number of its available bytes, and `visible` the end offset for readers when they were counted.
+    """
 
     __slots__ = ("available", "target", "visible")
 
@@ -68,7 +71,7 @@ class _Waiting:
 
 
 class _Fetch:
-    """One Fetch request being processed. `missing` is the number of bytes that it lacks to `min_bytes`."""
+    """One Fetch request in progress. `missing` is the number of bytes by which it falls short of `min_bytes`."""
 
     __slots__ = ("by_id", "committed", "context", "isolation", "max_bytes", "missing", "plan", "request", "waiting")
 
@@ -94,7 +97,7 @@ class _Fetch:
         return partition
 
     def is_enough(self) -> Steps[bool]:
-        """Whether to answer without waiting: `min_bytes` are available, or there is an error or a divergence."""
+        """Return whether to answer now: `min_bytes` are available, or a partition has an error or diverges."""
         for target in self.plan.targets:
             try:
                 partition = self._partition(target)
@@ -113,7 +116,7 @@ class _Fetch:
         return False
 
     def watch(self, wait: FetchWait) -> Steps[None]:
-        """Let the wait watch the logs, and check those again that have advanced meanwhile."""
+        """Let the wait watch the logs, and check the logs that have advanced meanwhile."""
         for log, waiting in self.waiting.items():
             wait.watch(log)
             if self._visible(log) != waiting.visible and self.is_enough_with(log):
@@ -122,7 +125,7 @@ class _Fetch:
             yield 1
 
     def is_enough_with(self, log: Log) -> bool:
-        """Whether there is enough to answer, now that this log has advanced."""
+        """Return whether there are enough bytes to answer, now that this log has advanced."""
         waiting = self.waiting[log]
         self.missing += waiting.available
         waiting.visible = self._visible(log)
@@ -134,7 +137,7 @@ class _Fetch:
         return log.last_stable_offset if self.committed else log.high_watermark
 
     def _available(self, target: FetchTarget, log: Log, visible: int) -> int:
-        """The available bytes of the partition, counted up to `missing`; an error counts as `missing` bytes."""
+        """Return the partition's available bytes, counted up to `missing`; an error counts as `missing` bytes."""
         offset = target.fetch_offset
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return self.missing
@@ -146,14 +149,14 @@ class _Fetch:
             if self.missing <= 1:
                 return self.missing
         elif offset < log.high_watermark:
-            return self.missing  # the rest of what can be read, or the error that says why it cannot
+            return self.missing  # return the readable rest, or the error with the reason why there is none
         try:
             return log.readable_bytes(offset, min(target.max_bytes, self.missing), self.isolation)
         except KafkaError:
             return self.missing
 
     def answer(self, _: None = None) -> FetchResponse | Steps[FetchResponse]:
-        """Read the response; in steps if it is large or needs data that is not in memory."""
+        """Read the response, in steps if it is large or needs data that is not in memory."""
         answer = _Answer(self)
         targets = iter(self.plan.targets)
         if len(self.plan.targets) > SLICE:
@@ -168,7 +171,10 @@ class _Fetch:
         return answer.response
 
     def read(self, target: FetchTarget, left: int, nothing_yet: bool) -> PartitionData | Steps[PartitionData]:
-        """Read at most `left` bytes of one partition, but a first batch whole; in steps if it is not in memory."""
+        """Read at most `left` bytes of a partition, in steps if they are not in memory.
+
+        If the response is still empty (`nothing_yet`), the first batch is read even if it is larger.
+        """
         try:
             log = self._partition(target).log
             divergence = self._divergence(target, log) if target.last_fetched_epoch >= 0 else None
@@ -187,7 +193,7 @@ class _Fetch:
             return _failed(target, error)
 
     def _divergence(self, target: FetchTarget, log: Log) -> EpochEndOffset | None:
-        """Where the reader's log and this one diverge, if they do (KIP-595: truncation detection in Fetch)."""
+        """Return where the reader's log diverges from the partition's log, or None (KIP-595)."""
         epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
@@ -217,7 +223,7 @@ def _data(target: FetchTarget, read: LogRead, divergence: EpochEndOffset | None)
 
 
 class _Answer:
-    """The response to a Fetch while it is read: it has `taken` bytes of records and may take `left` more."""
+    """The response to a Fetch while it is read: it has `taken` bytes of records and may take `left` more bytes."""
 
     __slots__ = ("fetch", "left", "nothing_yet", "response", "taken", "topics")
 
@@ -230,9 +236,9 @@ class _Answer:
         self.topics: dict[str | bytes, FetchableTopicResponse] = {}
 
     def in_steps(self, targets: Iterator[FetchTarget]) -> Steps[FetchResponse]:
-        """Read the remaining partitions, once this response is admitted among the large ones."""
+        """Read the remaining partitions, after this response has been admitted as a large one."""
         yield SLICE
-        # Other responses may have taken memory meanwhile: determine how much is left before reading.
+        # Other responses may have used memory meanwhile, so the remaining memory is determined again.
         allowance = self.fetch.context.connection.answer_allowance
         self.left = max(0, min(self.left, allowance - self.taken))
         for target in targets:
@@ -244,7 +250,7 @@ class _Answer:
         return self.response
 
     def add(self, target: FetchTarget) -> Steps[None] | None:
-        """Read one partition; returns the steps that read it if its data is not in memory."""
+        """Read one partition; return the steps that read it if its data is not in memory, else None."""
         data = self.fetch.read(target, self.left, self.nothing_yet)
         if isinstance(data, PartitionData):
             self._put(target, data)

@@ -1,7 +1,8 @@
-"""FindCoordinator v0-6: the coordinator of a group (key type 0) or a transactional id (1); v4+ takes several keys.
+"""Handle FindCoordinator v0-6: find the coordinator of a group (key type 0) or of a transactional id (key type 1).
 
-The coordinator is the leader of the internal topic's partition that holds the key's state. Key type 64 (extension) asks
-for the transaction coordinator that is a group's home, which initialises its producers; the key is the group id.
+From v4 on, a request has several keys. The coordinator is the leader of the internal topic's partition that stores the
+key's state. Key type 64 (extension), whose key is a group id, asks for the transaction coordinator that initialises the
+group's producers.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 GROUP_AWARE_HOMES = {**HOMES, 64: TRANSACTIONS_TOPIC}
 BATCHES_FROM = 4
-"""The first version that takes several keys (KIP-699)."""
+"""The first version with several keys in a request (KIP-699)."""
 
 
 @handles(FindCoordinatorRequest)
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
-    """Find the coordinators; an error applies to the request before v4, and to its key from then on."""
+    """Find the coordinators. Before v4 an error applies to the request, from v4 on to its key."""
     if context.api_version < BATCHES_FROM:
         node_id, host, port = _home(context, request.key_type, request.key)
         return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
     response = FindCoordinatorResponse()
     for key in (yield from distinct(request.coordinator_keys)):
         response.coordinators.append(_coordinator(context, request.key_type, key))
-        yield 2 * context.rows() + len(key) // 10  # the key is hashed
+        yield 2 * context.rows() + len(key) // 10  # hashing the key takes time
     return response
 
 
@@ -40,12 +41,12 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
 
 
 def _home(context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
-    """(node id, host, port) of the key's coordinator, as seen by this client."""
+    """Return (node id, host, port) of the key's coordinator, with the address that this client can reach."""
     homes = GROUP_AWARE_HOMES if context.broker.group_aware else HOMES
     name = homes.get(key_type)
     if name is None:
         known = ", ".join(map(str, homes))
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is unknown: use one of {known}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is unknown. Use one of {known}.")
     topic = context.broker.metadata.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,4 +1,4 @@
-"""Heartbeat v0-4: keeps a member's session alive; the response says when it must rejoin. v3: static members."""
+"""Handle Heartbeat v0-4: keep a member's session alive and tell the member when it must rejoin. v3: static members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..handling import RequestContext, handles
 
 @handles(HeartbeatRequest)
 def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Extend the member's session, also if the response is REBALANCE_IN_PROGRESS."""
+    """Extend the member's session, even if the response is REBALANCE_IN_PROGRESS."""
     code = context.broker.group_coordinator.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )

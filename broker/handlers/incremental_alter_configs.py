@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs: set, delete, append to or subtract from single settings of topics (KIP-339).
+"""Handle IncrementalAlterConfigs: set, delete, append to or subtract from single settings of topics (KIP-339).
 
-The only change to a group is to delete `transaction.claims`, which drops the claims of its producers.
+The only possible change to a group is deleting `transaction.claims`, which removes the claims of its producers.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..steps import repeated, run_in_slices
 from ..topic_config import TopicConfig, topic_config
 
 CHANGED_AT_A_TIME = 20
-"""How many resources are changed, and made durable, together."""
+"""The number of resources that are changed and made durable together."""
 
 
 class Operation(IntEnum):
-    """The operation on a setting."""
+    """The operation on a setting; the numbers are those of the Kafka protocol."""
 
     SET = 0
     DELETE = 1
@@ -51,7 +51,9 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
             response.responses.append(result)
             try:
                 if (item.resource_type, item.resource_name) in twice:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The resource is in the request more than once.")
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "The resource is in the request more than once. Send it once."
+                    )
                 change = _change(context, item, validate_only=request.validate_only)
                 if change is not None:
                     pending.append((result, change))
@@ -66,7 +68,10 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
 
 
 def _change(context: RequestContext, item: AlterConfigsResource, *, validate_only: bool) -> Awaitable[Any] | None:
-    """Start the change; returns what to await, None for nothing. If it raises KafkaError, nothing has changed."""
+    """Start the change; return an awaitable for its end, or None if there is nothing to wait for.
+
+    If it raises KafkaError, nothing has changed.
+    """
     broker = context.broker
     if item.resource_type == ResourceType.GROUP and broker.group_aware:
         deletions = ((config.name, config.config_operation == Operation.DELETE) for config in item.configs)
@@ -87,15 +92,17 @@ async def _unfence(context: RequestContext, group_id: str) -> None:
     except KafkaError as error:
         if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
             raise
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Producers of the group are being initialised: retry.") from None
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, "Producers of the group are being initialised. Try again."
+        ) from None
 
 
 def _edit(context: RequestContext, item: AlterConfigsResource, configs: dict[str, str]) -> None:
-    """Apply the operations; refuses the first repeated or unknown name, however many more there are."""
+    """Apply the operations in order; raise KafkaError at the first repeated or unknown name."""
     names: set[str] = set()
     for config in item.configs:
         if config.name in names:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is changed more than once.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is changed more than once. Change it once.")
         names.add(config.name)
         _edit_one(context, config, configs)
 
@@ -109,14 +116,16 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
         configs.pop(name, None)
         return
     if value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The new value of {name} cannot be null.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The new value of {name} is null. Send a value.")
     if config.config_operation == Operation.SET:
         configs[name] = value
         return
     if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Operation {config.config_operation} of {name} is unknown.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Operation {config.config_operation} on {name} is unknown. Use 0 to 3."
+        )
     if setting.type is not ConfigType.LIST:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: it can only be set or deleted.")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list. It can only be set or deleted.")
     items: list[str] = list(topic_config(context.broker.config, configs).get(name))
     given = [part.strip() for part in value.split(",") if part.strip()]
     if config.config_operation == Operation.APPEND:

@@ -1,6 +1,6 @@
-"""InitProducerId v0-5: a producer id; for a transactional id also an epoch, which fences the previous producer.
+"""Handle InitProducerId v0-5: assign a producer id, and for a transactional id an epoch that fences earlier producers.
 
-With a consumer group (tags 9000-9002, v2+) it is a group-aware initialisation: the producer also claims the partitions
+With a consumer group (tags 9000-9002, v2+) the initialisation is group-aware: the producer also claims the partitions
 that it names, and every conflicting producer of the group is fenced.
 """
 
@@ -19,17 +19,21 @@ from ..steps import run_in_slices
 
 @handles(InitProducerIdRequest)
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Initialise the producer; v3+ may carry its current identity (KIP-360), both parts or neither."""
+    """Initialise the producer. From v3 on, the request may have its current producer id and epoch (KIP-360)."""
     given = ProducerIdentity(request.producer_id, request.producer_epoch)
     if given != NO_IDENTITY and (given.producer_id == NO_PRODUCER_ID or given.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "A producer id needs an epoch, and an epoch a producer id: send both or neither."
+            ErrorCode.INVALID_REQUEST,
+            "The request has only one of producer id and producer epoch. Send both or neither.",
         )
     expected = None if given == NO_IDENTITY else given
     if request.consumer_group_id is not None:
         return await _for_group(context, request, request.consumer_group_id, expected)
     if request.consumer_group_generation != NO_GENERATION or request.assigned_partitions:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A generation or partitions need a consumer group id: send it too.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "The request has a generation or partitions, but no consumer group id. Send the group id too.",
+        )
     identity = await context.broker.transaction_coordinator.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, expected, cause=context
     )

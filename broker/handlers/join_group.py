@@ -1,4 +1,4 @@
-"""JoinGroup v0-9: join the group's next generation, as a new or existing member.
+"""Handle JoinGroup v0-9: let a new or existing member join the group's next generation.
 
 v1: separate rebalance timeout. v4: a new member must join again with its assigned member id (KIP-394). v5: static
 members (KIP-345). v7: protocol type in the response. v8: a reason. v9: the leader may skip assignment (KIP-814).
@@ -19,10 +19,10 @@ SKIPPING_ASSIGNMENT_FROM = 9
 
 @handles(JoinGroupRequest)
 def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
-    """Wait until the generation begins; the connection's other requests are served meanwhile.
+    """Answer when the generation begins; the connection's other requests are executed meanwhile.
 
-    Raises KafkaError INCONSISTENT_GROUP_PROTOCOL, Kafka's code for a list of protocols with which no member can join,
-    if there are more protocols than `group.member.max.protocols`.
+    Raises KafkaError INCONSISTENT_GROUP_PROTOCOL if there are more protocols than `group.member.max.protocols`. Kafka
+    uses this code for a list of protocols with which no member can join.
     """
     version = context.api_version
     most = context.broker.config.group_member_max_protocols

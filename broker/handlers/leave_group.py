@@ -1,5 +1,7 @@
-"""LeaveGroup v0-5: removes members without waiting for their session timeout. v3: several members, static ones by
-instance id (KIP-345). v5: a reason (KIP-800)."""
+"""Handle LeaveGroup v0-5: remove members without waiting for their session timeout.
+
+v3: several members, and static members by instance id (KIP-345). v5: a reason (KIP-800).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from ..steps import Steps
 BATCHES_FROM = 3
 
 AT_A_TIME = 100
-"""How many members are removed together, before the others are rebalanced."""
+"""The number of members that are removed together, before the remaining members are rebalanced."""
 
 
 @handles(LeaveGroupRequest, carried_out=True)
 def handle(context: RequestContext, request: LeaveGroupRequest) -> Steps[Answer]:
-    """Remove the members; the response is sent when the removal is durable."""
+    """Remove the members; send the response when the removal is durable."""
     coordinator = context.broker.group_coordinator
     if context.api_version < BATCHES_FROM:
         (left,) = coordinator.leave(request.group_id, [MemberIdentity(request.member_id)])

@@ -1,6 +1,6 @@
-"""ListConfigResources: the resources with settings (KIP-1142). Version 0 lists client metrics; there are none.
+"""Handle ListConfigResources: list the resources that have settings (KIP-1142).
 
-A group has one as long as its producers have claims.
+Version 0 lists client metrics, of which the broker has none. A group is listed while its producers have claims.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> Step
     wanted = yield from distinct(request.resource_types or KNOWN)
     for resource_type in wanted:
         if resource_type not in KNOWN:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"There is no resource type {resource_type}.")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Resource type {resource_type} does not exist.")
     broker = context.broker
     response = ListConfigResourcesResponse()
     resources = response.config_resources

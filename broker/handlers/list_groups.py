@@ -1,4 +1,4 @@
-"""ListGroups v0-5: the groups of this broker. v4: filtered by state (KIP-518). v5: by type (KIP-848)."""
+"""Handle ListGroups v0-5: list the groups of this broker. v4: filtered by state (KIP-518). v5: by type (KIP-848)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLASSIC = "classic"
 
 @handles(ListGroupsRequest)
 def handle(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
-    """List the groups that match; filters ignore case, and an unknown state or type matches nothing."""
+    """List the groups that match; filters ignore case, and an unknown state or type matches no group."""
     states = yield from distinct(map(str.lower, request.states_filter))
     types = yield from distinct(map(str.lower, request.types_filter))
     groups = context.broker.group_coordinator.groups() if not types or CLASSIC in types else []

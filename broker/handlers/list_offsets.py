@@ -1,6 +1,9 @@
-"""ListOffsets: the offset for a timestamp, or for a special one: -1 latest, -2 earliest, -3 of the newest timestamp
-(v7, KIP-734), -4 earliest local (v8), -5 latest tiered (v9). A partition that the request repeats gets INVALID_REQUEST
-each time, as in Kafka."""
+"""Handle ListOffsets: find the offset for a timestamp.
+
+Special timestamps are -1 (latest), -2 (earliest), -3 (the record with the newest timestamp; v7, KIP-734), -4 (earliest
+local; v8) and -5 (latest tiered; v9). If the request repeats a partition, each occurrence gets INVALID_REQUEST, as in
+Kafka.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from ..log import IsolationLevel
 from ..steps import Steps, repeated
 
 SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
-"""Special timestamp → first version that supports it."""
+"""The first version that supports each special timestamp."""
 
 
 @handles(ListOffsetsRequest)
@@ -45,7 +48,7 @@ def _offset(
 ) -> Steps[ListOffsetsPartitionResponse]:
     try:
         if is_repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is in the request more than once.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is in the request more than once. Send it once.")
         if item.timestamp < 0 and context.api_version < SINCE.get(item.timestamp, 1 << 15):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,

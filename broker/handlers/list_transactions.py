@@ -1,4 +1,4 @@
-"""ListTransactions v0-2: transactional ids by state, producer id, duration (v1) and pattern (v2)."""
+"""Handle ListTransactions v0-2: list transactional ids by state, producer id, duration (v1) and pattern (v2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..steps import Steps
 
 @handles(ListTransactionsRequest)
 def handle(context: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
-    """List the ids that match; unknown state names are returned in the response."""
+    """List the transactional ids that match; the response also contains the unknown names of states."""
     wanted = TransactionFilter(
         states=request.state_filters,
         producer_ids=frozenset(request.producer_id_filters),

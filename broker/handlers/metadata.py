@@ -1,4 +1,4 @@
-"""Metadata: the brokers and the requested topics; missing topics are created if that is allowed."""
+"""Handle Metadata: return the brokers and the requested topics; create missing topics if that is allowed."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from ..topic_creation import check_new_partitions, plan_topic
 from ..topic_names import name_problem
 
 FIRST_VERSION_BY_ID = 12
-"""Versions 10 and 11 have the topic id field, but Kafka brokers do not look topics up by it there (KAFKA-10774)."""
+"""The first version that finds topics by id. Versions 10 and 11 have the field, but Kafka ignores it (KAFKA-10774)."""
 
 CREATED_AT_A_TIME = 20
-"""How many topics are created, and made durable, together."""
+"""The number of topics that are created and made durable together."""
 
 _PARTITIONS_PER_STEP = 50
 _TOPICS_PER_STEP = 50
 
 Requested: TypeAlias = dict[str | bytes, None]
-"""Names or ids of topics. Each is answered once, as in Kafka: repeating a topic of many partitions would make a
-gigantic response."""
+"""Names or ids of topics.
+
+Each topic is answered once, as in Kafka. Repeating a topic with many partitions would make an enormous response.
+"""
 
 
 @handles(MetadataRequest)
@@ -53,7 +55,7 @@ def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
         ids |= dict.fromkeys([item.topic_id for item in items if item.topic_id != NO_UUID])
         names |= dict.fromkeys([NO_UUID if item.name is None else item.name for item in items])
         yield len(items) // 2
-    # One topic id makes it a request by ids: names beside it are ignored, and no topic is created.
+    # If the request has a topic id, it is a request by ids: names are ignored, and no topic is created.
     requested = ids or names
     if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
         missing = yield from _missing(metadata, requested)
@@ -76,7 +78,7 @@ def _check_no_ids(topics: Iterable[MetadataRequestTopic]) -> None:
     for item in topics:
         if item.name is None or item.topic_id != NO_UUID:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"A topic id needs Metadata version {FIRST_VERSION_BY_ID} or above."
+                ErrorCode.INVALID_REQUEST, f"A topic id needs Metadata version {FIRST_VERSION_BY_ID} or higher."
             )
 
 
@@ -131,7 +133,7 @@ def _code_of_missing(name: str, failures: dict[str, KafkaError]) -> int:
     if failure is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if failure.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        return int(ErrorCode.LEADER_NOT_AVAILABLE)  # another request is creating it: the client retries
+        return int(ErrorCode.LEADER_NOT_AVAILABLE)  # another request creates the topic, so the client retries
     return int(failure.code)
 
 
@@ -148,7 +150,7 @@ def _topic(
 
 
 def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[MetadataResponsePartition]:
-    """The rows of partitions; they share their lists because a response may have 200,000 rows."""
+    """Return the rows of partitions. The rows share their lists, because a response may have 200,000 rows."""
     nodes, nobody = [node], list[int]()
     if not offline:
         return [MetadataResponsePartition(0, index, node, LEADER_EPOCH, nodes, nodes, nobody) for index in indexes]
@@ -162,7 +164,7 @@ def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[Met
 
 
 def _response(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """The response without topics."""
+    """Return the response without topics."""
     broker = context.broker
     host, port = broker.endpoint(context.connection)
     return MetadataResponse(

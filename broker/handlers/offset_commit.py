@@ -1,4 +1,4 @@
-"""OffsetCommit v2-9: commits a group's offsets, for a member or for a consumer that uses no group membership.
+"""Handle OffsetCommit v2-9: commit a group's offsets, for a member or for a consumer without group membership.
 
 v2-4: a retention time. v7: static members. v9: an unknown group gets GROUP_ID_NOT_FOUND (KIP-848).
 """
@@ -23,18 +23,18 @@ from ..steps import Steps
 MISSING_GROUP_FROM = 9
 
 LONGEST_RETENTION_MS: Final = 1 << 62
-"""The longest retention; a longer one is reduced to it, because the stored expiry time has 64 bits."""
+"""The longest retention time. A longer one is reduced to it, because the stored expiry time has 64 bits."""
 
 MAX_PREPARATIONS: Final = 20
-"""How often topics or claims may change while the same commits are prepared."""
+"""The number of times that topics or claims may change while the same commits are prepared."""
 
 
 @handles(OffsetCommitRequest, carried_out=True)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
-    """Check and append the offsets in one turn; the response is sent when they are durable.
+    """Check and append the offsets in one turn of the event loop; send the response when they are durable.
 
-    They are appended even if the client disconnects first: a consumer may commit and close without awaiting the
-    response.
+    The offsets are appended even if the client disconnects before, because a consumer may commit and close without
+    awaiting the response.
     """
     coordinator = context.broker.group_coordinator
     commits = yield from commits_of(request.topics)
@@ -57,7 +57,10 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answe
 def _prepared(
     context: RequestContext, request: OffsetCommitRequest, commits: list[Commit], retention_ms: int
 ) -> Steps[PreparedCommit]:
-    """Prepare many commits; they are current in the turn in which this ends."""
+    """Prepare many commits; at the end they are current until the next turn of the event loop.
+
+    Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if topics or claims change too often meanwhile.
+    """
     coordinator = context.broker.group_coordinator
     for _ in range(MAX_PREPARATIONS):
         prepared = yield from coordinator.prepare_commit(request.group_id, commits, retention_ms=retention_ms)
@@ -66,5 +69,5 @@ def _prepared(
     raise KafkaError(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         f"The topics or claims of the offsets of group {request.group_id!r} change faster than the offsets can be"
-        " committed: try again.",
+        " committed. Try again.",
     )

@@ -1,4 +1,4 @@
-"""OffsetDelete v0: delete a group's offsets on partitions to which none of its members subscribes (KIP-496)."""
+"""Handle OffsetDelete v0: delete a group's offsets for partitions to which none of its members subscribes (KIP-496)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from ..partition_rows import results_of
 from ..steps import Steps
 
 AT_ONCE: Final = 50
-"""How many offsets are deleted in one step."""
+"""The number of offsets that are deleted in one step."""
 
 DELETION_UNITS: Final = 10
 """The units of work of one deleted offset."""
 
 _AFTER_THE_FIRST_STEP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP})
-"""The errors that concern only the remaining partitions once others have been deleted."""
+"""Errors that, after the first step, apply only to the partitions whose offsets are not deleted yet."""
 
 
 @handles(OffsetDeleteRequest, carried_out=True)
 def handle(context: RequestContext, request: OffsetDeleteRequest) -> Steps[Answer]:
-    """Delete the offsets; the response is sent when all tombstones are durable.
+    """Delete the offsets; send the response when all tombstones are durable.
 
-    Each step checks the group as it is then. If the group is deleted between two steps, or gets members whose
-    subscriptions are unknown, the remaining partitions get that error. Any other error fails the whole request; its
-    client may repeat it, because deleting an offset twice is not an error.
+    Each step checks the group's current state. If the group is deleted between two steps, or gets members whose
+    subscriptions are unknown, the remaining partitions get the error for that. Any other error fails the whole request.
+    The client may send the request again, because deleting an offset twice is not an error.
     """
     coordinator = context.broker.group_coordinator
     codes: list[ErrorCode] = []
@@ -50,7 +50,7 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> Steps[Answe
             codes += [error.code] * len(portion)
             yield len(portion)
             continue
-        # A flush that fails before the last step would go unnoticed if only the last step's future were awaited.
+        # All futures are awaited: the last step's future does not report a flush that failed before.
         settled = coordinator.settled(request.group_id)
         if settled is not None:
             unsettled.append(settled)
@@ -64,7 +64,7 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> Steps[Answe
 
 
 def _portions(topics: Iterable[OffsetDeleteRequestTopic]) -> Iterator[list[TopicPartition]]:
-    """The partitions in portions for one step each; there is at least one portion, which may be empty."""
+    """Yield the partitions in portions of one step each; there is at least one portion, which may be empty."""
     wanted = ((topic.name, partition.partition_index) for topic in topics for partition in topic.partitions)
     yield list(islice(wanted, AT_ONCE))
     while portion := list(islice(wanted, AT_ONCE)):

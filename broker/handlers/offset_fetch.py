@@ -1,9 +1,9 @@
-"""OffsetFetch v1-9: the committed offsets of a group, for the requested partitions or (v2+) for all.
+"""Handle OffsetFetch v1-9: return a group's committed offsets, for the requested partitions or (v2+) for all.
 
 v2: an error field for the whole group. v7: RequireStable, which refuses an offset that an undecided transaction may
-replace (KIP-447). v8: several groups at once (KIP-709). v9: the member, which only matters to KIP-848 groups.
+replace (KIP-447). v8: several groups in a request (KIP-709). v9: the member, which is used only by KIP-848 groups.
 
-While undecided transactions have committed on a partition:
+While undecided transactions have committed offsets for a partition:
 
 | client | gets |
 |---|---|
@@ -11,7 +11,7 @@ While undecided transactions have committed on a partition:
 | v7+, RequireStable | UNSTABLE_OFFSET_COMMIT for the partition |
 | v7+, not RequireStable | the last committed offset |
 | v2-6, which lack RequireStable | COORDINATOR_LOAD_IN_PROGRESS for the group and for every partition: some clients
-  check only the former, some only the latter, and some take an omitted partition for one without an offset |
+  check only the former, some only the latter, and some treat an omitted partition as one without an offset |
 | v1 | COORDINATOR_LOAD_IN_PROGRESS for the partition |
 
 A group or partition that the request repeats is answered once.
@@ -45,12 +45,15 @@ STABILITY_FROM = 7
 SEVERAL_GROUPS_FROM = 8
 NO_OFFSET = -1
 AT_A_TIME = 200
-"""How many partitions are looked up in one step. The offsets of more are copied first, so that none changes between."""
+"""The number of partitions that are looked up in one step.
+
+For more partitions, the offsets are copied first, so that none changes between two steps.
+"""
 
 
 @handles(OffsetFetchRequest)
 def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer]:
-    """Look up the offsets; the response is sent when everything in it is durable."""
+    """Look up the offsets; send the response when all offsets in it are durable."""
     if context.api_version >= SEVERAL_GROUPS_FROM:
         return (yield from _several_groups(context, request))
     coordinator = context.broker.group_coordinator
@@ -90,7 +93,7 @@ async def _unless_failed(
 
 
 def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Steps[OffsetFetchResponse]:
-    """The response for a failed group: the error is set at the top (v2+) and, for some clients, at each partition."""
+    """Return the response for a failed group, with the error at the top (v2+) and, for some clients, per partition."""
     code = int(error.code)
     response = OffsetFetchResponse(error_code=code if version >= GROUP_ERROR_FROM else 0)
     for asked in request.topics or ():
@@ -104,7 +107,7 @@ def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Ste
 
 
 def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> ErrorCode | None:
-    """The error code for a partition with undecided commits; None means to return the last committed offset."""
+    """Return the error code for a partition with undecided commits, or None to return its last committed offset."""
     if context.api_version < STABILITY_FROM:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if not request.require_stable:
@@ -145,7 +148,7 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
 
 
 def _merged(groups: Iterable[OffsetFetchRequestGroup]) -> Steps[dict[str, list[OffsetFetchRequestTopics] | None]]:
-    """The requested topics of each group, None for all."""
+    """Return the requested topics of each group; None means all topics."""
     merged: dict[str, list[OffsetFetchRequestTopics] | None] = {}
     for group in groups:
         known = merged.setdefault(group.group_id, [])
@@ -174,9 +177,10 @@ def _offsets(
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
     unstable: ErrorCode | None,
 ) -> Steps[list[FetchedOffset]]:
-    """The offsets of the requested partitions; with None, of all that have an offset or the code `unstable`.
+    """Return the offsets of the requested partitions.
 
-    All of them are those of one point in time, however many there are.
+    If `topics` is None, return all partitions that have an offset or get the code `unstable`. All offsets belong to the
+    same point in time.
     """
     coordinator = context.broker.group_coordinator
     wanted: dict[tuple[str, int], None] | None = None
@@ -205,7 +209,10 @@ def _offsets(
 
 
 def _row(item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
-    """(partition, offset, leader epoch, metadata, error code); with undecided commits the code `unstable`, if any."""
+    """Return (partition, offset, leader epoch, metadata, error code).
+
+    The error code is `unstable`, if it is set and the partition has undecided commits, else 0.
+    """
     index = item.partition[1]
     if unstable is not None and item.is_pending:
         return index, NO_OFFSET, -1, "", int(unstable)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: the end offset of a leader epoch, by which consumers detect a truncated log (KIP-320)."""
+"""Handle OffsetForLeaderEpoch: return the end offset of a leader epoch, to detect a truncated log (KIP-320)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Produce: appends each partition's batch and answers when it is as durable as `acks` requires.
+"""Handle Produce: append each partition's batch and answer when it is as durable as `acks` requires.
 
-The log checks the contents of each batch and appends it uncopied. Large batches are checked in slices before any batch
-of the request is appended. `transactional_produce.py` decides which transactional batches may be appended. Checks in
-slices and waits for the coordinator both park the connection, so order is kept.
+The log checks the contents of each batch and appends the batch without copying it. Large batches are checked in slices
+before any batch of the request is appended. `transactional_produce.py` decides which transactional batches may be
+appended. Checks in slices and waits for the coordinator park the connection, so that its requests stay in order.
 
-Versions 0-2 are announced but, as in Kafka 4, close the connection (KAFKA-18659): librdkafka before 2.8 uses them to
-learn which compression a broker supports, and would otherwise send uncompressed batches.
+Versions 0-2 are announced but, as in Kafka 4, a request in them closes the connection (KAFKA-18659). librdkafka before
+2.8 learns from the announcement which compression a broker supports, and would otherwise send uncompressed batches.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ PARTITIONS_AT_ONCE: Final = 100
 _PARTITIONS_PER_STEP: Final = 20
 
 _BETWEEN_LOOKS: Final = 10
-"""The number of appends between checks whether more files may be opened."""
+"""The number of appends between two checks whether more files may be opened."""
 
 SMALL_BATCH_BYTES: Final = 8192
-"""Uncompressed batches up to this size (a thousand records at most) are checked when they are appended."""
+"""Uncompressed batches up to this size, with at most a thousand records, are checked when they are appended."""
 
 _WORTH_OF_SMALL_BYTE: Final = 8
-"""The weight of a byte of a small batch: its records may be tiny, and are all visited in one step."""
+"""The cost of a byte of a small batch, relative to other bytes. All its records, which may be tiny, are visited."""
 
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
@@ -65,7 +65,7 @@ _ZSTD: Final = 4
 _FEW: Final = AT_ONCE_BYTES // (_WORTH_OF_SMALL_BYTE * SMALL_BATCH_BYTES)
 """This many small batches can always be checked at once."""
 
-# What a batch needs before it is appended, as bits. TRANSACTIONAL is one of them: the partition must be registered.
+# The needs of a batch before it is appended, as bits. TRANSACTIONAL is one of them: the partition must be registered.
 _TO_OPEN: Final = 0x100
 _TO_INSPECT: Final = 0x200
 assert PARTITIONS_AT_ONCE % _BETWEEN_LOOKS == 0
@@ -75,7 +75,7 @@ assert not TRANSACTIONAL & (_TO_OPEN | _TO_INSPECT)
 @handles(ProduceRequest, announced_from=0)
 def handle(context: RequestContext, request: ProduceRequest) -> Reply:
     if request.acks not in (-1, 0, 1):
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}: set it to 0, 1 or -1 (all).")
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}. Set it to 0, 1 or -1 (all).")
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
     partitions = 0
@@ -117,7 +117,7 @@ def _append_known(
     appends: list[ProduceAppend],
     transactional: bool,
 ) -> Reply:
-    """Inspect the batches of the prepared partitions, then append them."""
+    """Check the contents of the prepared partitions' batches, then append them."""
     unfinished = _inspect(appends)
     if unfinished:
         return _append_inspected(context, request, response, appends, unfinished, transactional)
@@ -125,9 +125,9 @@ def _append_known(
 
 
 def _inspect(appends: list[ProduceAppend]) -> list[ProduceAppend]:
-    """Check the contents of the batches as far as that is cheap; returns the batches whose check is unfinished.
+    """Check the contents of the batches as far as that is cheap; return the batches whose check is unfinished.
 
-    Small batches are left to the log, which checks them at little cost when it appends them.
+    The checks of small batches are left to the log, which makes them at little cost when it appends a batch.
     """
     unfinished: list[ProduceAppend] = []
     left = AT_ONCE_BYTES
@@ -167,12 +167,12 @@ def _admit(
     appends: list[ProduceAppend],
     transactional: bool,
 ) -> Reply:
-    """Append the batches if they may be appended now, else return the coroutine that waits until they may."""
+    """Append the batches if that is possible now; otherwise return a coroutine that waits until it is."""
     if transactional:
         if request.transactional_id is None:
             error = KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "A transactional batch needs a transactional id in the request.",
+                "The request has a transactional batch, but no transactional id. Send the id too.",
             )
             for append in appends:
                 append.fail(error)
@@ -184,7 +184,7 @@ def _admit(
 def _prepare_in_steps(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Steps[bool]:
-    """Find the partitions; returns whether a batch is transactional."""
+    """Find the partitions in steps; return whether a batch is transactional."""
     needs = 0
     for topic in request.topic_data:
         answers = TopicProduceResponse(topic.name, topic.topic_id)
@@ -199,7 +199,7 @@ def _prepare_in_steps(
 
 
 def _open_in_steps(appends: list[ProduceAppend], transactional: bool) -> Steps[bool]:
-    """Open the logs that are not open yet; returns `transactional` unchanged."""
+    """Open the logs that are not open yet; return `transactional` unchanged."""
     for append in appends:
         partition = append.partition
         if partition is not None and not partition.is_open:
@@ -217,7 +217,7 @@ def _prepare(
     answers: TopicProduceResponse,
     appends: list[ProduceAppend],
 ) -> int:
-    """Find partitions of one topic; returns the needs of their batches, as bits."""
+    """Find partitions of one topic; return the needs of their batches as bits."""
     by_id = context.api_version >= FIRST_VERSION_BY_ID
     manager = context.broker.replica_manager
     needs = 0
@@ -239,10 +239,11 @@ def _prepare(
 
 
 def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> int:
-    """Make the checks that the log cannot make; returns the needs of the batch, as bits."""
+    """Make the checks that the log cannot make; return the needs of the batch as bits, or raise KafkaError."""
     if partition.topic in INTERNAL_TOPICS:
         raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} cannot be produced to: only the broker writes it."
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{partition.topic} is an internal topic, which clients cannot produce to.",
         )
     if records is None or len(records) <= ATTRIBUTES:
         raise KafkaError(ErrorCode.INVALID_RECORD, "The request has no record batch for the partition.")
@@ -250,7 +251,7 @@ def _check(context: RequestContext, partition: Partition, records: Buffer | None
     codec = attributes & _CODEC
     if codec == _ZSTD and context.api_version < FIRST_VERSION_WITH_ZSTD:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {FIRST_VERSION_WITH_ZSTD} or above."
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {FIRST_VERSION_WITH_ZSTD} or higher."
         )
     needs = attributes & TRANSACTIONAL
     if codec or len(records) > SMALL_BATCH_BYTES:
@@ -271,14 +272,14 @@ async def _append_registered(
     return _append(context, request, response, appends)
 
 
-# ---- appending and answering
+# ---- appending batches and sending the response
 
 
 def _append(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Reply:
     crowding = context.broker.log_manager.crowding
-    if len(appends) <= _BETWEEN_LOOKS and crowding.end is None:  # the fast path, for nearly every request
+    if len(appends) <= _BETWEEN_LOOKS and crowding.end is None:  # the fast path for nearly every request
         return _answer(context, request, response, appends, _append_each(context, request, appends))
     waiting: list[ProduceAppend] = []
     for start in range(0, len(appends), _BETWEEN_LOOKS):
@@ -296,7 +297,7 @@ async def _append_in_portions(
     begin: int,
     waiting: list[ProduceAppend],
 ) -> Answer:
-    """Append the batches from `begin` on, letting other requests run in between."""
+    """Append the batches from index `begin` on, with pauses in which other requests run."""
     crowding = context.broker.log_manager.crowding
     for start in range(begin, len(appends), _BETWEEN_LOOKS):
         portion = appends[start : start + _BETWEEN_LOOKS]
@@ -310,7 +311,7 @@ async def _append_in_portions(
 
 
 def _append_each(context: RequestContext, request: ProduceRequest, appends: list[ProduceAppend]) -> list[ProduceAppend]:
-    """Append the batches; returns those whose flush must be awaited."""
+    """Append the batches; return those whose flush must be awaited."""
     acks = request.acks
     registering = context.api_version >= FIRST_VERSION_REGISTERING and request.transactional_id is not None
     waiting: list[ProduceAppend] = []
@@ -342,10 +343,10 @@ def _append_each(context: RequestContext, request: ProduceRequest, appends: list
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 wrote(context, request.transactional_id, append)
             append.fail(error)
-        except Exception:  # a bug, but the batch may be in the log all the same
+        except Exception:  # a bug, but the batch may still be in the log
             wrote(context, request.transactional_id, append)
             raise
-        append.records = append.inspection = None  # the frame's buffer is reused
+        append.records = append.inspection = None  # the frame's buffer is used again
     return waiting
 
 
@@ -358,7 +359,7 @@ def _answer(
 ) -> Answer:
     if request.acks == 0:
         if any(append.answer.error_code for append in appends):
-            # There is no response: as in Kafka, only a closed connection reports the error to the producer.
+            # There is no response. As in Kafka, only the closed connection reports the error to the producer.
             failed = next(append.answer for append in appends if append.answer.error_code)
             context.connection.close(f"Produce with acks=0 failed: {failed.error_message}")
         return None
@@ -368,7 +369,7 @@ def _answer(
 
 
 def _all_flushed(waiting: list[ProduceAppend]) -> asyncio.Future[None]:
-    """Return a future that is done when every flush has ended, successfully or not."""
+    """Return a future that is done when all flushes have ended, successfully or not."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     left = len(waiting)
 

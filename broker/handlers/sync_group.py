@@ -1,4 +1,4 @@
-"""SyncGroup v0-5: the leader submits the assignment of its generation; every member receives its own part.
+"""Handle SyncGroup v0-5: the leader submits the assignment of its generation, and every member receives its own part.
 
 v3: static members. v5: the request names the protocol, so that a mismatch is detected (KIP-559).
 """
@@ -16,12 +16,12 @@ PROTOCOL_REQUIRED_FROM = 5
 
 
 AT_ONCE: Final = 200
-"""How many members' assignments are read in one step."""
+"""The number of members whose assignments are read in one step."""
 
 
 @handles(SyncGroupRequest)
 def handle(context: RequestContext, request: SyncGroupRequest) -> Steps[Deferred[SyncGroupResponse]]:
-    """Wait until the assignment is durable; the connection's other requests are served meanwhile."""
+    """Answer when the assignment is durable; the connection's other requests are executed meanwhile."""
     if context.api_version >= PROTOCOL_REQUIRED_FROM and (
         request.protocol_type is None or request.protocol_name is None
     ):

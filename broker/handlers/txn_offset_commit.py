@@ -1,10 +1,10 @@
-"""TxnOffsetCommit v0-5: commits offsets with the producer's transaction.
+"""Handle TxnOffsetCommit v0-5: commit offsets as part of the producer's transaction.
 
-v3: the group's generation and member are checked (KIP-447). Up to v4 the group's offsets partition must have been
-added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP-890).
+v3: the group's generation and member are checked (KIP-447). Up to v4 the partition that stores the group's offsets must
+have been added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP-890).
 
-The whole request is refused if another producer has claimed one of the partitions, and the commit has an older
-generation or none. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, any other PRODUCER_FENCED.
+The whole request is refused if another producer has claimed one of the partitions and the request has an older
+generation or none. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, any other client PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5
 MAX_ADMISSIONS = 20
-"""How often the transaction may end and begin again between registering the partition and appending to it."""
+"""The number of times that the transaction may end and begin again before the offsets are appended."""
 
 
 @handles(TxnOffsetCommitRequest)
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
-    """Append the offsets only if the partition is part of the producer's ongoing transaction at that moment.
+    """Append the offsets only if the partition that stores them is part of the producer's ongoing transaction.
 
-    A request that waits, or that is large and not yet appended, is given up if its client disconnects. The client ends
-    the transaction only after the response, so nothing acknowledged is lost; appended later, the offsets might become
-    part of the producer's next transaction.
+    A request that waits, or that is large and not yet appended, is cancelled if its client disconnects. The client ends
+    the transaction only after the response, so no acknowledged offset is lost. If the offsets were appended later, they
+    might become part of the producer's next transaction.
     """
     groups = context.broker.group_coordinator
     if len(request.topics) > FEW or sum(len(topic.partitions) for topic in request.topics) > FEW:
@@ -61,7 +61,7 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply:
 def _admit_now(
     context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition
 ) -> asyncio.Future[None] | Step | None:
-    """Return None if the offsets may be appended now, before the next await, else what to wait for."""
+    """Return None if the offsets may be appended before the next await, else the future or step to wait for."""
     return context.broker.transaction_coordinator.admit_now(
         request.transactional_id,
         request.producer_id,
@@ -81,7 +81,7 @@ async def _admit_and_commit(
     deadline = context.broker.transaction_coordinator.wait_deadline()
     for _ in range(MAX_ADMISSIONS):
         await _until_admissible(context, request, admitted, deadline)
-        # Since the registration a timeout or fencing may have ended the transaction.
+        # A timeout or fencing may have ended the transaction since the registration.
         again = _admit_now(context, request, home)
         if again is None:
             return _commit(context, request, home)
@@ -92,7 +92,7 @@ async def _admit_and_commit(
 async def _until_admissible(
     context: RequestContext, request: TxnOffsetCommitRequest, admitted: asyncio.Future[None] | Step, deadline: float
 ) -> None:
-    """Wait for the registration, or for the end of what it waits for; then ask again."""
+    """Wait for the registration, or for the end of the previous transaction. The caller then tries again."""
     if isinstance(admitted, asyncio.Future):
         await asyncio.shield(admitted)
     else:
@@ -105,7 +105,7 @@ def _committer(context: RequestContext, request: TxnOffsetCommitRequest) -> Comm
 
 @contextmanager
 def _with_code_for_client(context: RequestContext, request: TxnOffsetCommitRequest) -> Iterator[None]:
-    """Turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED (also fatal) for clients without the extension."""
+    """Turn CONCURRENT_PRODUCER_COMMIT into PRODUCER_FENCED, which is also fatal, for clients without the extension."""
     try:
         yield
     except KafkaError as error:
@@ -124,9 +124,8 @@ def _with_code_for_client(context: RequestContext, request: TxnOffsetCommitReque
 
 def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition) -> Answer:
     coordinator = context.broker.group_coordinator
-    context.broker.transaction_coordinator.wrote(
-        request.transactional_id, home
-    )  # it is appended below, with no await before
+    # The offsets are appended below, with no await before.
+    context.broker.transaction_coordinator.wrote(request.transactional_id, home)
     commits = [
         Commit((topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
         for topic in request.topics
@@ -158,11 +157,11 @@ def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: Topi
     return response if settled is None else Deferred(settled, lambda _: response)
 
 
-# ---- many partitions
+# ---- requests with many partitions
 
 
 async def _commit_many(context: RequestContext, request: TxnOffsetCommitRequest) -> Steps[Answer]:
-    """Prepare the offsets in slices; check everything again and append in one turn."""
+    """Prepare the offsets in slices, then check them again and append them in one turn of the event loop."""
     coordinator = context.broker.group_coordinator
     transactions = context.broker.transaction_coordinator
     committer = _committer(context, request)
@@ -172,7 +171,7 @@ async def _commit_many(context: RequestContext, request: TxnOffsetCommitRequest)
     commits = await run_in_slices(commits_of(request.topics))
     for _ in range(MAX_ADMISSIONS):
         prepared = await run_in_slices(coordinator.prepare_commit(request.group_id, commits, owner=owner))
-        # From here to the append there is no await, unless everything is prepared and checked again.
+        # There is no await from here to the append, unless the offsets are prepared and checked again.
         if not coordinator.is_current(prepared):
             continue
         with _with_code_for_client(context, request):

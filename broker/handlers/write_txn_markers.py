@@ -1,6 +1,6 @@
-"""WriteTxnMarkers v1: an operator's markers, which may end a hanging transaction (KIP-664).
+"""Handle WriteTxnMarkers v1: write an operator's markers, which may end a hanging transaction (KIP-664).
 
-The transaction coordinator decides what each marker may do: `coordinator/transaction/external_markers.py`.
+The transaction coordinator decides what each marker may do (`coordinator/transaction/external_markers.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Codes = dict[TopicPartition, ErrorCode]
 
 @handles(WriteTxnMarkersRequest)
 def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[Deferred[list[Codes]]]:
-    """Apply the markers; the response is sent when their effects are durable."""
+    """Apply the markers; send the response when their effects are durable."""
     markers = yield from _markers(context, request)
 
     def finish(codes: list[Codes]) -> Steps[WriteTxnMarkersResponse]:
