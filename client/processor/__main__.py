@@ -1,4 +1,4 @@
-"""`python -m oncelog.client.processor module:callable --workers 4`: a processor's workers as processes."""
+"""Runs a processor's workers as processes: `python -m oncelog.client.processor module:callable --workers 4`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _argument(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Seconds that workers have to finish their transactions.",
+    help="Seconds for workers to finish their transactions.",
 )
 def command(
     factory: str,
@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Run FACTORY, given as module:callable, in each of several processes until SIGTERM or SIGINT.
 
-    The callable gets the worker's number and what --set says, and returns a Processor.
+    The callable gets the worker's number and the arguments of --set, and returns a Processor.
     """
 
     async def run() -> None:

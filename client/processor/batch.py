@@ -1,4 +1,4 @@
-"""The records that a worker has gathered for its next transactions: `Batch`."""
+"""`Batch`: the records that a worker has gathered for its next transactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..values import OffsetAndMetadata, TopicPartition
 class Batch:
     """Gathered records, and the offsets to commit for them.
 
-    Invariant: `offsets` has exactly the partitions of the gathered records, each with the position behind the last one.
+    Invariant: `offsets` has exactly the partitions of the gathered records, each with the position behind its last
+    record.
     """
 
     __slots__ = ("offsets", "records")
@@ -38,7 +39,7 @@ class Batch:
         return batch
 
     def describe(self) -> str:
-        """Return topic, partition and offsets of the records, for a message."""
+        """Return topic, partition and offsets of the records, as text for a message."""
         offsets: dict[TopicPartition, list[int]] = {}
         for record in self.records:
             offsets.setdefault(record.topic_partition, []).append(record.offset)

@@ -1,7 +1,7 @@
-"""Initial offsets of partitions without a committed one, with auto.offset.reset=latest: `Beginnings`.
+"""`Beginnings`: initial offsets of partitions without a committed offset, with auto.offset.reset=latest.
 
-After an abort the worker goes back to the committed offsets. Without any, that would be the end again, behind records
-that arrived meanwhile. So the initial position of a partition is committed once.
+After an abort the worker goes back to the committed offsets. Without any it would start at the end again, behind
+records that arrived meanwhile. So the initial position of a partition is committed once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Beginnings:
         self._found: dict[TopicPartition, int] = {}
 
     async def commit(self, arrived: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
-        """Commit where partitions began: at the first record of a poll, or at their positions."""
+        """Commit the initial positions of new partitions: the first record of a poll, or the consumer's position."""
         if not self._needed:
             return
         consumer = self._consumer
@@ -44,7 +44,7 @@ class Beginnings:
         self._found.clear()
 
     def restore(self) -> None:
-        """Go back to the initial positions that are not committed yet, after positions were forgotten."""
+        """Seek to the initial positions that are not committed yet, after the consumer has forgotten its positions."""
         for partition, offset in self._found.items():
             self._consumer.seek(partition, offset)
 

@@ -1,4 +1,4 @@
-"""Which failures are temporary, and how many of them are too many: `FailurePolicy`."""
+"""`FailurePolicy`: decides which failures are temporary, and how many of them end the processor."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from ..errors import (
 
 MAX_FENCES: Final = 5
 FENCE_WINDOW_S: Final = 60.0
-"""A transaction that timed out fences its producer, too, and so does a rebalance. So a producer with a fatal error is
-initialised again, but two processors with one transactional.id would go on fencing each other: beyond so many in this
-time the error is raised."""
+"""Maximum fencings within a time in seconds, after which the error is raised. A transaction that timed out, or a
+rebalance, fences a producer as well. So a producer with a fatal error is initialised again, but two processors with the
+same transactional.id would fence each other without end.
+"""
 MAX_HOPELESS: Final = 3
-"""Aborts in a row for a reason that does not pass by itself (a record too large); then the error is raised."""
+"""Maximum consecutive aborts for a lasting reason (a record too large); after them the error is raised."""
 
 _OF_THE_GROUP: Final = frozenset(
     {
@@ -46,7 +47,7 @@ _FINAL: Final = (
 
 
 class FailurePolicy:
-    """Decides after each failure whether to go on. Time is passed in, in seconds."""
+    """Decides after each failure whether to continue. The caller passes the time, in seconds."""
 
     def __init__(self) -> None:
         self._fences: deque[float] = deque()
@@ -59,7 +60,7 @@ class FailurePolicy:
     def judge(self, error: KafkaError, now: float, *, producers_clean: bool) -> None:
         """Raise `error` unless it is temporary.
 
-        A fatal error of a producer is mended by a new initialisation; any other fatal error is the consumer's, and
+        A new initialisation corrects a fatal error of a producer. Any other fatal error comes from the consumer and is
         final.
         """
         if isinstance(error, _FINAL) or (isinstance(error, FatalError) and producers_clean):

@@ -1,4 +1,4 @@
-"""Counters of a processor, shared by all of its workers: `Metrics`."""
+"""`Metrics`: counters of a processor, shared by all of its workers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters since the processor was made."""
+    """Counters since the processor was created."""
 
     records_in: int = 0
     """Input records of committed transactions."""
@@ -18,5 +18,5 @@ class Metrics:
     commits: int = 0
     aborts: int = 0
     reinitialisations: int = 0
-    """How often a producer was initialised again: after rebalances, fencing, and failures that left its state open."""
+    """Number of repeated initialisations of producers: after rebalances, fencing and uncertain failures."""
     rebalances: int = 0

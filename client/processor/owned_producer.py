@@ -1,7 +1,7 @@
-"""A producer that is made usable again after any failure: `OwnedProducer`.
+"""`OwnedProducer`: a producer that can be made usable again after any failure.
 
-It owns a transactional.id and the producer that uses it now. `clean` means that no transaction is open or undecided. If
-an abort cannot achieve that, a new initialisation does, with a new producer if the old one is unusable.
+It owns a transactional.id and the producer that currently uses it. `clean` means that no transaction is open or
+undecided. If an abort cannot achieve that, a new initialisation does, with a new producer if the old one is unusable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class OwnedProducer:
-    """A transactional.id, and the producer that uses it now."""
+    """A transactional.id, and the producer that currently uses it."""
 
     def __init__(self, settings: Mapping[str, object], metrics: Metrics) -> None:
         self._settings = settings
@@ -38,7 +38,7 @@ class OwnedProducer:
         return self._producer
 
     async def initialise(self, assignment: GroupAssignment | None = None) -> None:
-        """Fence the previous producers of this id, or with an assignment of its partitions, and decide their open
+        """Fence the previous producers of this id, and with an assignment those of its partitions; decide their open
         transactions.
         """
         if self._initialised:
@@ -57,12 +57,12 @@ class OwnedProducer:
         try:
             await self._producer.init_transactions(assignment)
         except (FatalError, IllegalStateError):
-            await self.close()  # the next attempt has a new one
+            await self.close()  # the next attempt makes a new producer
             raise
         self.clean = self._initialised = True
 
     async def recover(self) -> bool:
-        """Abort the open transaction; return False if `initialise` is needed to get a clean producer."""
+        """Abort the open transaction. Return False if `initialise` is needed to get a clean producer."""
         if not self.clean and self._producer is not None:
             try:
                 await self._producer.abort_transaction()
@@ -74,20 +74,20 @@ class OwnedProducer:
         return self.clean
 
     async def abort(self, error: BaseException | None = None) -> None:
-        """Abort before leaving because of `error`; `recover` handles failures.
+        """Abort before the worker stops because of `error`; `recover` handles failures of the abort.
 
         After a cancellation it waits for cancel.grace.ms only.
         """
         if self._producer is None:
-            return  # closed meanwhile, which aborts as well
+            return  # it was closed meanwhile, which aborts as well
         with contextlib.suppress(KafkaError, TimeoutError):
             async with asyncio.timeout(grace_s(self._producer.config, error)):
-                await self._producer.abort_transaction()  # cancelled again, closing the producer aborts
+                await self._producer.abort_transaction()  # if this is cancelled again, closing the producer aborts
             self._metrics.aborts += 1
             self.clean = True
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Abort the open transaction and disconnect. Failures are logged: the transaction timeout aborts then."""
+        """Abort the open transaction and disconnect. Failures are logged; the transaction's timeout then aborts it."""
         producer, self._producer = self._producer, None
         self.clean = False
         if producer is not None:

@@ -1,16 +1,17 @@
-"""Who produces for a worker: one producer for all of its partitions, or one for each. Two kinds of `WorkerProducers`.
+"""The producers of a worker: one for all of its partitions, or one for each. Both are kinds of `WorkerProducers`.
 
-Both keep what was there before out of the partitions, each in its way, whenever the worker's generation is a new one:
+When the worker's generation changes, both keep the previous producers out of the partitions, each in its own way:
 
-* `GroupAwareProducer`: one producer with the worker's own id. It is initialised with the member's assignment. A broker
-  that knows group.aware.transaction then fences every producer of the group that these partitions had before, and
-  completes their transactions; any other broker refuses the offsets of outdated members by their generation, and makes
-  readers of committed offsets wait until pending ones are decided (KIP-447).
-* `PartitionProducers`: a producer for each input partition, `{application_id}-{topic}-{partition}`. Whoever gets the
-  partition initialises that id, and so fences the one who had it.
+* `GroupAwareProducer`: one producer with the worker's own id, initialised with the member's assignment. A broker with
+  group.aware.transaction then fences every producer of the group that owned these partitions before, and completes its
+  transactions. Any other broker refuses the offsets of outdated members by their generation, and makes readers of
+  committed offsets wait until pending ones are decided (KIP-447).
+* `PartitionProducers`: a producer for each input partition, `{application_id}-{topic}-{partition}`. The worker that
+gets
+  the partition initialises the id, which fences the previous worker's producer.
 
-Members of both kinds may be in one group: offsets carry member and generation in both, and both read committed offsets
-only after their initialisation, and only stable ones. docs/transactions.md has the handover between the kinds.
+Members of both kinds may be in one group: their offsets carry member and generation, and they read committed offsets
+only after their initialisation, and only stable ones. docs/transactions.md describes the handover between the kinds.
 """
 
 from __future__ import annotations
@@ -27,34 +28,36 @@ from .owned_producer import OwnedProducer
 Share = tuple[OwnedProducer, Batch]
 
 STARTED_TOGETHER = 16
-"""Producers of partitions that are initialised at a time."""
+"""Number of partition producers that are initialised at the same time."""
 
 
 class WorkerProducers(Protocol):
-    """A worker's producers."""
+    """The interface of a worker's producers."""
 
     @property
     def clean(self) -> bool:
         """Whether no transaction is open or undecided."""
 
     async def start(self) -> None:
-        """Decide the open transactions of a predecessor with the same ids, if these are known before the assignment."""
+        """Initialise the producers whose ids are known before the assignment, which decides open transactions of these
+        ids.
+        """
 
     async def initialise(self, assignment: GroupAssignment) -> None:
-        """Take over these partitions: their previous producers cannot commit on them afterwards."""
+        """Take over these partitions: their previous producers cannot commit their offsets afterwards."""
 
     async def recover(self, assignment: GroupAssignment) -> None:
         """Make the producers clean again, within the same generation."""
 
     def shares(self, batch: Batch) -> list[Share]:
-        """Return the producer and the records of each transaction in which a batch is committed."""
+        """Return the producer and the records of each transaction in which the batch is committed."""
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Abort open transactions, and disconnect."""
 
 
 class GroupAwareProducer:
-    """One producer for all partitions of a worker, initialised with its assignment."""
+    """One producer for all partitions of a worker, initialised with the worker's assignment."""
 
     def __init__(self, options: ProcessorOptions, metrics: Metrics) -> None:
         own = {
@@ -97,7 +100,7 @@ class PartitionProducers:
         return all(owned.clean for owned in self._owned.values())
 
     async def start(self) -> None:
-        pass  # which ids are its own, the assignment says
+        pass  # the ids depend on the assignment
 
     async def initialise(self, assignment: GroupAssignment) -> None:
         gone = self._owned.keys() - assignment.partitions

@@ -1,18 +1,18 @@
-"""A worker of a processor: a consumer, its producers, and the order of their work. `Worker`.
+"""`Worker`: a worker of a processor. It has a consumer and producers, and defines the order of their work.
 
-* After every rebalance the producers are initialised first, which decides open transactions of others on these
-  partitions. Then the committed offsets are read, waiting for undecided transactions, and then the first fetch is made.
+* After every rebalance the producers are initialised first, which decides open transactions of other producers on these
+  partitions. Then the committed offsets are read, waiting for undecided transactions, and then the first fetch is sent.
   Records of earlier fetches are dropped.
-* A batch is gathered before its transaction begins. Partitions are given up only while gathering, so no transaction is
-  open then; gathered records of these partitions are dropped.
-* A rebalance that begins while the function runs aborts the transaction: the group does not wait for the function. Once
-  the function is done, the commit decides: the coordinator refuses an outdated member's offsets, and with them its
-  records (KIP-447).
-* After anything but a known commit the positions go back to the committed offsets, and buffered records are dropped.
-  A producer that is not known to be clean is initialised again, which decides its open transaction.
+* A batch is gathered before its transaction begins. Partitions are given up only while a batch is gathered, so no
+  transaction is open then. Gathered records of these partitions are dropped.
+* A rebalance that begins while the function runs aborts the transaction, because the group does not wait for the
+  function. After the function the commit decides: the coordinator refuses an outdated member's offsets, and with them
+  its records (KIP-447).
+* After anything but a known commit the positions go back to the committed offsets, and buffered records are dropped. A
+  producer that is not known to be clean is initialised again, which decides its open transaction.
 
 Temporary failures (brokers restarting, rebalances, aborts) are retried without end. A function that raises ends
-`run()`, unless there is a dead-letter topic.
+`run()`, unless the processor has a dead-letter topic.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ IDLE_POLL_MS: Final = 1000
 
 
 class _Poisoned(Exception):
-    """A record of the aborted batch is at fault: look for it."""
+    """A record of the aborted batch is at fault; the worker now searches for this record."""
 
 
 class Worker(RebalanceListener):
-    """One worker: `start`, then `run` (again after a failure, if wanted), then `close`."""
+    """One worker of a processor. Call `start`, then `run` (again after a failure, if wanted), then `close`."""
 
     def __init__(self, options: ProcessorOptions, metrics: Metrics) -> None:
         self._options = options
@@ -65,16 +65,16 @@ class Worker(RebalanceListener):
         self._backoff = ExponentialBackoff(self._consumer.config.retry_backoff_ms, 1000)
         self._batch = Batch()
         self._owned: ConsumerAssignment | None = None
-        """The assignment that the producers were initialised for: its generation commits the offsets."""
+        """The assignment for which the producers were initialised. Its generation commits the offsets."""
         self._dirty = True
-        """Nothing may be processed before `_recover`."""
+        """Whether `_recover` must run before records are processed."""
         self._outdated = False
-        """The present assignment was refused: only another one is of use."""
+        """Whether the current assignment was refused, so that a new assignment is needed."""
         self._stopping = asyncio.Event()
         self._metrics = metrics
 
     async def start(self) -> None:
-        """Connect to the cluster; raises KafkaTimeoutError when that takes too long."""
+        """Connect to the cluster; raises KafkaTimeoutError if that takes too long."""
         try:
             await self._producers.start()
             await self._consumer.start()
@@ -85,7 +85,7 @@ class Worker(RebalanceListener):
     async def close(self, error: BaseException | None = None) -> None:
         """Abort open transactions, then give up the partitions and leave the group.
 
-        If `error` is a cancellation, or closing is cancelled, this waits for the broker for cancel.grace.ms at most.
+        If `error` is a cancellation, or closing is cancelled, it waits for the broker for cancel.grace.ms at most.
         """
         bound = ClosingBound(self._consumer.config, grace_s(self._consumer.config, error))
         try:
@@ -100,7 +100,7 @@ class Worker(RebalanceListener):
         self._consumer.wakeup()
 
     async def run(self) -> None:
-        """Process until `stop()`; see Processor.run."""
+        """Process records until `stop()`; see Processor.run."""
         failures = 0
         try:
             while not self._stopping.is_set():
@@ -114,19 +114,17 @@ class Worker(RebalanceListener):
                         await self._transact()
                     failures = 0
                 except _Poisoned as found:
-                    log.warning(
-                        "one of the records of a batch cannot be processed, looking for it: %r", found.__cause__
-                    )
+                    log.warning("a record of a batch cannot be processed; searching for it: %r", found.__cause__)
                     self._go_back()
                 except KafkaError as error:
                     now = asyncio.get_running_loop().time()
                     self._failures.judge(error, now, producers_clean=self._producers.clean)
-                    log.warning("transaction under way is given up, going back to the committed offsets: %s", error)
+                    log.warning("the current transaction is given up; going back to the committed offsets: %s", error)
                     self._go_back()
                     await self._unless_stopped(asyncio.sleep(self._backoff(failures)))
                     failures += 1
         except BaseException:
-            # Another run() begins where the group is: what was taken out, and what is open, may be anything.
+            # Another run() starts from the committed offsets: gathered records and open transactions may be incomplete.
             self._go_back()
             raise
 
@@ -136,7 +134,7 @@ class Worker(RebalanceListener):
     # -- gathering
 
     async def _gather(self) -> None:
-        """Fill the batch; returns an empty one after some time without records, or when a rebalance has ended."""
+        """Fill the batch. It stays empty after some time without records, or when a rebalance has ended."""
         consumer, batch, isolation = self._consumer, self._batch, self._isolation
         loop = asyncio.get_running_loop()
         end: float | None = None
@@ -147,7 +145,7 @@ class Worker(RebalanceListener):
             only = isolation.partitions
             arrived = await consumer.getmany(wait_ms, isolation.limit - len(batch.records), only)
             if self._dirty:
-                self._batch = Batch()  # read before the producers were initialised for it
+                self._batch = Batch()  # the records were read before the producers were initialised
                 return
             if self._batch is not batch:
                 raise AssertionError("the batch was replaced while it was filled")
@@ -162,11 +160,11 @@ class Worker(RebalanceListener):
                 end = loop.time() + self._options.max_batch_s
 
     async def _is_read(self, partition: TopicPartition) -> bool:
-        """Whether all was gathered that can be read of a partition now."""
+        """Return whether all records of a partition that can be read now were gathered."""
         try:
             self._consumer.consumed_offset(partition)
             return not await self._consumer.lag(partition)
-        except IllegalStateError:  # its position is still looked up
+        except IllegalStateError:  # its position is still being looked up
             return False
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
@@ -182,11 +180,14 @@ class Worker(RebalanceListener):
     # -- the transactions
 
     async def _transact(self) -> None:
-        """Process and commit the batch: in one transaction, or in one for each partition at the same time."""
+        """Process and commit the batch, in one transaction or in one per partition, which run at the same time."""
         batch, assignment = self._batch, self._owned
         if assignment is None or self._assignment() != assignment:
-            raise AbortableError(ErrorCode.UNKNOWN_MEMBER_ID, "the membership is over: what was gathered is dropped")
-        # A rebalance that goes on beside it drops what is gathered; records without their offsets would come twice.
+            raise AbortableError(
+                ErrorCode.UNKNOWN_MEMBER_ID, "the membership is over: the gathered records are dropped"
+            )
+        # A concurrent rebalance drops gathered records. Processed without their offsets, records would be processed
+        # twice.
         batch = batch.copy()
         group = assignment.metadata
         rebalance = asyncio.ensure_future(self._consumer.until_rebalance())
@@ -201,7 +202,7 @@ class Worker(RebalanceListener):
                 task.cancel()
             outcomes = await asyncio.gather(rebalance, *tasks, return_exceptions=True)
         failures = [outcome for outcome in outcomes[1:] if isinstance(outcome, BaseException)]
-        # What ends run() comes first; the rest is mended by going back.
+        # Errors that end run() come first; going back to the committed offsets corrects the others.
         for kind in (asyncio.CancelledError, Exception):
             for failure in failures:
                 if isinstance(failure, kind) and not isinstance(failure, KafkaError | _Poisoned):
@@ -230,7 +231,7 @@ class Worker(RebalanceListener):
 
             log.warning("%r goes to %s: %r", batch.records[0].origin, self._options.dead_letter_topic, error)
             await self._one_transaction(owned, batch, group, rebalance, bury)
-        if self._options.on_progress is not None:  # what it raises is no fault of the records, which are committed
+        if self._options.on_progress is not None:  # outside of the try block: its errors are not caused by records
             self._options.on_progress(self._metrics)
 
     async def _one_transaction(
@@ -269,7 +270,7 @@ class Worker(RebalanceListener):
     async def _call(
         self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
     ) -> None:
-        """Run the function; an async one is cancelled when the group rebalances."""
+        """Run the function; cancel an async one when the group rebalances."""
         try:
             await self._run_function(process, batch, transaction, rebalance)
         except KafkaError:
@@ -281,7 +282,7 @@ class Worker(RebalanceListener):
     async def _run_function(
         self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
     ) -> None:
-        # A list of its own: what the function leaves of it says nothing of what there was.
+        # A copy, because the function may change its list.
         result = process(list(batch.records), transaction)
         if not inspect.isawaitable(result):
             return _require_run(process, result)
@@ -311,17 +312,17 @@ class Worker(RebalanceListener):
             try:
                 return await producer.commit_transaction()
             except CommitUnknownError as error:
-                # Only the coordinator knows; a new initialisation would decide it as well.
+                # Only the coordinator knows the result; a new initialisation would decide the transaction as well.
                 if attempt >= MAX_HOPELESS:
                     raise
-                log.warning("whether a transaction is committed is not known yet, asking again: %s", error.message)
+                log.warning("the result of a commit is not known yet, asking again: %s", error.message)
                 await asyncio.sleep(self._backoff(attempt))
                 attempt += 1
 
     # -- after a failure, and after a rebalance
 
     def _assignment(self) -> ConsumerAssignment | None:
-        """Return the group's current assignment, or None if polling has to get one first."""
+        """Return the group's current assignment, or None if a poll has to get a new one first."""
         if self._outdated:
             return None
         try:
@@ -348,7 +349,7 @@ class Worker(RebalanceListener):
         self._dirty = False
 
     async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
-        """Await what may take long while brokers are away; return False if `stop` ended it."""
+        """Await work that may take long while brokers are away. Return False if `stop` ended it."""
         task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -364,11 +365,11 @@ class Worker(RebalanceListener):
 
 
 def _require_run(process: Process, result: object) -> None:
-    """Raise TypeError for a generator: nothing has run it, and its records would count as processed."""
+    """Raise TypeError for a generator, whose body would never run although its records would count as processed."""
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         if inspect.isgenerator(result):
             result.close()
         raise TypeError(
-            f"process function {process!r:.100} returned a generator, which nothing runs: send with transaction.send, "
-            "without yield; or give a function of one record as transform"
+            f"process function {process!r:.100} returned a generator, whose body would never run: send with "
+            "transaction.send, without yield; or pass a function of one record as transform"
         )

@@ -1,10 +1,10 @@
-"""Where records become batches and wait to be sent: `RecordAccumulator`, Kafka's name for it.
+"""`RecordAccumulator`: collects records in batches, which wait there to be sent (Kafka's name).
 
-Owns the partitions' queues, the memory that all batches together may take (buffer.memory), and when a batch is ready:
-it is full, or linger.ms have passed, or someone flushes or waits for memory. `append` is the path of every record and
-never waits; who gets None from it has to wait for `room`.
+It owns the partitions' queues and the memory of all batches together (buffer.memory). It decides when a batch is ready:
+when it is full, linger.ms have passed, or a caller flushes or waits for memory. Every record goes through `append`,
+which never waits; a caller that gets None from `append` has to wait for `room`.
 
-Memory is counted by the batch, as Kafka's client does it: batch.size, or the size of a single larger record.
+As in Kafka's client, memory is counted by the batch: batch.size, or the size of a single larger record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RATIO_UP, RATIO_DOWN = 0.05, 0.005
 class TopicQueues:
     """A topic's queues by partition index, and statistics of its records.
 
-    `queues` is empty until the topic's metadata is known; `unplaced` is the outcome of records that came before.
+    `queues` is empty until the topic's metadata is known. `unplaced` is the outcome of records that were sent before.
     """
 
     __slots__ = ("available", "count", "last_used", "led", "name", "queues", "ratio", "sticky", "topic_id", "unplaced")
@@ -43,11 +43,13 @@ class TopicQueues:
         self.name = name
         self.topic_id = NO_UUID
         self.count = 0
-        """How many partitions the topic has: fewer than there are queues where it was made anew with fewer."""
+        """Number of the topic's partitions. Lower than the number of queues if the topic was recreated with fewer
+        partitions.
+        """
         self.queues: list[PartitionQueue] = []
         self.led: tuple[int, ...] = ()
         self.available: tuple[int, ...] = ()
-        """Of those that have a leader, the ones that records without a key may go to."""
+        """Partitions for records without a key, preferably those that have a leader."""
         self.sticky = StickyPartitioner(sticky_bytes)
         self.ratio = 1.0
         self.last_used = 0.0
@@ -86,7 +88,7 @@ class RecordAccumulator:
         self._delivery_timeout_s = config.delivery_timeout_s
         self._memory = self._free = config.buffer_memory
         self._promised = 0
-        """Bytes of those whose turn it is, after `room`, and who have not used it yet."""
+        """Bytes promised to tasks whose turn has come in `room`, and that have not used the bytes yet."""
         self._orders = 0
         self._flushes = 0
         self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -96,12 +98,12 @@ class RecordAccumulator:
         self.incomplete: dict[ProducerBatch, None] = {}
         self.unobserved_failures: list[Outcome] = []
         self.batch_filled = False
-        """Set when a batch became full: the moment for who appends in a loop to let the event loop send it."""
+        """Whether a batch became full. A caller that appends in a loop should then let the event loop send it."""
 
     # -- topics
 
     def topic(self, name: str) -> TopicQueues:
-        """Return the topic's queues; a topic that is new here has none before `use_topic`."""
+        """Return the topic's queues; a new topic has no queues before `use_topic`."""
         known = self.topics.get(name)
         if known is None:
             known = self.topics[name] = TopicQueues(name, max(self._batch_size, 1))
@@ -109,15 +111,15 @@ class RecordAccumulator:
         return known
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
-        """Return the queue that a batch belongs to."""
+        """Return the queue of a batch's partition."""
         return self.topics[batch.topic].queues[batch.partition]
 
     def use_topic(self, topic: TopicMetadata) -> TopicQueues:
-        """Make a queue for each of the topic's partitions; existing ones stay."""
+        """Make a queue for each of the topic's partitions; existing queues stay."""
         known = self.topic(topic.name)
         for partition in range(len(known.queues), len(topic.partitions)):
             known.queues.append(PartitionQueue(topic.name, partition, self._idempotent))
-        # A topic never loses a partition: told of fewer, the broker does not know yet, or the topic is another one.
+        # A topic never loses a partition. Fewer partitions mean stale metadata, or a recreated topic with another id.
         known.count = max(known.count if topic.topic_id == known.topic_id else 0, len(topic.partitions))
         known.topic_id = topic.topic_id
         led = tuple(partition.index for partition in topic.partitions if partition.leader_id >= 0)
@@ -126,7 +128,7 @@ class RecordAccumulator:
         return known
 
     def restrict(self, partitions: Collection[tuple[str, int]] | None) -> None:
-        """Let records without a key go to these partitions only, of the topics that are named; None: to any."""
+        """Let records without a key go only to these partitions of the topics named; None removes the restriction."""
         if partitions is self._only is None:
             return
         self._only = partitions
@@ -136,13 +138,13 @@ class RecordAccumulator:
     def _make_available(self, known: TopicQueues) -> None:
         only = self._only
         mine = () if only is None else tuple(sorted(index for name, index in only if name == known.name))
-        # One without a leader is better than one that is refused.
+        # An allowed partition without a leader is better than a partition that would be refused.
         known.available = tuple(index for index in known.led if index in mine) or mine or known.led
         if known.sticky.partition not in known.available and known.available:
             known.sticky.switch(known.available)
 
     def drop_idle(self, idle_s: float) -> list[str]:
-        """Remove topics that were not sent to for some time, and return their names."""
+        """Remove topics that got no records for `idle_s` seconds, and return their names."""
         limit = self._now() - idle_s
         idle = [
             name
@@ -150,12 +152,12 @@ class RecordAccumulator:
             if topic.last_used < limit and topic.unplaced is None and all(queue.is_empty for queue in topic.queues)
         ]
         for name in idle:
-            # An idempotent partition's place in its sequence is worth keeping: a new queue would start a new epoch.
+            # Idempotent queues are kept for their place in the sequence: a new queue would start a new epoch.
             if not self._idempotent:
                 del self.topics[name]
         return idle
 
-    # -- records in
+    # -- incoming records
 
     def append(
         self,
@@ -168,10 +170,11 @@ class RecordAccumulator:
         has_waited: bool = False,
         forced: bool = False,
     ) -> Delivery | None:
-        """Add a record to its partition's open batch; None, and nothing added, if there is no memory for a new batch.
+        """Add a record to its partition's open batch. Return None, and add nothing, if memory for a new batch is
+        lacking.
 
-        `has_waited`: it is this record's turn after `room`; `forced`: take it whether there is memory or not. Raises
-        RecordTooLargeError for a record that could never be sent, TypeError for one that is not bytes.
+        `has_waited`: it is this record's turn after `room`. `forced`: add the record even without memory. Raises
+        RecordTooLargeError for a record that can never be sent, and TypeError for values that are not bytes.
         """
         waiting = topic.queues[partition].waiting
         if waiting:
@@ -184,7 +187,7 @@ class RecordAccumulator:
         return self._append_to_new_batch(topic, partition, timestamp, key, value, headers, has_waited, forced)
 
     def hold(self, topic: TopicQueues, record: RecordValues) -> Delivery | None:
-        """Keep a record until the topic's partitions are known; None, and nothing kept, without memory for it."""
+        """Keep a record until the topic's partitions are known. Return None, and keep nothing, if memory is lacking."""
         size = HEADER_SIZE + record_size(record.key, record.value, record.headers)
         self._check_size(size)
         if size > self._free:
@@ -202,9 +205,9 @@ class RecordAccumulator:
     def place(
         self, topic: TopicQueues, choose: Callable[[TopicQueues, bytes | None, int | None], int]
     ) -> KafkaError | None:
-        """The topic's partitions are known: append what waited for that, in order, whether there is room or not.
+        """Append the records that waited for the topic's partitions, in order, even without memory.
 
-        Returns the first failure of a record that could not be placed.
+        Returns the first failure of a record that could not be appended, or None.
         """
         unplaced, topic.unplaced = topic.unplaced, None
         if unplaced is None:
@@ -218,7 +221,7 @@ class RecordAccumulator:
                     topic, partition, record.timestamp, record.key, record.value, record.headers, forced=True
                 )
                 assert placed is not None
-            except Exception as error:  # also what a partitioner of the program's own raised
+            except Exception as error:  # also an exception of the program's partitioner
                 failure = error if isinstance(error, KafkaError) else _unplaceable(topic.name, error)
                 first = first or failure
                 failed = Unplaced()
@@ -231,7 +234,7 @@ class RecordAccumulator:
         return first
 
     def drop_unplaced(self, topic: TopicQueues, error: KafkaError) -> None:
-        """Fail the waiting records of a topic whose partitions cannot be learned."""
+        """Fail the waiting records of a topic whose partitions cannot be looked up."""
         unplaced, topic.unplaced = topic.unplaced, None
         if unplaced is not None:
             self._free += unplaced.reserved
@@ -288,7 +291,10 @@ class RecordAccumulator:
     # -- memory
 
     async def room(self, record_bytes: int) -> int:
-        """Wait for this task's turn, until there is memory for a batch that begins with a record of this size."""
+        """Wait for this task's turn, until a batch that begins with a record of this size has memory.
+
+        Returns the bytes promised to the task, the argument for `end_turn`.
+        """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (max(self._batch_size, HEADER_SIZE + record_bytes), waiter)
         self._room_waiters.append(entry)
@@ -305,7 +311,7 @@ class RecordAccumulator:
         return entry[0]
 
     def end_turn(self, promised: int) -> None:
-        """The record that had waited is in a batch, or refused: what it did not take is for the next in line."""
+        """End the turn of a task, which has added its record or failed. The next task may use the remaining bytes."""
         self._promised -= promised
         self._free_room()
 
@@ -328,19 +334,19 @@ class RecordAccumulator:
                 waiter.set_result(None)
                 self._promised += size
 
-    # -- batches out
+    # -- outgoing batches
 
     def hurry(self) -> bool:
-        """Whether batches are to be sent before they are full or linger.ms have passed."""
+        """Return whether batches are to be sent before they are full or linger.ms have passed."""
         return self._flushes > 0 or bool(self._room_waiters)
 
     def is_ready(self, queue: PartitionQueue, now: float) -> bool:
-        """Whether the queue's oldest batch need not wait for more records."""
+        """Return whether the queue's oldest batch need not wait for more records."""
         head = queue.waiting[0]
         return head.closed or len(queue.waiting) > 1 or now >= head.ready_at or self.hurry()
 
     def close_batch(self, batch: ProducerBatch) -> None:
-        """Let no further record into the batch."""
+        """Close a batch to further records."""
         if not batch.closed:
             batch.closed = True
             topic = self.topics.get(batch.topic)
@@ -348,7 +354,7 @@ class RecordAccumulator:
                 topic.sticky.filled(batch.builder.size, topic.available)
 
     def note_size(self, batch: ProducerBatch) -> None:
-        """Learn from an encoded batch how well the topic's records compress."""
+        """Update the topic's estimated compression ratio from an encoded batch."""
         topic = self.topics.get(batch.topic)
         if topic is None or self._compression is Compression.NONE:
             return
@@ -359,7 +365,7 @@ class RecordAccumulator:
             topic.ratio = max(topic.ratio - RATIO_DOWN, seen, 0.01)
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Divide a batch that the broker found too large in two, which share its sequence, memory and deadline."""
+        """Split a batch that the broker found too large in two, which share its sequence, memory and deadline."""
         assert batch.record_count > 1, "a single record cannot be split"
         assert batch.payload is not None, "only what was sent can be too large"
         topic = self.topics.get(batch.topic)
@@ -390,7 +396,7 @@ class RecordAccumulator:
     # -- flushing
 
     async def flush(self) -> None:
-        """Send everything without lingering, and wait until all outcomes are known; does not raise them."""
+        """Send all batches without lingering, and wait until all outcomes are known; does not raise errors."""
         self._flushes += 1
         self._wake()
         try:
@@ -403,7 +409,7 @@ class RecordAccumulator:
             self._flushes -= 1
 
     def close_open_batches(self) -> None:
-        """Let what was appended so far leave now, without waiting for it."""
+        """Close the open batches, so that they are sent now, without waiting for them."""
         for queue in self.active:
             if queue.waiting:
                 self.close_batch(queue.waiting[-1])

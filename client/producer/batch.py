@@ -1,8 +1,7 @@
-"""A batch of records on its way to a partition, and the delivery of each of its records.
+"""`ProducerBatch`, a batch of records on its way to a partition, and `Delivery`, the future result of a record.
 
-The outcome is set once, for all records of the batch. If the broker finds a batch too large, it is split, and its
-outcome is that of its parts. A batch knows nothing of queues, requests or retries, beyond the numbers that it keeps for
-them.
+The outcome is set once, for all records of the batch. If the broker finds a batch too large, the batch is split, and
+its outcome is that of its parts. A batch does no queueing, sending or retrying; it only stores the numbers for these.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class Outcome:
         self.waiters: list[asyncio.Future[None]] = []
 
     def fail(self, error: KafkaError) -> None:
-        """Set an error: the records are not known to be written."""
+        """Set an error, because the records are not known to be written."""
         self.error = error
         self.finish()
 
     def finish(self) -> None:
-        """Wake all waiters; the outcome has been set."""
+        """Mark the outcome as known, and wake all waiters."""
         assert not self.done, "an outcome is decided once"
         self.done = True
         self.wake()
@@ -47,13 +46,13 @@ class Outcome:
                 waiter.set_result(None)
 
     def waiter(self) -> asyncio.Future[None]:
-        """Return a future for one waiter: a cancelled task cancels only its own."""
+        """Return a new future for a waiter. With a separate future, a cancelled task does not affect other waiters."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         return waiter
 
     async def wait(self) -> None:
-        """Wait until the outcome is known; does not raise it."""
+        """Wait until the outcome is known; does not raise the error."""
         while not self.done:
             await self.waiter()
 
@@ -61,10 +60,10 @@ class Outcome:
 class ProducerBatch(Outcome):
     """A batch of records for one partition, with its place in the partition's sequence.
 
-    `order` grows with creation and is the order of delivery; the parts of a split batch have (its order, 0), (its
-    order, 1). `base_sequence` is -1 until the batch is first sent. `was_sent`: it was sent with its current sequence.
-    `maybe_written`: a response was lost or did not decide whether it was written. `doubtful`: it is a part of a batch
-    that may be written as a whole.
+    `order` grows with creation and is the order of delivery; the parts of a split batch have (its order, 0) and (its
+    order, 1). `base_sequence` is -1 until the batch is first sent. `was_sent`: the batch was sent with its current
+    sequence. `maybe_written`: a response was lost, or did not say whether the batch was written. `doubtful`: the batch
+    is a part of a batch that may be written as a whole.
     """
 
     __slots__ = (
@@ -123,7 +122,7 @@ class ProducerBatch(Outcome):
 
     @property
     def record_count(self) -> int:
-        """The number of its records."""
+        """The number of the batch's records."""
         return self.builder.record_count
 
     def encode(self, transactional: bool) -> bytes:
@@ -135,7 +134,7 @@ class ProducerBatch(Outcome):
         return self.payload
 
     def assign(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give the batch its place in the partition's sequence."""
+        """Set the batch's producer id, epoch and base sequence."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
@@ -148,21 +147,21 @@ class ProducerBatch(Outcome):
         self.finish()
 
     def replace(self, parts: list[tuple[int, ProducerBatch]]) -> None:
-        """Split into smaller batches, each with the index of its first record in this one."""
+        """Replace the batch by smaller batches, each with the index of its first record in this batch."""
         self.parts = parts
         self.finish()
 
     async def wait(self) -> None:
-        """Wait until the outcome of every record is known; does not raise it."""
+        """Wait until the outcome of every record is known; does not raise errors."""
         await super().wait()
         for _, part in self.parts:
             await part.wait()
 
 
 class Delivery:
-    """The outcome of a record: `await` it for its RecordMetadata, or the exception that says what to do.
+    """The future result of a sent record. `await` it for its RecordMetadata; it raises the record's failure.
 
-    Any number of tasks may await it. If none does, `Producer.flush` raises its failure.
+    Any number of tasks may await it. If no task does, `Producer.flush` raises the failure.
     """
 
     __slots__ = ("_index", "_outcome", "_timestamp")
@@ -187,13 +186,15 @@ class Delivery:
         return outcome.done
 
     def result(self) -> RecordMetadata:
-        """Return where the record was written, or raise why it was not; IllegalStateError while that is unknown."""
+        """Return where the record was written, or raise its failure; raises IllegalStateError while the outcome is
+        unknown.
+        """
         if not self.done():
             raise IllegalStateError("the record is still on its way: await the delivery, or flush() first")
         batch = self._outcome
         batch.observed += 1
         if batch.error is not None:
-            # A copy: one exception raised by many tasks would collect the traceback of each.
+            # A copy, because one exception raised in many tasks would collect the tracebacks of all of them.
             raise copy_of(batch.error) from batch.error
         assert isinstance(batch, ProducerBatch), "a record is written as part of a batch"
         return RecordMetadata(
@@ -204,6 +205,6 @@ class Delivery:
         )
 
     def place(self, placed: Delivery) -> None:
-        """Take over the outcome of another delivery, which has found a batch."""
+        """Take over the outcome of another delivery, whose record is in a batch."""
         self._outcome = placed._outcome
         self._index = placed._index

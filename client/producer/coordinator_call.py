@@ -1,8 +1,8 @@
-"""How a question to a coordinator goes: find it, ask, judge the answer's error, ask again; bounded by max.block.ms.
+"""`CoordinatorCaller`: finds a coordinator, sends it a request, and retries by the response's error, for max.block.ms.
 
-Owns the verdict on each error code, and the account of what became of the attempts (`Lost`), because a request whose
-answer did not come may have run. The state it changes, where an error ends the transaction or the producer, is
-`TransactionManager`'s; what is asked is `transaction_calls.py`'s and `initialisation.py`'s.
+It owns the verdict on each error code, and the record of the attempts (`Lost`), because a request without a response
+may have been executed. An error that ends the transaction or the producer changes the state in `TransactionManager`.
+The requests are those of `transaction_calls.py` and `initialisation.py`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ from .transaction_manager import TransactionManager
 R = TypeVar("R", bound=Response)
 
 CHANNEL: Final = "coordinator"
-"""A socket of its own: an answer to Produce that waits for the disk must not hold up the coordinator's."""
+"""The channel of coordinator requests. They have their own connection, so that a Produce response that waits for the
+disk does not hold up the coordinator's.
+"""
 
 CONCURRENT_BACKOFF_MS: Final = 5
-"""First wait after CONCURRENT_TRANSACTIONS: the previous transaction's markers take about as long."""
+"""Milliseconds to wait after the first CONCURRENT_TRANSACTIONS. The markers of the previous transaction take about as
+long.
+"""
 
 
 class Verdict(Enum):
-    """What an error of a response asks for."""
+    """The reaction to an error of a response."""
 
     RETRY = "the same again, after retry.backoff.ms"
     RETRY_SOON = "the same again, after a few milliseconds"
@@ -58,7 +62,7 @@ VERDICTS: Final[dict[ErrorCode, Verdict]] = {
     _E.INVALID_COMMIT_OFFSET_SIZE: _V.ABORT,
     _E.INVALID_GROUP_ID: _V.ABORT,
 }
-"""What is not listed: RETRY if the code is retriable, else FATAL."""
+"""The verdict by error code. An unlisted code means RETRY if it is retriable, else FATAL."""
 
 UNCERTAIN: Final = frozenset(
     {
@@ -70,31 +74,31 @@ UNCERTAIN: Final = frozenset(
         _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
-"""Errors after which a decision may have been written nevertheless: the coordinator failed, or moved, while writing."""
+"""Errors after which a decision may have been written, because the coordinator failed or moved while it wrote."""
 
 Build = Callable[[Connection], tuple[Request[R], int]]
-"""Makes the request, and chooses its version, for the connection that it will be sent on."""
+"""Builds the request, and chooses its version, for the connection on which it will be sent."""
 
 Refusals = Mapping[ErrorCode, Callable[[ErrorCode], KafkaError]]
-"""Codes that neither the transaction nor the producer suffers from: the exception for each is simply raised."""
+"""Errors that affect neither the transaction nor the producer: the returned exception is simply raised."""
 
 
 def verdict(code: ErrorCode) -> Verdict:
-    """Return what an error code of a coordinator asks for."""
+    """Return the reaction to an error code of a coordinator."""
     return VERDICTS.get(code) or (Verdict.RETRY if code.retriable else Verdict.FATAL)
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The error that decides for a request with several: what is fatal before what aborts before what is retried."""
+    """Return the most severe error of a response: FATAL before ABORT before errors that are retried."""
     severity = {Verdict.FATAL: 3, Verdict.ABORT: 2}
     found = [error_code(code) for code in codes if code]
-    # "Not attempted" only says that another one failed.
+    # OPERATION_NOT_ATTEMPTED only means that another item of the request failed.
     cause = [code for code in found if code is not ErrorCode.OPERATION_NOT_ATTEMPTED] or found
     return max(cause, key=lambda code: severity.get(verdict(code), 1), default=ErrorCode.NONE)
 
 
 class Lost:
-    """The outcomes of a call's attempts: a request whose response was lost may have been executed."""
+    """The attempts of a call. A request whose response was lost may have been executed."""
 
     __slots__ = ("answers", "last", "waiting")
 
@@ -124,10 +128,10 @@ class CoordinatorCaller:
         lost: Lost | None = None,
         refusals: Refusals | None = None,
     ) -> R:
-        """Ask the coordinator of `key` until it answers without an error that passes.
+        """Send a request to the coordinator of `key` until the response has no error that can be retried.
 
-        Raises KafkaTimeoutError after max.block.ms, AbortableError or FatalError as the verdict is (then the manager's
-        state says so, too), what `refusals` makes of a code, and what `build` raises.
+        Raises KafkaTimeoutError after max.block.ms. Raises AbortableError or FatalError by the verdict, which also
+        changes the manager's state. Raises the exceptions of `refusals` and of `build`.
         """
         lost = lost or Lost()
         loop = asyncio.get_running_loop()
@@ -158,7 +162,7 @@ class CoordinatorCaller:
                 raise self._manager.fail_abortable(code)
             missing += code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if missing >= MISSING_TOPIC_ATTEMPTS:
-                raise self._manager.fail_abortable(code, f"{name}: a topic or partition that it names does not exist")
+                raise self._manager.fail_abortable(code, f"{name}: a topic or partition in the request does not exist")
             lost.last = lost.last or error_for(code)
             if what is Verdict.FIND:
                 self.cluster.forget_coordinator(key_type, key)

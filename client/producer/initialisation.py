@@ -1,16 +1,15 @@
-"""`init_transactions`: with the group's partitions claimed at the group's home, or as Kafka does it.
+"""Implements `init_transactions`, with a claim on the group's partitions at the group's home, or as Kafka does it.
 
-Owns the choice between the two (see the setting consumer.group.aware.transaction), made anew for each initialisation,
-and what has to be there for the second:
+Each initialisation chooses between the two (see the setting consumer.group.aware.transaction):
 
 * group-aware (transaction extension): the request goes to the transaction coordinator that is the group's home
-  (KeyType 64) and says which partitions this producer works on since which generation. All later requests go to the
-  home of the transactional id. An id may be assigned by the broker.
-* fall-back: the id's own coordinator gives the next epoch, and the group coordinator checks member and generation when
-  offsets are committed (KIP-447). That needs a transactional.id, and a member id to check.
+  (KeyType 64), and names this producer's partitions and the generation that assigned them. All later requests go to
+  the home of the transactional id. The broker may assign the id.
+* fallback: the transactional id's coordinator gives the next epoch, and the group coordinator checks member and
+  generation when offsets are committed (KIP-447). This needs a transactional.id, and a member id to check.
 
-A broker that was downgraded between its ApiVersions answer and the request refuses the request and has changed nothing:
-then the fall-back is used as well.
+A broker that was downgraded after its ApiVersions response refuses the group-aware request without any change. The
+fallback is used then as well.
 """
 
 from __future__ import annotations
@@ -37,7 +36,9 @@ SETTING = "consumer.group.aware.transaction"
 
 
 class Plan(NamedTuple):
-    """The arguments of an initialisation: the group whose offsets are committed, and its claims (None: none)."""
+    """The arguments of an initialisation: the group whose offsets are committed, and its claims, or None without
+    claims.
+    """
 
     group: ConsumerGroupMetadata | None
     assignment: GroupAssignment | None
@@ -55,9 +56,11 @@ class Initialisation:
         self._manager = manager
 
     def plan(self, assignment: GroupAssignment | None, group_id: str | None) -> Plan:
-        """Put together what was given and what is set; raises ConfigError where the group is missing or given twice."""
+        """Combine arguments and settings into a plan; raises ConfigError if the group is missing, or two groups are
+        given.
+        """
         if assignment is not None and not isinstance(assignment, GroupAssignment):
-            raise TypeError(f"{assignment!r} is not a GroupAssignment, such as consumer.group_assignment() returns")
+            raise TypeError(f"{assignment!r} is not a GroupAssignment, as consumer.group_assignment() returns it")
         if assignment is not None:
             partitions_of(assignment.partitions)
         of_assignment = assignment.group_id if isinstance(assignment, ConsumerAssignment) else ""
@@ -68,7 +71,7 @@ class Initialisation:
             if assignment is not None:
                 raise ConfigError(
                     "transactional.group.id",
-                    "init_transactions(GroupAssignment) needs the group: set it, or give group_id",
+                    "init_transactions(GroupAssignment) needs the group: set it, or pass group_id",
                 )
             return Plan(None, None)
         if assignment is None:
@@ -79,10 +82,11 @@ class Initialisation:
         return Plan(ConsumerGroupMetadata(group, assignment.generation_id), assignment)
 
     async def run(self, plan: Plan) -> None:
-        """Initialise; the manager then has the producer's id and epoch, and knows the group.
+        """Initialise the producer; the manager then has the producer's id and epoch, and the group.
 
-        Raises ConfigError or UnsupportedVersionError where the broker does not have what the settings need,
-        IllegalGenerationError, KafkaTimeoutError after max.block.ms, and what the coordinator says otherwise.
+        Raises ConfigError or UnsupportedVersionError if the broker lacks a feature that the settings need,
+        IllegalGenerationError for an outdated assignment, KafkaTimeoutError after max.block.ms, and other errors of the
+        coordinator.
         """
         mode = self._config.consumer_group_aware_transaction
         self._manager.group = plan.group
@@ -105,7 +109,7 @@ class Initialisation:
         if self._manager.transactional_id is None:
             raise ConfigError(
                 "transactional.id",
-                f"is needed because {why}, so that no broker assigns one: set transactional.id, or use a broker with "
+                f"is needed because {why}, so that no broker assigns an id: set transactional.id, or use a broker with "
                 f"the feature and {SETTING}=true",
                 SETTING,
             )
@@ -113,7 +117,7 @@ class Initialisation:
             raise ConfigError(
                 SETTING,
                 f"the assignment has no member id, which is needed because {why}: the group coordinator can then only "
-                "fence by member and generation (KIP-447). Give init_transactions(consumer.group_assignment()) of a "
+                "fence by member and generation (KIP-447). Call init_transactions(consumer.group_assignment()) with a "
                 "consumer that subscribes, or use a broker with the feature",
                 "transactional.group.id",
             )
@@ -171,7 +175,7 @@ class Initialisation:
 
 
 class _NotOfferedError(KafkaError):
-    """The broker does not have the feature (any more)."""
+    """The broker does not have the feature, or no longer has it."""
 
 
 def _require_feature(connection: Connection) -> None:
@@ -190,7 +194,10 @@ def _by_topic(assignment: GroupAssignment) -> list[AssignedPartitions]:
 
 
 def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refusals:
-    """What the group's home may refuse: the producer is not initialised, and may be with something else."""
+    """Return the errors that the group's home may respond with, each with its exception.
+
+    After them the producer is not initialised, but may be initialised with other arguments.
+    """
     what = f"group {group.group_id!r}, generation {assignment.generation_id}, {len(assignment.partitions)} partitions"
 
     def plain(code: ErrorCode) -> KafkaError:
@@ -206,7 +213,8 @@ def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refu
             code, f"the broker of {what} no longer has the feature {GROUP_AWARE_TRANSACTION}"
         ),
         ErrorCode.ILLEGAL_GENERATION: lambda code: IllegalGenerationError(
-            code, f"{what}: it is not the group's present generation, or others of it keep taking the partitions"
+            code,
+            f"{what}: it is not the group's current generation, or other producers of it keep claiming the partitions",
         ),
         ErrorCode.INVALID_REQUEST: too_many,
         ErrorCode.INVALID_GROUP_ID: plain,

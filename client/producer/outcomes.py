@@ -1,7 +1,7 @@
-"""What happens to a batch whose response has arrived, or is overdue: acknowledged, retried, split or failed.
+"""`BatchOutcomes`: acknowledges, retries, splits or fails a batch whose response has arrived or is overdue.
 
-It owns the meaning of each response, and of the time that has passed. `transaction_manager.py` owns what that means for
-the transaction; `partition_queue.py` explains how retries keep the order and do not double records.
+It decides what each response, and an expired time, means for the batch. `transaction_manager.py` decides what that
+means for the transaction. `partition_queue.py` explains how retries keep the order and do not duplicate records.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ STALE_METADATA: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""Errors that ask for new metadata before the retry."""
+"""Errors that need new metadata before the retry."""
 
 
 _GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
-"""The states in which a transaction's batches may still leave."""
+"""The states in which a transaction's batches may still be sent."""
 
 
 class BatchOutcomes:
@@ -75,7 +75,7 @@ class BatchOutcomes:
         queue.acknowledged(batch, self._loop.time())
         if batch.doubtful:
             for part in _rest_of(batch, queue):
-                part.doubtful = False  # the whole is not written, or the broker would have refused this one
+                part.doubtful = False  # the whole batch was not written, or the broker would have refused this part
         if self.transaction is not None:
             self.transaction.wrote(queue.key)
         if not batch.done:
@@ -84,7 +84,7 @@ class BatchOutcomes:
         self._settle(queue)
 
     def failed(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> None:
-        """A batch in flight was not acknowledged: retry it, split it or give it up."""
+        """Retry, split or give up a batch in flight that was not acknowledged."""
         queue = self._accumulator.queue_of(batch)
         if code in STALE_METADATA:
             self._cluster.request_refresh()
@@ -95,11 +95,11 @@ class BatchOutcomes:
             queue.failed.remove(batch)
             queue.insert_parts(self._accumulator.split(batch))
         elif batch.doubtful and code in SEQUENCE_ERRORS and _is_oldest(batch, queue) and not batch.done:
-            # The whole is written, it seems: under other numbers the part would be written twice.
+            # The whole batch was probably written. With other sequence numbers the part would be written twice.
             unknown = KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"records for {queue.topic}-{queue.partition} may be written or not: the answer to their batch was "
-                f"lost, then it was refused as too large, and now a part of it with {code.name}",
+                f"records for {queue.topic}-{queue.partition} may be written or not: the response to their batch was "
+                f"lost, the batch was then refused as too large, and now a part of it with {code.name}",
             )
             self.give_up(batch, unknown, code)
             return
@@ -125,7 +125,7 @@ class BatchOutcomes:
         if self.transaction is not None:
             if self.transaction.state not in _GOES_ON:
                 return False
-            # The oldest batch is out of order: a sequence that only an abort can mend.
+            # If the oldest batch is out of order, only an abort corrects the sequence.
             if code in SEQUENCE_ERRORS:
                 return code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not _is_oldest(batch, queue)
             return code.retriable
@@ -160,11 +160,11 @@ class BatchOutcomes:
             self._wake()
 
     def expire(self, queue: PartitionQueue, now: float) -> None:
-        """Give up what is older than delivery.timeout.ms; what is in flight keeps its place until it is answered."""
+        """Give up batches older than delivery.timeout.ms. A batch in flight keeps its place until it is answered."""
         for batch in [*queue.in_flight, *queue.failed, *queue.waiting]:
             if batch.deadline > now or batch.done:
                 continue
-            why = f"; the last answer was {batch.last_error.name}" if batch.last_error else ""
+            why = f"; the last response was {batch.last_error.name}" if batch.last_error else ""
             error = KafkaTimeoutError(
                 ErrorCode.REQUEST_TIMED_OUT,
                 f"records for {queue.topic}-{queue.partition} were not acknowledged within delivery.timeout.ms = "
@@ -181,19 +181,19 @@ class BatchOutcomes:
 
 
 def _is_oldest(batch: ProducerBatch, queue: PartitionQueue) -> bool:
-    """Whether no batch before this one is on its way or to be retried."""
+    """Return whether no earlier batch is in flight or to be retried."""
     return batch is min([*queue.in_flight, *queue.failed], key=lambda one: one.order)
 
 
 def _rest_of(part: ProducerBatch, queue: PartitionQueue) -> list[ProducerBatch]:
-    """The other parts of the batch that a part is of, as far as they wait to be sent."""
+    """Return the other parts of the split batch to which `part` belongs that still wait to be sent."""
     return [one for one in (*queue.failed, *queue.waiting) if one is not part and one.order[0] == part.order[0]]
 
 
 def earliest_deadline(queue: PartitionQueue) -> float:
-    """Return when the next of the queue's batches is to be given up, in loop time.
+    """Return the loop time when the next of the queue's batches is to be given up.
 
-    A batch in flight that was given up already does not count: those behind it have deadlines of their own.
+    A batch in flight that was already given up does not count; the batches behind it have their own deadlines.
     """
     earliest = queue.waiting[0].deadline if queue.waiting else float("inf")
     for batch in queue.in_flight:

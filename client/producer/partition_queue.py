@@ -1,20 +1,21 @@
-"""One partition's line of batches, and its place in the sequence that makes retries safe (KIP-98, KIP-360).
+"""`PartitionQueue`: a partition's queue of batches, and its sequence, which makes retries safe (KIP-98, KIP-360).
 
-Owns the order: batches leave, and are retried, by ascending `order`, and their sequence numbers follow each other.
-After a failure nothing new leaves until every batch under way is answered; then what failed is retried in order, one
-at a time until the first success. It sends nothing itself and knows neither time-outs nor transactions.
+It owns the order: batches are sent and retried by ascending `order`, and their sequence numbers follow each other.
+After a failure no new batch is sent until every batch in flight has a response. Then the failed batches are retried in
+order, one at a time until the first success. The queue sends nothing itself, and knows neither timeouts nor
+transactions.
 
-Why that never doubles or loses a record, for an idempotent producer:
+Why an idempotent producer never duplicates or loses a record:
 
 * A batch that may have been written keeps its producer id, epoch and sequence on every retry, so the broker drops a
-  duplicate. It is renumbered only after the broker said OUT_OF_ORDER_SEQUENCE_NUMBER to it as the oldest batch that is
-  not acknowledged: then it was not written, and neither is any batch behind it.
-* Where a batch was given up, `gap` is its order. Batches behind it that were sent are still retried as they are (the
-  lost one may have been written after all); the first that never was sent begins a new epoch with sequence 0, so that
-  it does not wait for the gap to be filled. The epoch is the partition's own: brokers keep producer state per
-  partition.
-* A broker without any state of a producer accepts any sequence number. So a partition starts with one batch in flight,
-  also after a pause: a second one could be accepted although the first one was refused.
+  duplicate. The batch is renumbered only after the broker has responded OUT_OF_ORDER_SEQUENCE_NUMBER to it as the
+  oldest unacknowledged batch. This means that neither the batch nor any batch behind it was written.
+* If a batch was given up, `gap` is its order. Later batches that were already sent are still retried unchanged, because
+  the lost batch may have been written after all. The first batch that was never sent begins a new epoch with
+  sequence 0, so that it does not wait for the gap to be filled. The epoch is the partition's own, because brokers keep
+  producer state per partition.
+* A broker without state of a producer accepts any sequence number. So a partition starts with one batch in flight, also
+  after a pause. Otherwise a second batch could be accepted although the first was refused.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from ...protocol.records import next_sequence
 from .batch import ProducerBatch
 
 MAX_EPOCH: Final = 32_766
-"""32767 is the epoch that a coordinator fences with; a producer that reaches the end of its epochs needs a new id."""
+"""The last epoch of a producer id, because a coordinator fences with 32767. The producer then needs a new id."""
 
 IDLE_S: Final = 60.0
-"""After so long without an acknowledgement the broker's state of the producer may have expired."""
+"""Seconds without an acknowledgement after which the broker's state of the producer may have expired."""
 
 SEQUENCE_ERRORS: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
-"""Answers that say: the batch was not written, because its place in the sequence is not the next one."""
+"""Errors which mean that the batch was not written, because its sequence is not the next one."""
 
 
 NO_GAP: Final = (-1,)
@@ -43,7 +44,7 @@ NO_GAP: Final = (-1,)
 
 
 class PartitionQueue:
-    """The batches of a partition, in order. Without `idempotent` they have no sequences, but keep their order."""
+    """The batches of a partition, in order. Without `idempotent` they keep their order, but have no sequences."""
 
     __slots__ = (
         "epoch",
@@ -86,7 +87,7 @@ class PartitionQueue:
 
     @property
     def needs_new_epoch(self) -> bool:
-        """Whether the next batch can only be sent under a new epoch (asked when nothing is in flight)."""
+        """Whether the next batch can only be sent with a new epoch. Valid when no batch is in flight."""
         if not self.idempotent or not self.waiting:
             return False
         head = self.waiting[0]
@@ -95,7 +96,7 @@ class PartitionQueue:
         return self.gap is not NO_GAP
 
     def may_send(self, now: float) -> bool:
-        """Whether the order allows another batch to leave now."""
+        """Whether the order allows another batch to be sent now."""
         if self.failed or now < self.retry_at:
             return False
         if not self.in_flight:
@@ -105,10 +106,10 @@ class PartitionQueue:
         )
 
     def use_producer(self, producer_id: int, epoch: int) -> None:
-        """Number the batches from 0 under this producer id and epoch; nothing may be in flight."""
+        """Number the batches from 0 with this producer id and epoch; no batch may be in flight."""
         assert not self.in_flight, "batches in flight keep their producer epoch"
         if producer_id != self.producer_id:
-            self.solo = True  # no broker has state of a new producer id
+            self.solo = True  # brokers have no state of a new producer id
         self.producer_id = producer_id
         self.epoch = epoch
         self.next_sequence = 0
@@ -118,7 +119,7 @@ class PartitionQueue:
             batch.was_sent = False
 
     def take(self) -> ProducerBatch:
-        """Take the oldest batch to send it; numbers it if it has no number yet."""
+        """Remove the oldest batch from the queue to send it, and return it. Number it if it has no sequence yet."""
         batch = self.waiting.popleft()
         if self.idempotent and batch.base_sequence < 0:
             batch.assign(self.producer_id, self.epoch, self.next_sequence)
@@ -129,21 +130,21 @@ class PartitionQueue:
         return batch
 
     def acknowledged(self, batch: ProducerBatch, now: float) -> None:
-        """The broker has the batch."""
+        """Note that the broker has acknowledged the batch."""
         self._landed(batch)
         self.solo = False
         if batch.order > self.gap:
-            self.gap = NO_GAP  # what was given up before it has been written after all
+            self.gap = NO_GAP  # earlier batches that were given up have been written after all
         self.last_acknowledged_at = now
 
     def retry(self, batch: ProducerBatch, error: ErrorCode) -> None:
-        """The batch failed and is to be sent again."""
+        """Note that the batch failed and is to be sent again."""
         self._landed(batch)
         batch.last_error = error
         self.failed.append(batch)
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """The batch, in flight or waiting, will not be sent again."""
+        """Note that the batch, in flight or waiting, will not be sent again."""
         if batch.in_flight:
             self._landed(batch)
         elif batch in self.failed:
@@ -154,20 +155,20 @@ class PartitionQueue:
             self.gap = max(self.gap, batch.order)
 
     def clear(self) -> None:
-        """Forget every batch: nothing will be sent any more."""
+        """Forget every batch, because no batch will be sent any more."""
         self.waiting.clear()
         self.in_flight.clear()
         self.failed.clear()
 
     def settle(self, retry_at: float) -> bool:
-        """Once nothing is in flight, line up what failed to be retried, oldest first; False if there is still some."""
+        """Queue the failed batches for a retry, oldest first, unless a batch is in flight; return whether none is."""
         if self.in_flight:
             return False
         if self.failed:
             self.failed.sort(key=lambda batch: batch.order)
             for behind in self.failed[1:]:
                 if behind.last_error in SEQUENCE_ERRORS:
-                    behind.last_error = ErrorCode.NONE  # it was out of order only because the oldest one failed
+                    behind.last_error = ErrorCode.NONE  # it was out of order only because the oldest batch failed
             self.waiting.extendleft(reversed(self.failed))
             self.failed.clear()
             self.retry_at = retry_at
@@ -175,7 +176,7 @@ class PartitionQueue:
         return True
 
     def insert_parts(self, parts: list[ProducerBatch]) -> None:
-        """Line up the parts of a batch that was split, to be retried with the sequence numbers that it had."""
+        """Queue the parts of a split batch for a retry with the sequence numbers of that batch."""
         self.failed.extend(parts)
 
     def _landed(self, batch: ProducerBatch) -> None:

@@ -1,8 +1,8 @@
-"""Which partition a record goes to, as Kafka's clients decide it, so that a key lands where theirs would put it.
+"""Chooses the partition of a record as Kafka's clients do, so that a key goes to the same partition with any client.
 
-A key is hashed with murmur2. Records without a key stay with one partition until about batch.size bytes went there,
-then move to another one chosen at random (KIP-794): full batches instead of many small ones, and in the long run an
-even spread.
+A key is hashed with murmur2. Records without a key go to one partition until it has got about batch.size bytes, then to
+another partition chosen at random (KIP-794). This makes full batches instead of many small ones, and distributes
+records evenly in the long run.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _murmur2_cached: Final = lru_cache(maxsize=_CACHED_KEYS)(murmur2)
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """Return the partition of a key among `partitions`: the hash without its sign bit, modulo."""
+    """Return the partition of a key among `partitions`: the hash without its sign bit, modulo `partitions`."""
     if len(key) <= _CACHED_KEY_BYTES:
         return (_murmur2_cached(bytes(key)) & 0x7FFFFFFF) % partitions
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class StickyPartitioner:
-    """The partition of one topic's records without a key. `available` are the partitions that have a leader."""
+    """Chooses the partition of a topic's records without a key. `available` are the partitions that have a leader."""
 
     __slots__ = ("_bytes", "_choose", "_limit", "partition")
 
@@ -60,13 +60,13 @@ class StickyPartitioner:
         self._choose = choose
 
     def switch(self, available: tuple[int, ...]) -> None:
-        """Move to another partition: not to the same one again if there is a choice."""
+        """Move to another partition, chosen at random; stay only if no other partition is available."""
         others = tuple(partition for partition in available if partition != self.partition) or available
         self.partition = others[self._choose(len(others))]
         self._bytes = 0
 
     def filled(self, size: int, available: tuple[int, ...]) -> None:
-        """Count the bytes of a batch that was closed; moves on after batch.size bytes."""
+        """Count the bytes of a closed batch, and switch the partition after `limit` bytes."""
         self._bytes += size
         if self._bytes >= self._limit:
             self.switch(available)

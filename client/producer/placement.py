@@ -1,8 +1,8 @@
-"""Where a record goes: `RecordPlacement` chooses its partition and puts it into a batch, or has it wait.
+"""`RecordPlacement`: chooses a record's partition and puts the record into a batch, or makes it wait.
 
-Owns what stands between a call of `send` or `enqueue` and the accumulator: the checks of the record (made in
-`record_values.py`), the partition, and the metadata of topics that are not known yet. A record whose topic is not known
-is held in order and placed later; one that has no room waits, or is refused, as the caller wants it.
+It stands between `send` or `enqueue` and the accumulator, and owns the checks of the record (in `record_values.py`),
+the choice of its partition, and the metadata of topics that are not known yet. Records of an unknown topic are held in
+order and placed later. Without room, `enqueue` waits and `send` raises BufferFullError.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class RecordPlacement:
-    """Chooses a partition for each record. `refuse` raises why nothing can be sent while `open` is False."""
+    """Chooses a partition for each record. `refuse` raises the reason why nothing can be sent while `open` is False."""
 
     def __init__(
         self, config: ProducerConfig, cluster: Cluster, accumulator: RecordAccumulator, refuse: Callable[[], None]
@@ -47,7 +47,7 @@ class RecordPlacement:
         self._learning: dict[str, asyncio.Task[KafkaError | None]] = {}
         self.open = False
         self.transactions: Transactions | None = None
-        """Whose rules the records follow, if the producer is transactional."""
+        """The transactions whose rules the records follow, if the producer is transactional."""
 
     def append(
         self,
@@ -59,7 +59,7 @@ class RecordPlacement:
         headers: HeadersLike,
         has_waited: bool = False,
     ) -> Delivery | None:
-        """Add a record to its batch; None where that has to wait, for memory or for the topic's metadata."""
+        """Add a record to its batch. Return None if the record has to wait, for memory or for the topic's metadata."""
         if not self.open:
             self._refuse()
         if self.transactions is not None:
@@ -119,7 +119,7 @@ class RecordPlacement:
         timestamp_ms: int | None,
         headers: HeadersLike,
     ) -> Delivery:
-        """Keep a record, without waiting, until the topic is known; raises BufferFullError where there is no room."""
+        """Keep a record, without waiting, until the topic is known; raises BufferFullError if the buffer is full."""
         known = self._accumulator.topics.get(topic)
         if known is not None and known.queues and known.unplaced is None:
             raise self._buffer_full()
@@ -134,7 +134,7 @@ class RecordPlacement:
     def _buffer_full(self) -> BufferFullError:
         return BufferFullError(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-            f"buffer.memory = {self._config.buffer_memory} bytes wait to be acknowledged: there is no room",
+            f"buffer.memory = {self._config.buffer_memory} bytes wait to be acknowledged: the buffer is full",
         )
 
     async def append_waiting(
@@ -146,10 +146,11 @@ class RecordPlacement:
         timestamp_ms: int | None,
         headers: HeadersLike,
     ) -> Delivery:
-        """Add a record, waiting for the topic's metadata and for room, at most max.block.ms.
+        """Add a record, waiting for the topic's metadata and for memory, for max.block.ms at most.
 
-        Raises UnknownTopicError or KafkaTimeoutError where the metadata do not come, KafkaTimeoutError where there is
-        no room. A record that still waits when its transaction ends does not go into the next: IllegalStateError.
+        Raises UnknownTopicError or KafkaTimeoutError if the metadata do not arrive, and KafkaTimeoutError without
+        memory. Raises IllegalStateError if the record's transaction ends meanwhile, so that the record does not go into
+        the next transaction.
         """
         manager = self.transactions.manager if self.transactions is not None else None
         number = manager.number if manager is not None else 0
@@ -164,7 +165,7 @@ class RecordPlacement:
             )
 
         deadline = asyncio.get_running_loop().time() + self._max_block_s
-        # The task that learns is bounded by itself, and knows best what stood in its way.
+        # The look-up task bounds its own time, and its error names the cause.
         while not queues.queues or queues.unplaced is not None:
             if (unknown := await outcome_of(self._learn(queues))) is not None:
                 raise copy_of(unknown) from unknown
@@ -190,9 +191,9 @@ class RecordPlacement:
             ) from None
 
     def _learn(self, queues: TopicQueues) -> asyncio.Task[KafkaError | None]:
-        """Return the task that learns of a topic's partitions and then places the records that wait for that."""
+        """Return the task that looks up a topic's partitions and then places the records that wait for them."""
         task = self._learning.get(queues.name)
-        if task is None or task.done():  # one that is done has placed what it was to place
+        if task is None or task.done():  # a task that is done has placed its records
             task = asyncio.create_task(self._place(queues), name=f"metadata of {queues.name}")
             self._learning[queues.name] = task
             task.add_done_callback(lambda done: self._learned(queues.name, done))
@@ -208,8 +209,8 @@ class RecordPlacement:
             failure = None
         except KafkaError as error:
             failure = error
-        except Exception as error:  # a bug must not end in records that wait for ever
-            log.exception("the partitions of topic %s could not be learned", queues.name)
+        except Exception as error:  # after a bug, records must not wait for ever
+            log.exception("the partitions of topic %s could not be looked up", queues.name)
             failure = FatalError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, f"the partitions of topic {queues.name!r} are not known: {error!r}"
             )
@@ -226,7 +227,7 @@ class RecordPlacement:
             self.transactions.manager.batch_failed(failure.code, failure.message)
 
     def on_metadata(self, metadata: ClusterMetadata) -> None:
-        """Have queues for the partitions that there are now, and forget topics that are not sent to."""
+        """Make queues for new partitions, and forget topics that got no records for metadata.max.idle.ms."""
         for name in list(self._accumulator.topics):
             known = metadata.topics.get(name)
             if known is not None and known.partitions and self._accumulator.topics[name].queues:
@@ -234,12 +235,12 @@ class RecordPlacement:
         self._cluster.untrack(self._accumulator.drop_idle(self._config.metadata_max_idle_ms / 1000))
 
     def fail_unplaced(self, error: KafkaError) -> None:
-        """Nothing will be sent any more: whoever waits for the delivery of a record that has no batch is told so."""
+        """Fail the records that have no batch yet, because nothing will be sent any more."""
         for queues in list(self._accumulator.topics.values()):
             self._accumulator.drop_unplaced(queues, error)
 
     async def close(self) -> None:
-        """Learn of no more topics."""
+        """Cancel the look-ups of topics."""
         tasks = list(self._learning.values())
         for task in tasks:
             task.cancel()

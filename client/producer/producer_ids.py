@@ -1,4 +1,4 @@
-"""Where an idempotent producer without transactions has its producer id from: any broker, which gives a new one."""
+"""Gets a producer id for an idempotent producer without transactions, from any broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import RetriableError, error_for
 
 
 async def new_producer_id(cluster: Cluster, max_block_s: float) -> tuple[int, int]:
-    """Return a producer id that nobody has, and its first epoch; raises the last failure after max.block.ms."""
+    """Return a new producer id and its first epoch; raises the last failure after max.block.ms."""
     deadline = asyncio.get_running_loop().time() + max_block_s
     attempt = 0
     while True:

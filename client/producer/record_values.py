@@ -1,7 +1,7 @@
-"""Checks of what a program passes to `send` and `enqueue`: `record_of`, the one place for all producers.
+"""`record_of` checks the arguments of `send` and `enqueue`, for all producers.
 
-Each value is brought to the type that a batch holds. Anything else fails the call itself: in a batch, or in a request
-for metadata, it would fail records of others.
+Each value is converted to the type that a batch holds. Any other type fails the call itself. Detected later, in a batch
+or in a request for metadata, it would fail other records as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..values import HeadersLike
 
 
 class RecordValues(NamedTuple):
-    """A record that can be put into a batch; `partition` None: still to be chosen."""
+    """A record that can be put into a batch. `partition` None means that the partition is still to be chosen."""
 
     partition: int | None
     timestamp: int
@@ -28,7 +28,7 @@ class RecordValues(NamedTuple):
 def record_of(value: object, key: object, partition: object, timestamp_ms: object, headers: object) -> RecordValues:
     """Return a record's values; raises TypeError for a wrong type, ValueError for a number out of range.
 
-    `timestamp_ms` None is now. Buffers are copied to bytes, so that a record which waits does not change any more.
+    `timestamp_ms` None means now. Buffers are copied to bytes, so that a record does not change while it waits.
     """
     return RecordValues(
         None if partition is None else whole_number(partition, "partition", MAX_INT32),
@@ -40,7 +40,7 @@ def record_of(value: object, key: object, partition: object, timestamp_ms: objec
 
 
 def timestamp_of(given: object) -> int:
-    """Return a timestamp in milliseconds since the epoch."""
+    """Return a checked timestamp, in milliseconds since the epoch."""
     if type(given) is int and 0 <= given <= MAX_INT64:
         return given
     if isinstance(given, int) and given < 0:
@@ -49,7 +49,7 @@ def timestamp_of(given: object) -> int:
 
 
 def bytes_of(name: str, given: object) -> bytes | None:
-    """Return a key or a value."""
+    """Return a key or a value as bytes, or None; raises TypeError for other types."""
     if given is None or type(given) is bytes:
         return given
     if not isinstance(given, bytes | bytearray | memoryview):
@@ -59,7 +59,7 @@ def bytes_of(name: str, given: object) -> bytes | None:
 
 
 def are_plain_headers(given: object) -> TypeGuard[Headers]:
-    """Whether headers are a list or tuple of pairs that a batch takes as they are, which is quickly seen."""
+    """Return whether headers are a list or tuple of pairs that a batch can take without a copy. This check is fast."""
     if type(given) is not list and type(given) is not tuple:
         return False
     for pair in given:
@@ -71,12 +71,12 @@ def are_plain_headers(given: object) -> TypeGuard[Headers]:
 
 
 def read_once(headers: HeadersLike) -> HeadersLike:
-    """Return headers that can be read again where the record has to wait: an iterator's are copied."""
+    """Return headers that can be read more than once, for a record that may have to wait: an iterator's are copied."""
     return headers_of(headers) if isinstance(headers, Iterator) else headers
 
 
 def headers_of(given: object) -> Headers:
-    """Return headers as a tuple of pairs: an iterator could be read only once, and a list could change."""
+    """Return headers as a tuple of pairs, because an iterator could be read only once, and a list could change."""
     if type(given) is tuple and not given:
         return ()
     pairs: list[tuple[str, bytes | None]] = []

@@ -1,11 +1,11 @@
-"""Sends what the accumulator has ready, in order, and deals with every answer: `Sender`, Kafka's name for it.
+"""`Sender`: sends the accumulator's ready batches in order, and handles every response (Kafka's name).
 
-Owns the Produce requests in flight: at most max.in.flight.requests.per.connection to each broker, one batch of a
-partition in each. It is driven by events (a batch is ready, an answer came, a connection is open, the metadata
-changed, a timer), and each ends in one pass over the partitions that have something to send; nothing here waits.
+It owns the Produce requests in flight: at most max.in.flight.requests.per.connection to each broker, each with one
+batch per partition. Events drive it: a batch is ready, a response arrived, a connection is open, the metadata changed,
+a timer fired. Each event leads to one pass over the partitions that have batches to send. The sender never waits.
 
-What an answer means is `outcomes.py`'s; how that keeps the order, and records from being doubled, is told in
-`partition_queue.py`.
+`outcomes.py` decides what a response means. `partition_queue.py` explains how that keeps the order of records and does
+not duplicate them.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from .transaction_manager import TransactionManager
 log = logging.getLogger(__name__)
 
 TOPIC_IDS: Final = 13
-"""First version of Produce that names topics by id (KIP-516): a topic made anew is not written to by mistake."""
+"""First version of Produce that names topics by id (KIP-516), so that no batch is written to a recreated topic."""
 
 IMPLICIT: Final = 12
 """First version of Produce that adds the partition to the transaction by itself (KIP-890)."""
 
 REQUEST_OVERHEAD: Final = 512
-"""Bytes of a request besides its batches, generously."""
+"""Upper bound for the bytes of a request in addition to its batches."""
 
 
 class Sender:
     """Sends batches to the leaders. `spawn` runs a coroutine as a task that the producer owns.
 
     `on_crash` is called with a name and the exception when a pass, or the handling of a response, fails because of a
-    bug: then the producer fails what waits, and calls `crashed`.
+    bug. The producer then fails all pending records, and calls `crashed`.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class Sender:
         self.on_unregistered: Callable[[], None] = lambda: None
         """Called when partitions wait to be added to the transaction."""
         self.on_ids_exhausted: Callable[[PartitionQueue], None] = lambda queue: None
-        """Called when a partition needs a new producer id, its epochs being used up."""
+        """Called when a partition needs a new producer id, because its epochs are used up."""
 
     def use_transaction(self, transaction: TransactionManager) -> None:
-        """From now on every batch belongs to a transaction; nothing may be on its way."""
+        """Make every batch from now on part of a transaction; no batch may be in flight."""
         self._transaction = self._outcomes.transaction = transaction
         transaction.on_error = self.wake
 
     def wake(self) -> None:
-        """Make a pass soon; calls before it count as one."""
+        """Schedule a pass. Calls before the pass count as one."""
         if self._pass is None and not self._closed:
             self._pass = self._loop.call_soon(self._run)
 
@@ -104,17 +104,17 @@ class Sender:
                 handle.cancel()
 
     def abort_unsent(self, error: KafkaError) -> None:
-        """Give up every batch that is not in flight (the transaction is being aborted)."""
+        """Give up every batch that is not in flight, because the transaction is being aborted."""
         for queue in list(self._accumulator.active):
             for batch in [*queue.failed, *queue.waiting]:
                 self._outcomes.give_up(batch, error)
 
     def in_flight(self) -> list[ProducerBatch]:
-        """Return the batches whose answer is awaited."""
+        """Return the batches whose response is awaited."""
         return [batch for queue in self._accumulator.active for batch in queue.in_flight]
 
     async def landed(self) -> None:
-        """Wait until no batch is in flight, given up or not: at most request.timeout.ms."""
+        """Wait until no batch is in flight, also none that was given up. This takes request.timeout.ms at most."""
         while self.in_flight():
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._landing.append(waiter)
@@ -180,7 +180,7 @@ class Sender:
                 wake_at = min(wake_at, now + self._config.retry_backoff_ms / 1000)
                 continue
             if queue.in_flight and queue.node_id != leader:
-                continue  # the old leader's answers come first
+                continue  # the old leader's responses come first
             queue.node_id = leader
             ready.setdefault(leader, []).append(queue)
         for node_id, queues in ready.items():
@@ -191,7 +191,9 @@ class Sender:
             self._wake_at(max(wake_at, now + 0.0005))
 
     def _wake_at(self, at: float) -> None:
-        """Make a pass at this time (inf: none is needed); a timer for an earlier one stays: that pass does no harm."""
+        """Schedule a pass at this time (inf: none is needed). An earlier timer stays, because an extra pass does no
+        harm.
+        """
         if self._timer_at <= at < float("inf"):
             return
         if self._timer is not None:
@@ -208,7 +210,9 @@ class Sender:
         self._run()
 
     def _may_leave(self, queue: PartitionQueue) -> bool:
-        """Whether the transaction allows it and the sequence can go on; begins a new epoch where it cannot."""
+        """Return whether the transaction and the sequence allow a batch to be sent; begin a new epoch if the sequence
+        does not.
+        """
         transaction = self._transaction
         if transaction is not None:
             if not transaction.may_send(queue.key):
@@ -226,7 +230,7 @@ class Sender:
             if queue.epoch >= MAX_EPOCH:
                 self.on_ids_exhausted(queue)
                 return False
-            log.info("%s-%d: a sequence cannot go on, a new producer epoch begins", queue.topic, queue.partition)
+            log.info("%s-%d: the sequence cannot continue; a new producer epoch begins", queue.topic, queue.partition)
             queue.use_producer(queue.producer_id, queue.epoch + 1)
         return True
 
@@ -244,7 +248,8 @@ class Sender:
                 self._outcomes.give_up(queue.waiting[0], error)
             return
         if newest < IMPLICIT and self._transaction is not None and self._transaction.version >= 2:
-            # Older versions do not add the partition. Once the coordinator says so as well, it is added beforehand.
+            # Older versions do not add the partition. When the coordinator reports it as well, partitions are added
+            # beforehand.
             self._transaction.fail_abortable(
                 ErrorCode.TRANSACTION_ABORTABLE,
                 f"broker {connection.address} was downgraded: it knows Produce up to v{newest}, and the transaction "
@@ -258,7 +263,8 @@ class Sender:
             still: list[PartitionQueue] = []
             for queue in queues:
                 head = queue.waiting[0]
-                # The estimate may be too low where the records compress badly; max.request.size is not exact in Kafka.
+                # The estimate may be too low if records compress badly; Kafka's client does not keep to
+                # max.request.size exactly either.
                 if batches and size + head.builder.estimated_size > limit:
                     still.append(queue)
                     continue
@@ -271,7 +277,7 @@ class Sender:
                 batches.append(batch)
                 if queue.waiting and queue.may_send(now) and self._accumulator.is_ready(queue, now):
                     still.append(queue)
-                # Whoever was served goes to the end of the line.
+                # A queue that was served goes to the end of the line.
                 self._accumulator.active.pop(queue, None)
                 self._accumulator.active[queue] = None
             self._send(node_id, connection, batches, newest)
@@ -313,7 +319,7 @@ class Sender:
                     posted.add_done_callback(lambda _: self._guarded(self._posted, node_id, batches))
                 return
             answer = connection.send(request, version)
-        except KafkaError as error:  # the connection has closed: nothing was written
+        except KafkaError as error:  # the connection is closed, and nothing was written
             self._outcomes.all_failed(batches, error)
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
@@ -325,13 +331,13 @@ class Sender:
             await self._cluster.connection(node_id)
         except KafkaError as error:
             log.debug("node %d: %s", node_id, error)
-            if error.code is ErrorCode.BROKER_NOT_AVAILABLE:  # not a failed attempt, after which the link backs off
+            if error.code is ErrorCode.BROKER_NOT_AVAILABLE:  # no attempt was made, so the link does not back off
                 await asyncio.sleep(self._cluster.retry_backoff(0))
         finally:
             self._connecting.discard(node_id)
             self.wake()
 
-    # -- answers
+    # -- responses
 
     def _guarded(self, handle: Callable[..., None], *arguments: object) -> None:
         try:
@@ -341,7 +347,7 @@ class Sender:
             self._on_crash("the sender", error)
 
     def _posted(self, node_id: int, batches: list[ProducerBatch]) -> None:
-        """A request that is not answered (acks=0) has left: that is all that will be known of it."""
+        """Note that a request without a response (acks=0) has left: its batches count as acknowledged."""
         self._in_flight[node_id] -= 1
         self._land()
         self.wake()
@@ -377,7 +383,7 @@ class Sender:
             result = results.get((batch.topic, batch.partition))
             if result is None:
                 self._outcomes.failed(
-                    batch, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves this partition out"
+                    batch, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response leaves this partition out"
                 )
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._outcomes.acknowledge(

@@ -1,10 +1,10 @@
-"""The requests of a transaction: to the coordinator of the transactional id, and to that of a group on its behalf.
+"""The requests of a transaction: to the coordinator of the transactional id, and to the coordinator of a group.
 
-Owns what each request says and in which version. How a call goes, and what an error in its answer means, is
-`coordinator_call.py`'s; the state is `TransactionManager`'s.
+It owns the content and the version of each request. `coordinator_call.py` sends them and handles errors;
+`TransactionManager` has the state.
 
-A decision whose answer was lost is sent again: the coordinator answers a repeated EndTxn with the result of the first.
-Only where that is not possible any more is the result unknown, and then CommitUnknownError says so.
+An EndTxn whose response was lost is sent again, because the coordinator answers a repeated EndTxn with the result of
+the first. If a repetition is no longer possible, the result is unknown, and CommitUnknownError is raised.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
 
 CLIENT_ADD_PARTITIONS: Final = 3
-"""Newest AddPartitionsToTxn for clients; those above are for brokers that verify batches (KIP-890)."""
+"""Newest version of AddPartitionsToTxn for clients. Newer versions are for brokers that verify batches (KIP-890)."""
 
 IMPLICIT_PRODUCE: Final = 12
 IMPLICIT_OFFSETS: Final = 5
 NEW_EPOCH_END: Final = 5
-"""First versions of Produce and TxnOffsetCommit that add what they touch, and of EndTxn that gives the next epoch."""
+"""First versions of Produce and TxnOffsetCommit that add what they write, and of EndTxn that returns the next epoch."""
 
 
 class TransactionCalls:
@@ -62,11 +62,13 @@ class TransactionCalls:
         self._timeout_ms = timeout_ms
         self._learned_from: Connection | None = None
 
-    # -- which protocol
+    # -- the protocol's version
 
     def learn(self, connection: Connection) -> None:
-        """Take over what the coordinator's connection offers: transaction.version, if it speaks what version 2 needs,
-        and the extension.
+        """Store the protocol that the coordinator's connection offers.
+
+        This is transaction.version, if the connection supports the API versions that version 2 needs, and the
+        extension.
         """
         newest = connection.finalized_features.get("transaction.version", 0)
         speaks = connection.supports(ProduceRequest, IMPLICIT_PRODUCE)
@@ -75,13 +77,14 @@ class TransactionCalls:
         self._manager.extension = connection.extension_aware and self._manager.version >= 2
         self._manager.forget_session()
         if not connection.extension_aware:
-            self._manager.group_aware = False  # claims that a downgraded broker keeps fence nobody
+            self._manager.group_aware = False  # claims kept by a downgraded broker fence no producer
         self._learned_from = connection
 
     def learn_anew(self) -> None:
-        """Between transactions: if the coordinator's connection is another one than before, see what it offers.
+        """Learn the protocol again if the coordinator has a new connection, because the broker may have been up- or
+        downgraded.
 
-        The broker may have been up- or downgraded. It is not connected to for that: then everything stays as it was.
+        Call it between transactions. It does not connect: without an open connection the protocol stays the same.
         """
         transactional_id = self._manager.transactional_id
         assert transactional_id is not None, "between transactions it is known"
@@ -95,7 +98,7 @@ class TransactionCalls:
     async def init_producer_id(self, bump_epoch: bool = False) -> None:
         """Get a producer id and an epoch that fences every older producer of this transactional id.
 
-        `bump_epoch`: keep the id, and take the next epoch only if nobody else has taken it (KIP-360).
+        With `bump_epoch` keep the id, and take the next epoch only if no other producer has taken it (KIP-360).
         """
         manager = self._manager
 
@@ -115,13 +118,15 @@ class TransactionCalls:
         self.initialized(await self._ask(build, lambda answer: answer.error_code, "InitProducerId"))
 
     def initialized(self, answer: InitProducerIdResponse) -> None:
-        """The coordinator has given this producer its id and epoch."""
+        """Store the producer id and epoch that the coordinator has assigned."""
         manager = self._manager
         manager.producer_id, manager.producer_epoch = answer.producer_id, answer.producer_epoch
         manager.epoch_bump_needed = False
 
     async def add_partitions(self, partitions: Iterable[Partition], session: bool = False) -> None:
-        """Add partitions to the transaction: with transaction.version 1, or to register them beyond this one."""
+        """Add partitions to the transaction, for transaction.version 1; with `session` register them beyond this
+        transaction.
+        """
         manager = self._manager
         partitions = set(partitions)
         topics = {topic: [index for name, index in sorted(partitions) if name == topic] for topic, _ in partitions}
@@ -160,7 +165,7 @@ class TransactionCalls:
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Write offsets as part of the transaction: they count when it commits."""
+        """Write offsets as part of the transaction: they take effect when it commits."""
         manager = self._manager
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, index), position in sorted(offsets.items()):
@@ -200,7 +205,7 @@ class TransactionCalls:
                 manager.sent.discard(open_fate)
 
     async def _offsets_partition(self, group_id: str) -> Partition | None:
-        """Where the group's offsets are written; None if the offsets topic is not shown to this client."""
+        """Return the partition of the group's offsets; None if the offsets topic is not visible to this client."""
         if OFFSETS_TOPIC not in self._cluster.metadata.topics:
             try:
                 await self._cluster.refresh([OFFSETS_TOPIC])
@@ -212,11 +217,10 @@ class TransactionCalls:
         return OFFSETS_TOPIC, partition_for_key(group_id, len(known.partitions))
 
     async def end(self, committed: bool, asked_before: bool = False) -> None:
-        """Decide the transaction; afterwards the manager has the epoch of the next one.
+        """Commit or abort the transaction; afterwards the manager has the epoch of the next transaction.
 
-        `asked_before`: the answer to an earlier call was lost, so that a failure of this one decides nothing.
-
-        Raises CommitUnknownError where a commit was sent and its result cannot be learned now.
+        `asked_before`: the response to an earlier call was lost, so a failure of this call does not mean that the
+        transaction is undecided. Raises CommitUnknownError if a commit was sent and its result cannot be learned now.
         """
         manager = self._manager
         lost = Lost(int(asked_before))
@@ -225,8 +229,11 @@ class TransactionCalls:
             try:
                 answer = await self._end(committed, named, lost)
             except _NamesRefused as error:
-                # Nothing was changed. Without names, every partition that the coordinator knows is marked.
-                log.warning("EndTxn is sent again without the partitions written, which were refused: %s", error)
+                # Nothing was changed. Without names the coordinator writes markers to every partition that it knows.
+                log.warning(
+                    "EndTxn is sent again without the written partitions, because the coordinator refused them: %s",
+                    error,
+                )
                 named = None
                 answer = await self._end(committed, named, lost)
         except _NotOpen as error:
@@ -270,10 +277,10 @@ class TransactionCalls:
             refusals[ErrorCode.INVALID_TXN_STATE] = _not_open
         return await self._ask(build, lambda answer: answer.error_code, "EndTxn", lost, refusals)
 
-    # -- how a call goes
+    # -- sending
 
     def _undecided(self, committed: bool, lost: Lost) -> None:
-        """EndTxn did not come to its end: the state from which it can be tried again."""
+        """Set the state from which EndTxn can be tried again, after a call that did not decide the transaction."""
         manager = self._manager
         if manager.state is State.COMMITTING_TRANSACTION:
             manager.become(State.COMMIT_UNKNOWN if lost.answers or lost.waiting else State.IN_TRANSACTION)
@@ -289,24 +296,24 @@ class TransactionCalls:
         refusals: Refusals | None = None,
     ) -> R:
         transactional_id = self._manager.transactional_id
-        assert transactional_id is not None, "only a group's home can do with none"
+        assert transactional_id is not None, "only requests to a group's home may lack a transactional id"
         return await self._caller.ask(
             KeyType.TRANSACTION, transactional_id, build, code_of, name, lost=lost, refusals=refusals
         )
 
 
 class _NamesRefused(KafkaError):
-    """The coordinator does not take the names in EndTxn; it has changed nothing."""
+    """The coordinator refuses the partition names in EndTxn; it has changed nothing."""
 
 
 class _NotOpen(KafkaError):
-    """There is no transaction to commit."""
+    """The coordinator has no open transaction to commit."""
 
 
 def _not_open(code: ErrorCode) -> KafkaError:
     return _NotOpen(
         code,
-        "the coordinator has no such transaction open any more: it was aborted there, by transaction.timeout.ms, by an "
+        "the transaction is not open at the coordinator any more: it was aborted by transaction.timeout.ms, by an "
         "administrator, or because the broker was downgraded",
     )
 

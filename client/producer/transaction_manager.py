@@ -1,20 +1,21 @@
-"""A transactional producer's knowledge of its transaction: state, identity, members, and the error that ended it.
+"""`TransactionManager`: a transactional producer's state, identity and partitions, and the error that ended it.
 
-It owns the producer id and epoch, the state (a table in `transaction_state.py`), the partitions that the coordinator
-knows to be part of the transaction, those that were written, and what an error means. Its methods never wait: requests
-are made in `transaction_calls.py`, records sent in `sender.py`.
+It owns the producer id and epoch, the state (table in `transaction_state.py`), the partitions that the coordinator
+knows as part of the transaction, the partitions that were written, and the effects of errors. Its methods never wait:
+`transaction_calls.py` sends requests, `sender.py` records.
 
-Two protocols (KIP-890), chosen by the cluster's finalized feature transaction.version:
+The cluster's finalized feature transaction.version chooses one of two protocols (KIP-890):
 
-* 1: a partition is added by AddPartitionsToTxn before the first batch for it, offsets by AddOffsetsToTxn. The epoch
-  stays, so after an error that left a sequence open, the producer gets a new epoch by InitProducerId.
-* 2: Produce v12 and TxnOffsetCommit v5 add what they touch, and EndTxn v5 returns the epoch of the next transaction.
+* 1: AddPartitionsToTxn adds a partition before the first batch for it, AddOffsetsToTxn adds offsets. The epoch stays
+  the same, so after an error that left a gap in a sequence the producer gets a new epoch by InitProducerId.
+* 2: Produce v12 and TxnOffsetCommit v5 add the partitions that they write to, and EndTxn v5 returns the epoch of the
+  next transaction.
 
-With the transaction extension (`extension`, only with version 2) EndTxn names the partitions that were written, and
-partitions written or registered beforehand stay registered: the session. Nothing here relies on the broker keeping it:
-a partition that is not in the session is added by the Produce request itself. So EndTxn names only what was
-acknowledged. While the outcome of a batch is unknown it names nothing, and the coordinator marks every partition that
-it knows.
+With the transaction extension (`extension`, only with version 2) EndTxn names the written partitions. Partitions that
+were written or registered beforehand stay registered: they are the session. The producer does not rely on the broker to
+keep the session, because the Produce request itself adds a partition that is not in it. So EndTxn names only
+acknowledged partitions. While the outcome of a batch is unknown, EndTxn names no partition, and the coordinator writes
+markers to every partition that it knows.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ class TransactionManager:
 
     def __init__(self, transactional_id: str | None) -> None:
         self.transactional_id = transactional_id
-        """None until the broker has assigned one."""
+        """The transactional id; None until the broker has assigned one."""
         self.group: ConsumerGroupMetadata | None = None
-        """Who offsets are committed for unless the caller says otherwise."""
+        """The default group and member for which offsets are committed."""
         self.group_aware = False
-        """Whether claims on the group's partitions, made by the last initialisation, are in force."""
+        """Whether the claims on the group's partitions, made by the last initialisation, are in force."""
         self.state = State.UNINITIALIZED
         self.number = 0
-        """How many transactions were begun: tells one from the next."""
+        """The number of transactions begun so far, which distinguishes the current transaction from others."""
         self.error: KafkaError | None = None
         self.producer_id = -1
         self.producer_epoch = -1
@@ -75,16 +76,16 @@ class TransactionManager:
         self.unregistered: set[Partition] = set()
         self.sent: set[Partition] = set()
         self.written: set[Partition] = set()
-        """Of those in `sent`, whose fate is open until then, the ones that were acknowledged."""
+        """The acknowledged partitions among those in `sent`. The outcome of the others is unknown."""
         self.session: frozenset[Partition] = frozenset()
-        """What the coordinator kept registered, as far as is known, after the last transaction."""
+        """The partitions that, as far as known, stayed registered at the coordinator after the last transaction."""
         self.beforehand: frozenset[Partition] = frozenset()
-        """What was registered beforehand since the session began: it stays until the session ends."""
+        """The partitions registered beforehand since the session began. They stay registered until the session ends."""
         self.started = False
-        """Whether the coordinator may know of the transaction: something was sent that begins it there."""
+        """Whether the coordinator may know the transaction, because a request was sent that begins it there."""
         self.epoch_bump_needed = False
         self.on_error: Callable[[], None] = lambda: None
-        """Called when the transaction, or the producer, has failed: what waits to be sent will not be."""
+        """Called when the transaction or the producer has failed, so that waiting batches will not be sent."""
 
     # -- state
 
@@ -94,7 +95,7 @@ class TransactionManager:
         self.state = state
 
     def require(self, *states: State, doing: str) -> None:
-        """Raise what stands in the way of `doing`, unless the producer is in one of the states."""
+        """Raise unless the producer is in one of the states. `doing` names the refused operation in the message."""
         if self.state in states:
             return
         if self.error is not None and self.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
@@ -111,7 +112,7 @@ class TransactionManager:
             )
 
     def initialize(self) -> None:
-        """Begin to initialise: what was known of a transaction is over."""
+        """Begin to initialise the producer, and forget the previous transaction and session."""
         self.check_initialize()
         self.become(State.INITIALIZING)
         self.group_aware = False
@@ -119,14 +120,14 @@ class TransactionManager:
         self.forget_session()
 
     def begin(self, allowed: frozenset[Partition] | None = None) -> None:
-        """Begin a transaction, in which only `allowed` is written to; nothing is sent for it."""
+        """Begin a transaction that may write only to `allowed`; no request is sent for it."""
         self.require(State.READY, doing="begin_transaction")
         self.become(State.IN_TRANSACTION)
         self.number += 1
         self.allowed = allowed
 
     def finished(self) -> None:
-        """The transaction is decided, as it was meant to be."""
+        """Note that the transaction was decided as requested."""
         self.become(State.READY)
         self._forget_transaction()
 
@@ -140,7 +141,7 @@ class TransactionManager:
     # -- errors
 
     def fail_abortable(self, code: int, message: str | None = None) -> AbortableError:
-        """The transaction can only be aborted now; returns the exception that says so."""
+        """Note that the transaction can only be aborted now; returns the exception for the caller."""
         error = AbortableError(code, message)
         if self.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
             self.become(State.ABORTABLE_ERROR)
@@ -149,7 +150,7 @@ class TransactionManager:
         return error
 
     def fail_fatal(self, code: int, message: str | None = None) -> KafkaError:
-        """The producer is of no more use; returns the exception that says so."""
+        """Note that the producer cannot be used any more; returns the exception for the caller."""
         if code in FENCED:
             error: KafkaError = ProducerFencedError(
                 ErrorCode.PRODUCER_FENCED,
@@ -173,36 +174,36 @@ class TransactionManager:
         return error
 
     def crashed(self, error: FatalError) -> None:
-        """A part of the producer has failed: whatever the state, it is of no more use."""
+        """Make the producer unusable in any state, because a part of it has failed."""
         if self.state is not State.FATAL_ERROR:
             self.state = State.FATAL_ERROR
             self.error = error
             self.on_error()
 
     def batch_failed(self, code: ErrorCode, message: str | None) -> None:
-        """A batch of the transaction will not be written: what that means for the transaction."""
+        """Fail the transaction or the producer because a batch of the transaction will not be written."""
         if self.state in (State.FATAL_ERROR, State.INITIALIZING):
             return
         if code in _FATAL_IN_PRODUCE:
             self.fail_fatal(code, message)
         else:
-            # An epoch that a partition refuses may be recovered from; whether it can, the coordinator says (KIP-588).
+            # A partition that refuses the epoch may be recoverable; the coordinator decides that (KIP-588).
             self.fail_abortable(code, message)
 
     def sequence_lost(self) -> None:
-        """A batch was given up whose sequence number is spent: only a new epoch can number the next ones."""
+        """Note that a batch was given up whose sequence number is used up: later batches need a new epoch."""
         if self.version < 2:
             self.epoch_bump_needed = True
 
     def offsets_in_doubt(self) -> None:
-        """Offsets were sent, and may be written later than the abort: only a new epoch keeps them out."""
+        """Note that sent offsets may be written after the abort, unless the producer gets a new epoch."""
         if self.version < 2:
             self.epoch_bump_needed = True
 
-    # -- members
+    # -- partitions of the transaction
 
     def may_send(self, partition: Partition) -> bool:
-        """Whether a batch for the partition may leave now; if not, it is noted for AddPartitionsToTxn."""
+        """Return whether a batch for the partition may be sent now; if not, note it for AddPartitionsToTxn."""
         if self.state not in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION):
             return False
         if self.version >= 2 or partition in self.registered:
@@ -213,16 +214,16 @@ class TransactionManager:
         return False
 
     def forget_session(self) -> None:
-        """The session is over, or may be: nothing is known to be registered."""
+        """Forget the session, because it may have ended: no partition is known to be registered."""
         self.session = self.beforehand = frozenset()
 
     def registered_now(self, partitions: set[Partition]) -> None:
-        """The coordinator has added these partitions."""
+        """Note that the coordinator has added these partitions."""
         self.registered |= partitions
         self.unregistered -= partitions
 
     def check_allowed(self, topic: str, partition: int | None = None) -> None:
-        """Raise PartitionNotRegisteredError for a topic, or partition, that the transaction may not write to."""
+        """Raise PartitionNotRegisteredError for a topic or partition to which the transaction may not write."""
         allowed = self.allowed
         if allowed is None:
             return
@@ -237,30 +238,28 @@ class TransactionManager:
         )
 
     def check_same(self, number: int) -> None:
-        """Raise IllegalStateError for a straggler of another transaction than the present one."""
+        """Raise IllegalStateError if `number` is not that of the current transaction, because the caller is late."""
         if number != self.number:
-            raise IllegalStateError(
-                "the transaction that this was for is over, and another one has begun: nothing was sent"
-            )
+            raise IllegalStateError("the transaction of this call is over, and another one has begun: nothing was sent")
 
     def wrote(self, partition: Partition) -> None:
-        """The partition has something of this transaction."""
+        """Note that the partition has acknowledged records or offsets of this transaction."""
         self.written.add(partition)
 
     def to_name(self) -> frozenset[Partition] | None:
-        """What EndTxn is to name as written; None: nothing, because more may have been written than is known."""
+        """Return the partitions for EndTxn to name, or None to name none, because others may be written as well."""
         if not self.extension or self.sent - self.written:
             return None
         return frozenset(self.written)
 
     def ended(self, named: frozenset[Partition] | None) -> None:
-        """The coordinator has decided the transaction, of which this was named."""
+        """Note that the coordinator has decided the transaction, and that EndTxn named these partitions."""
         if named is not None:
             self.session = named | self.beforehand
 
 
 _INITIALISED_AFTER: Final = (ProducerFencedError, ConcurrentProducerCommitError)
-"""Fatal errors after which the producer may be initialised again, which takes a new epoch."""
+"""Fatal errors after which the producer may be initialised again, with a new epoch."""
 
 _HINTS: Final = {
     State.UNINITIALIZED: "; call init_transactions() first, or use `async with producer.transaction()`",

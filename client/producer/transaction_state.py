@@ -1,6 +1,6 @@
-"""The states of a transactional producer, and which may follow which: a table, so that it can be read and tested.
+"""The states of a transactional producer, and the table of allowed transitions between them.
 
-A producer is at one state at a time; every change goes through `TransactionManager.become`, which consults the table.
+A producer is in one state at a time. Every change goes through `TransactionManager.become`, which checks the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Kafka's names, and COMMIT_UNKNOWN: the commit was requested, and its response was not received."""
+    """Kafka's names of the states, and COMMIT_UNKNOWN: the commit was requested, but no response arrived."""
 
     UNINITIALIZED = "not initialized"
     INITIALIZING = "initializing"
@@ -26,10 +26,10 @@ class State(Enum):
 S = State
 PREVIOUS: Final[dict[State, frozenset[State]]] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING}),  # initialising failed and may be tried again
-    # Again at any time between transactions, and where nothing else helps: it decides what was left open.
+    # Initialisation is possible between transactions, and where only it helps: it decides an open transaction.
     S.INITIALIZING: frozenset({S.UNINITIALIZED, S.READY, S.COMMIT_UNKNOWN, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
     S.READY: frozenset({S.INITIALIZING, S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION}),
-    S.IN_TRANSACTION: frozenset({S.READY, S.COMMITTING_TRANSACTION}),  # the latter: nothing was sent to decide yet
+    S.IN_TRANSACTION: frozenset({S.READY, S.COMMITTING_TRANSACTION}),  # the latter if EndTxn was not sent yet
     S.COMMITTING_TRANSACTION: frozenset({S.IN_TRANSACTION, S.COMMIT_UNKNOWN}),
     S.COMMIT_UNKNOWN: frozenset({S.COMMITTING_TRANSACTION}),
     S.ABORTING_TRANSACTION: frozenset({S.IN_TRANSACTION, S.ABORTABLE_ERROR}),
@@ -38,9 +38,9 @@ PREVIOUS: Final[dict[State, frozenset[State]]] = {
     ),
     S.FATAL_ERROR: frozenset(State),
 }
-"""Each state with those that it may follow."""
+"""Each state with the states that it may follow."""
 
 
 def may_follow(before: State, after: State) -> bool:
-    """Return whether a producer may go from one state to the other."""
+    """Return whether a producer may change from state `before` to state `after`."""
     return before in PREVIOUS[after]

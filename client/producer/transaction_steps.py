@@ -1,8 +1,8 @@
-"""What a transactional producer does, step by step: `Transactions` carries out initialisation, begin, commit and abort.
+"""`Transactions`: carries out initialisation, begin, commit and abort of a transactional producer.
 
-Owns the order of things: everything is sent and acknowledged before the decision is, nothing new leaves while a
-transaction is being decided, and an abort, or a new initialisation, waits for what is in flight. States are
-`TransactionManager`'s, requests `TransactionCalls`' and `Initialisation`'s.
+It owns the order of these steps. All records are sent and acknowledged before EndTxn is sent. No new batch is sent
+while a transaction is being decided. An abort or a new initialisation waits for the batches in flight. The states are
+those of `TransactionManager`; `TransactionCalls` and `Initialisation` send the requests.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .transaction_state import State
 log = logging.getLogger(__name__)
 
 _GOES_ON: Final = (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
-"""The states in which something may still be sent for the transaction."""
+"""The states in which batches and offsets of the transaction may still be sent."""
 
 
 class Transactions:
-    """The transactions of a producer, one at a time; a call that does not fit the state raises IllegalStateError."""
+    """The transactions of a producer, one at a time. A call that does not fit the state raises IllegalStateError."""
 
     def __init__(
         self,
@@ -55,17 +55,19 @@ class Transactions:
         self._spawn = spawn
         self._sender: Sender
         self.initialises_itself = True
-        """Whether a block may initialise the producer: not once the caller has named an assignment."""
+        """Whether an `async with` block may initialise the producer. False once the caller has passed an assignment or
+        a group.
+        """
         self._registering: asyncio.Future[None] | None = None
         self._sending_offsets: set[asyncio.Future[None]] = set()
         self._deciding: set[asyncio.Future[None]] = set()
         self._aborting: asyncio.Task[None] | None = None
-        """An abort that goes on without its caller, see `abort_soon`."""
+        """An abort that continues without its caller; see `abort_soon`."""
         self._left_behind = False
-        """The caller of `abort_soon` did not wait for its end: `begin` makes sure that the abort succeeds."""
+        """Whether the caller of `abort_soon` has stopped waiting. Then `begin` makes sure that the abort succeeds."""
 
     def use(self, sender: Sender) -> None:
-        """Work with this sender."""
+        """Set the sender that sends the transaction's batches."""
         self._sender = sender
         sender.on_unregistered = self._register
 
@@ -77,7 +79,7 @@ class Transactions:
             self.manager.check_allowed(topic)
 
     async def init(self, assignment: GroupAssignment | None = None, group_id: str | None = None) -> None:
-        """See Producer.init_transactions."""
+        """Initialise the producer; implements Producer.init_transactions."""
         manager = self.manager
         plan = self._initialisation.plan(assignment, group_id)
         await self._abort_in_background_is_over()
@@ -94,7 +96,7 @@ class Transactions:
                 manager.become(State.UNINITIALIZED)
 
     async def begin(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
-        """See Producer.begin_transaction."""
+        """Begin a transaction; implements Producer.begin_transaction."""
         manager = self.manager
         await self._abort_in_background_is_over()
         if self._left_behind and manager.state is State.ABORTABLE_ERROR:
@@ -110,7 +112,7 @@ class Transactions:
         manager.begin(allowed)
         self._accumulator.restrict(allowed)
         if manager.version >= 2 and (not manager.extension or allowed <= manager.session):
-            return  # what it sends adds itself, or is in the session already
+            return  # batches add their partitions themselves, or the session has them already
         if not allowed:
             return
         try:
@@ -124,28 +126,30 @@ class Transactions:
             raise
 
     async def _know(self, partitions: Collection[Partition]) -> None:
-        """Load the topics' metadata, so that a record's partition is chosen and checked when it is handed over."""
+        """Load the topics' metadata, so that a record's partition can be chosen and checked when the record is handed
+        over.
+        """
         max_block_s = self._config.max_block_ms / 1000
         for name in sorted({topic for topic, _ in partitions}):
             highest = max(index for one, index in partitions if one == name)
             topic = await self._cluster.topic(name, max_block_s)
             if highest >= len(topic.partitions):
-                with contextlib.suppress(RetriableError):  # what is known decides then
+                with contextlib.suppress(RetriableError):  # then the known metadata decide
                     await self._cluster.refresh([name])  # partitions may have been added
                 topic = await self._cluster.topic(name, max_block_s)
             self._accumulator.use_topic(topic)
             if highest >= (count := len(topic.partitions)):
                 raise UnknownPartitionError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {name!r} has only partitions 0 to {count - 1}, and no {highest}",
+                    f"topic {name!r} has only partitions 0 to {count - 1}, not {highest}",
                 )
 
     def _group(self, given: ConsumerGroupMetadata | ConsumerAssignment | str | None) -> ConsumerGroupMetadata:
-        """Who commits offsets: as given, else as of the last initialisation, else the group that is set."""
+        """Return the group and member to commit offsets for: the given ones, else those of the last initialisation."""
         if isinstance(given, str):
             warnings.warn(
-                "send_offsets with a group id alone fences nothing, so that a record may be processed twice: give it "
-                "consumer.group_metadata(), or set transactional_group_id and give none",
+                "send_offsets with a group id alone fences nothing, so that a record may be processed twice: pass "
+                "consumer.group_metadata(), or set transactional_group_id and pass no group",
                 DeprecationWarning,
                 stacklevel=4,  # of Producer.send_offsets or Transaction.send_offsets
             )
@@ -160,7 +164,7 @@ class Transactions:
         if manager.group is None:
             raise ConfigError(
                 "transactional.group.id",
-                "send_offsets(offsets) needs the group: set it, or give send_offsets the consumer's group_metadata()",
+                "send_offsets(offsets) needs the group: set it, or pass the consumer's group_metadata()",
             )
         if not manager.group.member_id and not manager.group_aware:
             aware = manager.extension and self._config.consumer_group_aware_transaction is not False
@@ -168,8 +172,8 @@ class Transactions:
                 raise ConfigError(
                     "transactional.group.id",
                     "send_offsets(offsets) falls back to KIP-447 here, which needs a member id to fence by: call "
-                    "init_transactions(consumer.group_assignment()), or give send_offsets the consumer's "
-                    "group_metadata()",
+                    "init_transactions(consumer.group_assignment()), or pass the consumer's "
+                    "group_metadata() to send_offsets",
                     SETTING,
                 )
         return manager.group
@@ -179,13 +183,13 @@ class Transactions:
         offsets: Offsets,
         group_metadata: ConsumerGroupMetadata | ConsumerAssignment | str | None = None,
     ) -> None:
-        """See Producer.send_offsets."""
+        """Commit offsets in the transaction; implements Producer.send_offsets."""
         manager = self.manager
         manager.require(State.IN_TRANSACTION, doing="send_offsets")
         group, positions = self._group(group_metadata), positions_of(offsets)
         if not positions:
             return
-        self._accumulator.close_open_batches()  # the records can travel while the offsets do
+        self._accumulator.close_open_batches()  # the records can be sent at the same time as the offsets
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sending_offsets.add(under_way)
         try:
@@ -193,7 +197,7 @@ class Transactions:
                 await self._calls.add_offsets(group.group_id)
             await self._calls.commit_offsets(positions, group)
         except KafkaError as error:
-            # After a timeout, too, it is unknown what was written: the transaction can only be aborted.
+            # It is unknown what was written, also after a timeout: the transaction can only be aborted.
             if manager.state in _GOES_ON:
                 manager.offsets_in_doubt()
                 raise manager.fail_abortable(error.code, error.message) from error
@@ -207,7 +211,7 @@ class Transactions:
             under_way.set_result(None)
 
     async def commit(self) -> None:
-        """See Producer.commit_transaction."""
+        """Commit the transaction; implements Producer.commit_transaction."""
         manager = self.manager
         manager.require(State.IN_TRANSACTION, State.COMMIT_UNKNOWN, doing="commit_transaction")
         with self._decision():
@@ -226,7 +230,7 @@ class Transactions:
             self._finish()
 
     async def abort(self) -> None:
-        """See Producer.abort_transaction."""
+        """Abort the transaction; implements Producer.abort_transaction."""
         if self._aborting is not None:
             await self._abort_in_background_is_over()
             if self.manager.state is State.READY:
@@ -235,7 +239,9 @@ class Transactions:
         await self._carry_out_abort()
 
     def abort_soon(self) -> asyncio.Task[None]:
-        """Abort in a task that goes on when the caller is cancelled, and return it; the next operation waits for it."""
+        """Abort in a task that continues if the caller is cancelled, and return the task. The next operation waits for
+        it.
+        """
         if self._aborting is None:
             self._begin_abort()
             self._aborting = self._spawn(self._carry_out_abort(), "abort a transaction")
@@ -243,19 +249,21 @@ class Transactions:
         return self._aborting
 
     def leave_abort_behind(self) -> None:
-        """Stop waiting for `abort_soon`: a failure is logged, and `begin` aborts again."""
+        """Stop waiting for `abort_soon`. A failure of the abort is then logged, and `begin` aborts again."""
         self._left_behind = True
 
     @property
     def cancel_grace_ms(self) -> int:
-        """How long a block that was cancelled waits for its abort."""
+        """Milliseconds for which a cancelled block waits for its abort."""
         return self._config.cancel_grace_ms
 
     def _aborted_in_background(self, task: asyncio.Task[None]) -> None:
         self._aborting = None
         failure = None if task.cancelled() else task.exception()
         if failure is not None and self._left_behind:
-            log.warning("a transaction could not be aborted, it is tried again before the next one: %s", failure)
+            log.warning(
+                "a transaction could not be aborted; the abort is repeated before the next transaction: %s", failure
+            )
 
     async def _abort_in_background_is_over(self) -> None:
         if self._aborting is not None:
@@ -272,7 +280,7 @@ class Transactions:
                 await self._settle()
                 if manager.started and manager.state is State.ABORTING_TRANSACTION:
                     await self._calls.end(committed=False)
-                    manager.started = False  # a second abort goes on from here: the old epoch may be fenced by then
+                    manager.started = False  # so that a second abort sends no EndTxn: the old epoch may be fenced
                 if manager.epoch_bump_needed and manager.state is State.ABORTING_TRANSACTION:
                     await self._calls.init_producer_id(bump_epoch=True)
             except BaseException:
@@ -283,8 +291,9 @@ class Transactions:
             self._finish()
 
     async def abandon(self, timeout_s: float | None = None) -> None:
-        """The producer is closed: see what is being decided through, then abort what is open, as well as that is
-        possible within the timeout; raises nothing.
+        """Wait for a decision under way, then abort an open transaction, because the producer is being closed.
+
+        Does as much as possible within the timeout, and raises nothing.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -294,17 +303,18 @@ class Transactions:
                 if self.manager.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
                     await self.abort()
                 elif isinstance(self.manager.error, ConcurrentProducerCommitError) and self.manager.started:
-                    # Its offsets were refused, but it may not be fenced: then only this producer ends its transaction.
+                    # Its offsets were refused, but the producer may not be fenced: then only this producer ends its
+                    # transaction.
                     await self._settle()
                     await self._calls.end(committed=False)
         except (KafkaError, TimeoutError) as error:
             why = str(error) or "no time is left"
-            log.warning("the open transaction could not be aborted, its timeout will abort it: %s", why)
+            log.warning("the open transaction could not be aborted; its timeout will abort it: %s", why)
         self._give_up_records()
 
     @contextlib.contextmanager
     def _decision(self) -> Iterator[None]:
-        """What is done in it is waited for when the producer is closed."""
+        """Mark the block as a decision under way, for which `abandon` waits when the producer is closed."""
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deciding.add(under_way)
         try:
@@ -314,16 +324,16 @@ class Transactions:
             under_way.set_result(None)
 
     async def _settle(self) -> None:
-        """Give up what was not sent yet, and wait for what was."""
+        """Give up unsent records, and wait for everything that was sent."""
         self._give_up_records()
         await self._accumulator.flush()
-        await self._sender.landed()  # also what was given up: written later, it would outlive the transaction
+        await self._sender.landed()  # also given-up batches: written later, they would outlive the transaction
         if self._registering is not None:
             await asyncio.shield(self._registering)
         await self._offsets_sent()
 
     async def _offsets_sent(self) -> None:
-        """Wait for offsets that another task sends: the decision counts for them as well."""
+        """Wait for offsets that another task sends, because the decision applies to them as well."""
         while self._sending_offsets:
             await asyncio.wait(set(self._sending_offsets))
 
@@ -333,7 +343,7 @@ class Transactions:
 
     def _forget_records(self) -> None:
         self._accumulator.restrict(None)
-        self._accumulator.unobserved_failures.clear()  # their transaction was aborted, which was reported
+        self._accumulator.unobserved_failures.clear()  # their transaction was aborted, and the caller knows that
 
     def _give_up_records(self) -> None:
         error = AbortableError(
@@ -346,7 +356,7 @@ class Transactions:
     # -- adding partitions (transaction.version 1)
 
     def _register(self) -> None:
-        # Not once the transaction has failed: what it still wants to add stays until it is aborted.
+        # After a failure of the transaction, unregistered partitions stay as they are until the abort.
         if self._registering is None and self.manager.state in _GOES_ON:
             self._registering = asyncio.get_running_loop().create_future()
             self._spawn(self._add_partitions(), "add partitions to the transaction")
