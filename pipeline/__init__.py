@@ -1,9 +1,9 @@
-"""The data pipeline on Spark: `format("oncelog")`, an exactly-once source and sink in pure Python.
+"""Provide the data pipeline on Spark: `format("oncelog")`, an exactly-once source and sink in pure Python.
 
     from oncelog.pipeline import register, spark_session
     spark = register(spark_session())
 
-Needs the extra `pipeline` (pyspark, pyarrow, numpy) and Java 17 or newer. docs/pipeline.md says how it works.
+It needs the extra `pipeline` (pyspark, pyarrow, numpy) and Java 17 or newer. docs/pipeline.md explains how it works.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["register", "spark_session", "write", "write_stream"]
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `format("oncelog")` known to a session; returns it."""
+    """Make `format("oncelog")` known to a Spark session, and return the session. Raises RequirementError."""
     from .requirements import require_spark
 
     require_spark()
@@ -32,10 +32,10 @@ def register(spark: SparkSession) -> SparkSession:
 def spark_session(
     master: str | None = None, *, app_name: str = "oncelog", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with `register` done, on `local[*]` unless another master is named.
+    """Return a Spark session that knows `format("oncelog")`. The default master is `local[*]`.
 
-    `settings` are Spark's: `{"spark.driver.memory": "2g"}`. Workers use this Python. Raises RequirementError, which
-    says what to install, without pyspark, pyarrow or Java.
+    `settings` are Spark's, such as `{"spark.driver.memory": "2g"}`. Workers run in this Python. Raises
+    RequirementError, which says what to install, without pyspark, pyarrow, numpy or Java.
     """
     from .requirements import require_java, require_spark
 
@@ -49,14 +49,17 @@ def spark_session(
 def write_stream(
     df: DataFrame, options: Mapping[str, str], *, output_mode: str = "append", tasks: int | None = None
 ) -> DataStreamWriter:
-    """The exactly-once writer of a streaming frame: a Kafka transaction per micro-batch. See `frames.write_stream`."""
+    """Return the exactly-once writer of a streaming frame: one Kafka transaction per micro-batch.
+
+    `sink.frames.write_stream` documents the parameters and errors.
+    """
     from .sink.frames import write_stream as prepare
 
     return prepare(df, options, output_mode=output_mode, tasks=tasks)
 
 
 def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:
-    """Write a batch frame in one Kafka transaction. See `frames.write`."""
+    """Write a batch frame in one Kafka transaction. `sink.frames.write` documents the parameters and errors."""
     from .sink.frames import write as carry_out
 
     carry_out(df, options, tasks=tasks)

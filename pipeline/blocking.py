@@ -1,6 +1,7 @@
-"""The asyncio client for Spark's plain threads: `BlockingCluster` owns an event loop that runs only while it is asked.
+"""Use the asyncio client from Spark's plain threads: `BlockingCluster` has an event loop that runs only during calls.
 
-Nothing happens between calls: what arrives meanwhile waits in the socket. One per thread, closed by whoever opened it.
+Nothing happens between calls: data that arrives meanwhile waits in the socket. Each thread uses its own BlockingCluster
+and closes it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ T = TypeVar("T")
 
 
 class BlockingCluster:
-    """`with BlockingCluster(config) as kafka: kafka.run(work(kafka.cluster))`. Raises as `Cluster.start` does."""
+    """A blocking client: `with BlockingCluster(config) as kafka: kafka.run(work(kafka.cluster))`.
+
+    The constructor connects, and raises the same errors as `Cluster.start`.
+    """
 
     def __init__(self, config: ClientConfig, timeout_s: float, *, create_topics: bool = False) -> None:
         self.config = config
@@ -41,7 +45,7 @@ class BlockingCluster:
         return cluster
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run until the coroutine is done; an exception, also KeyboardInterrupt, leaves nothing running."""
+        """Run a coroutine and return its result. On any exception, also KeyboardInterrupt, cancel its task."""
         task = self._loop.create_task(work)
         try:
             return self._loop.run_until_complete(task)
@@ -52,7 +56,7 @@ class BlockingCluster:
             raise
 
     def close(self) -> None:
-        """Close connections and loop. Safe to call twice."""
+        """Close the connections and the event loop. Safe to call twice."""
         if self._loop.is_closed():
             return
         try:

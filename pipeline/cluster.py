@@ -1,9 +1,9 @@
-"""A Spark standalone cluster on this machine: one master and some workers, from the pip package, on 127.0.0.1.
+"""Run a Spark standalone cluster on this machine: one master and several workers from pyspark's package, on 127.0.0.1.
 
-Owns: starting them in order, saying when they are ready, starting a worker again that died, and ending them with all
-that they started. Never listens anywhere but on loopback, and knows nothing of what runs on the cluster.
+The cluster starts its processes in order, reports when they are ready, restarts workers that ended, and at the end
+stops every process that it started. It listens only on loopback. It does not know which applications run on it.
 
-Invariant: after `stop` returns, no process that this cluster started runs.
+Invariant: after `stop` returns, no process that this cluster started is running.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLL_S: Final = 0.1
 MAX_RESTARTS: Final = 10
 RESTART_WINDOW_S: Final = 60.0
 DAEMON_MEMORY: Final = "256m"
-# Daemons idle nearly always: cheap to start and small counts, not the speed of compiled code.
+# The daemons are nearly always idle. They need a cheap start and little memory, not the speed of compiled code.
 DAEMON_JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 _MASTER_IS_UP: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -42,11 +42,11 @@ _WHY: Final = re.compile(r"(Exception|Error)\b.*: |ERROR |\berror\b", re.IGNOREC
 
 
 class ClusterError(RuntimeError):
-    """The cluster cannot be started, or cannot go on; the message says why and what to do."""
+    """The cluster cannot start or continue. The message says why and what to do."""
 
 
 class Daemon:
-    """One of Spark's own processes, with its log in a file; can be started again after it has ended."""
+    """One of Spark's processes, with its log in a file. It can be started again after it has ended."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.name = name
@@ -60,18 +60,18 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Process id; of the last one after it has ended."""
+        """The id of the running process, or of the last one after it has ended."""
         assert self._process is not None, "not started"
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: killed by that signal."""
+        """The exit code, or None while the process runs. A negative number is the signal that killed the process."""
         assert self._process is not None, "not started"
         return self._process.poll()
 
     def start(self) -> None:
-        """Start the process, without waiting for anything."""
+        """Start the process and return at once."""
         self.ready = False
         with self.log.open("ab") as log:
             self._read = log.tell()
@@ -81,11 +81,11 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal is for us alone; and its executors can be ended with it
+                start_new_session=True,  # only we get Ctrl-C; ending the group ends executors too
             )
 
     def news(self) -> Iterator[str]:
-        """The lines that it has written since the last call."""
+        """Yield the complete lines that the process has written since the last call."""
         with self.log.open("rb") as log:
             log.seek(self._read)
             text = log.read()
@@ -94,18 +94,18 @@ class Daemon:
         yield from text[:end].decode(errors="replace").splitlines()
 
     def last_words(self) -> str:
-        """The line of its log that says best why it ended."""
+        """Return the line of the log that best explains why the process ended."""
         lines = [one.strip() for one in self.log.read_text(errors="replace").splitlines() if one.strip()]
         told = [one for one in lines[-200:] if _WHY.search(one)]
-        return (told or lines or ["it said nothing"])[-1][:400]
+        return (told or lines or ["its log is empty"])[-1][:400]
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM, if it runs."""
+        """Send SIGTERM if the process runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
     def end(self, timeout_s: float) -> None:
-        """Wait until it has ended, at most so long; then end by force whatever is left, its executors included."""
+        """Wait up to `timeout_s` seconds for the process to end. Then kill its process group, including executors."""
         if self._process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,10 +116,10 @@ class Daemon:
 
 
 class StandaloneCluster:
-    """`cluster.start()` returns the master's URL; then `cluster.watch()` until `request_stop()`; `stop()` at the end.
+    """A cluster: `start()` returns the master's URL, `watch()` runs until `request_stop()`, `stop()` ends it.
 
-    Port 0 is any free port. `memory` is what each worker gives to executors, as Spark writes it: 1g, 512m. `directory`
-    gets the logs and the executors' files. `tell` gets a line for whatever a user wants to see.
+    Port 0 means any free port. `memory` is what each worker gives to executors, in Spark's notation: 1g, 512m.
+    `directory` gets the logs and the executors' files. `tell` is called with each line that a user should see.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class StandaloneCluster:
         self.workers: list[Daemon] = []
 
     def start(self) -> str | None:
-        """Return the URL when all workers have registered; None when it was stopped before. Raises ClusterError."""
+        """Return the URL after all workers have registered, or None after `request_stop`. Raises ClusterError."""
         self._require_free_port()
         self.directory.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -169,7 +169,7 @@ class StandaloneCluster:
         return self.url
 
     def watch(self) -> None:
-        """Tell what happens and start workers again that died, until `request_stop`. Raises ClusterError."""
+        """Report events and restart workers that have ended, until `request_stop`. Raises ClusterError."""
         while not self._stopping:
             time.sleep(POLL_S)
             for line in self.master.news():
@@ -179,19 +179,19 @@ class StandaloneCluster:
             self._look_at_workers()
             if self.master.exit_code is not None:
                 raise ClusterError(
-                    f"the master has ended ({_ended(self.master)}), and with it the cluster: start it again. "
-                    f"{self.master.log} says: {self.master.last_words()}"
+                    f"the master has ended ({_ended(self.master)}), so the cluster cannot continue: start it again. "
+                    f"The log {self.master.log} says: {self.master.last_words()}"
                 )
             for worker in self.workers:
                 if worker.exit_code is not None:
                     self._restart(worker)
 
     def request_stop(self) -> None:
-        """Let `start` and `watch` return soon; safe to call from a signal handler."""
+        """Make `start` and `watch` return soon. Safe to call from a signal handler."""
         self._stopping = True
 
     def stop(self) -> None:
-        """End all: workers first, which end their executors. Safe to call at any time, also twice."""
+        """End all processes: first the workers, which end their executors. Safe to call at any time, also twice."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         everybody = [*self.workers, self.master]
         for daemon in everybody:
@@ -209,18 +209,21 @@ class StandaloneCluster:
             except OSError as error:
                 raise ClusterError(
                     f"the master cannot listen on {HOST}:{self._port} ({error.strerror}): "
-                    "name another port with --port, or 0 for any that is free"
+                    "name another port with --port, or 0 for any free port"
                 ) from None
 
     def _go_on(self, deadline: float, daemons: Sequence[Daemon]) -> bool:
-        """Wait a moment; False when the start is to be given up. Raises ClusterError when it has failed."""
+        """Wait a moment and return True, or return False if a stop was requested.
+
+        Also raises ClusterError after the deadline.
+        """
         if self._stopping:
             return False
         for daemon in daemons:
             if daemon.exit_code is not None:
                 raise ClusterError(
                     f"{daemon.name} has ended ({_ended(daemon)}) instead of starting. "
-                    f"{daemon.log} says: {daemon.last_words()}"
+                    f"The log {daemon.log} says: {daemon.last_words()}"
                 )
         if time.monotonic() > deadline:
             late = ", ".join(daemon.name for daemon in daemons if not daemon.ready)
@@ -243,7 +246,7 @@ class StandaloneCluster:
         if len(worker.restarts) > MAX_RESTARTS:
             raise ClusterError(
                 f"{why} {len(worker.restarts)} times within {RESTART_WINDOW_S:.0f} s. "
-                f"{worker.log} says: {worker.last_words()}"
+                f"The log {worker.log} says: {worker.last_words()}"
             )
         self._tell(f"{why}: starting it again")
         worker.end(0.0)
@@ -267,13 +270,13 @@ def _ended(daemon: Daemon) -> str:
 
 
 def _spark() -> tuple[dict[str, str], str]:
-    """The environment of Spark's processes and the program that starts them, both of this Python's own pyspark."""
+    """Return the environment of Spark's processes and the program that starts them, from this Python's pyspark."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
     options = [
         DAEMON_JAVA,
-        "-Dspark.port.maxRetries=0",  # the port that was asked for, or an error: never the next one
+        "-Dspark.port.maxRetries=0",  # use the requested port or fail: never try the next one
         "-Dspark.master.rest.enabled=false",
         os.environ.get("SPARK_DAEMON_JAVA_OPTS", ""),
     ]

@@ -1,4 +1,4 @@
-"""`format("oncelog")` as Spark sees it: makes the readers of `source/` and the writers of `sink/`."""
+"""Define `format("oncelog")` for Spark: it creates the readers of `source/` and the writers of `sink/`."""
 
 from __future__ import annotations
 
@@ -22,36 +22,39 @@ from .source.reader import BatchReader, SourceSettings, StreamReader, source_sch
 
 
 class OncelogDataSource(DataSource):
-    """What `register` makes known to Spark as "oncelog"."""
+    """The data source that `register` makes known to Spark as "oncelog"."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.options = options
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return NAME
 
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source."""
+        """Return the columns of Spark's Kafka source."""
         return source_schema(Options(self.options, SOURCE_OPTIONS).flag("includeHeaders", False))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read a batch."""
+        """Return a reader of batch reads."""
         return BatchReader(SourceSettings(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read a stream."""
+        """Return a reader of streams."""
         return StreamReader(SourceSettings(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Write a batch: append only."""
+        """Return a writer of batch writes, which append. Raises ConfigError for mode overwrite."""
         if overwrite:
             raise ConfigError("mode", 'a topic cannot be overwritten: use .mode("append")')
         return BatchWriter(SinkSettings(self.options, schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Write a stream. Spark says `overwrite` in output mode complete, whose rows are appended like all others."""
+        """Return a writer of streams. Raises ConfigError if the checkpoint is not on this machine's disk.
+
+        Spark passes `overwrite` in output mode complete. The rows are appended nevertheless, as in all modes.
+        """
         settings = SinkSettings(self.options, schema, streaming=True)
         if local_path(settings.checkpoint) is None:
             where = (
@@ -59,8 +62,8 @@ class OncelogDataSource(DataSource):
             )
             raise ConfigError(
                 "checkpointLocation",
-                f"{where}, and Spark's notes of batches must be read: else a batch that is planned anew could not be "
-                "told from the one that is committed. Use oncelog.pipeline.write_stream(df, options), with "
+                f"{where}, but the sink must read its batch plans: else a batch that is planned again could not be "
+                "told from the committed one. Use oncelog.pipeline.write_stream(df, options), with "
                 "checkpointLocation among the options, instead of plain format",
             )
         return StreamWriter(settings)

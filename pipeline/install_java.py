@@ -1,8 +1,8 @@
-"""`python -m oncelog.pipeline.install_java`: gives a machine without Java the one that Spark needs, where it may.
+"""Install the Java that Spark needs on a machine without Java: `python -m oncelog.pipeline.install_java`.
 
-Part of `make setup`. It installs a JRE with apt-get when there is no Java at all and it runs as root; otherwise it says
-in one line what to do. A machine that has a Java, of whatever age, or a JAVA_HOME, is left as it is. It never fails:
-all but the pipeline works without Java.
+`make setup` runs it. It installs a JRE with apt-get if there is no Java at all and it runs as root. Otherwise it says
+in one line what to do. A machine that has a Java of any version, or a JAVA_HOME, is not changed. The program never
+fails, because everything except the pipeline works without Java.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from typing import Final
 from .requirements import OLDEST_JAVA, java_problem
 
 PACKAGES: Final = tuple(f"openjdk-{version}-jre-headless" for version in (OLDEST_JAVA, 21))
-"""Tried in this order: a newer Debian has no Java 17."""
+"""The packages in the order in which they are tried. A newer Debian has no Java 17."""
 
 DOWNLOAD_TIMEOUT_S: Final = 300
-"""Of each download. What dpkg does then is not interrupted: that would leave the system's packages half done."""
+"""The limit of each download, in seconds.
+
+Installing has no limit: to interrupt dpkg would leave the system's packages broken.
+"""
 
 
 def main() -> None:
-    """Install Java if that is possible and wanted; print what happens, or nothing if there is Java already."""
+    """Install Java if possible, and print what happens. Print nothing if Java is installed already."""
     problem = java_problem()
     if problem is None:
         return
@@ -40,7 +43,7 @@ def _install() -> None:
     _say(f"There is no Java: installing {PACKAGES[0]} with apt-get, for the pipeline on Spark ...")
     failure = ""
     try:
-        _apt("update", timeout=DOWNLOAD_TIMEOUT_S)  # a failure shows in what follows, or does not matter
+        _apt("update", timeout=DOWNLOAD_TIMEOUT_S)  # a failure shows in the next command, or does not matter
         for package in PACKAGES:
             install = ("install", "-y", "--no-install-recommends", package)
             failure = _apt(*install, "--download-only", timeout=DOWNLOAD_TIMEOUT_S) or _apt(*install)
@@ -50,11 +53,11 @@ def _install() -> None:
         failure = str(error)
     problem = java_problem()
     if problem is not None:
-        _say(f"That has not worked ({failure or 'apt-get does not say why'}). {problem} Only the pipeline needs it.")
+        _say(f"That has failed ({failure or 'apt-get does not say why'}). {problem} Only the pipeline needs it.")
 
 
 def _apt(*arguments: str, timeout: float | None = None) -> str:
-    """Run apt-get; why it failed, in a line, or nothing."""
+    """Run apt-get. Return an empty text, or in one line why it failed."""
     told = subprocess.run(
         ["apt-get", "-q", *arguments],
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
-"""The options of `format("oncelog")`: one table each for source and sink, and how they are read and refused.
+"""Define and check the options of `format("oncelog")`: a table for the source and one for the sink.
 
-Names are those of Spark's Kafka source and sink, without regard to case. `kafka.`-prefixed options are settings of the
-client, see docs/pipeline.md. An unknown option is refused with a suggestion: a typing error must not become a default.
+The names are those of Spark's Kafka source and sink, and upper and lower case are the same. Options with the prefix
+`kafka.` are settings of the client (docs/pipeline.md). An unknown option is refused with a suggestion, because a
+misspelt option must not silently get its default.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LATEST: Final = -1
 
 
 class Option(NamedTuple):
-    """One row of a table, for documentation and for the check of names."""
+    """One row of a table of options, for the docs and for checking names."""
 
     name: str
     default: str
@@ -35,80 +36,105 @@ class Option(NamedTuple):
 SOURCE_OPTIONS: Final = (
     Option("kafka.bootstrap.servers", "", "host:port of one or more brokers, comma-separated. Required."),
     Option("subscribe", "", "Topics, comma-separated. One of subscribe, subscribePattern and assign is required."),
-    Option("subscribePattern", "", "Regular expression (Python's) that the whole topic name matches."),
+    Option("subscribePattern", "", "Regular expression (Python's) that must match the whole topic name."),
     Option("assign", "", 'Partitions as JSON: `{"topic": [0, 1]}`.'),
     Option(
         "startingOffsets",
         "latest (stream), earliest (batch)",
         'earliest, latest, or JSON for every partition: `{"topic": {"0": 23, "1": -2}}`, where -2 is earliest and -1 '
-        "latest. Counts for a new query only: a restarted one goes on from its checkpoint. New partitions of a running "
-        "query begin at earliest.",
+        "latest. Applies only to a new query: a restarted query continues from its checkpoint. Partitions that are "
+        "added while the query runs are read from earliest.",
     ),
-    Option("startingTimestamp", "", "Begin at the first record of this time (ms since the epoch)."),
-    Option("startingOffsetsByTimestamp", "", 'The same per partition: `{"topic": {"0": 1700000000000}}`.'),
+    Option("startingTimestamp", "", "Begin at the first record at or after this time (ms since the epoch)."),
+    Option(
+        "startingOffsetsByTimestamp",
+        "",
+        'Begin each partition at its first record at or after a time in ms, as JSON: `{"topic": {"0": '
+        "1700000000000}}`.",
+    ),
     Option(
         "startingOffsetsByTimestampStrategy",
         "error",
-        "What to do where no record is that late: error, or latest to begin at the end.",
+        "What to do if a partition has no record at or after its start time: error, or latest to begin at its end.",
     ),
-    Option("endingOffsets", "latest", "Where a batch read ends (exclusive): latest, or JSON as above."),
-    Option("endingTimestamp", "", "End a batch read before the first record of this time (ms)."),
-    Option("endingOffsetsByTimestamp", "", "The same per partition."),
-    Option("maxOffsetsPerTrigger", "", "Most offsets of one micro-batch, divided by what waits in each partition."),
-    Option("minPartitions", "", "Least number of Spark tasks: large offset ranges are split into several."),
-    Option("maxRecordsPerPartition", "", "Most offsets of one Spark task: larger ranges are split."),
+    Option(
+        "endingOffsets",
+        "latest",
+        "Where a batch read ends (exclusive): latest, or JSON as in startingOffsets.",
+    ),
+    Option(
+        "endingTimestamp",
+        "",
+        "End a batch read before the first record at or after this time (ms since the epoch).",
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "",
+        "End each partition of a batch read before its first record at or after a time in ms, as JSON.",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "",
+        "Most offsets of one micro-batch. The partitions share them in proportion to their unread offsets.",
+    ),
+    Option("minPartitions", "", "Fewest Spark tasks: large offset ranges are split into several tasks."),
+    Option("maxRecordsPerPartition", "", "Most offsets of one Spark task: larger ranges are split into several tasks."),
     Option(
         "failOnDataLoss",
         "true",
-        "Fail when offsets that should be read are gone (retention, deleted topic); false: warn and go on behind them.",
+        "true: fail if offsets that the query has still to read were deleted (retention, deleted topic). false: "
+        "log a warning and continue after the deleted offsets.",
     ),
     Option("includeHeaders", "false", "Add the column headers: array of struct of key (string) and value (binary)."),
 )
 
 SINK_OPTIONS: Final = (
     Option("kafka.bootstrap.servers", "", "host:port of one or more brokers, comma-separated. Required."),
-    Option("topic", "", "Topic of all rows; without it the column topic names each row's."),
+    Option("topic", "", "Topic of all rows. Without it, the column topic names the topic of each row."),
     Option(
         "includeHeaders",
         "true",
-        "Write the column headers, if there is one: array of struct of key (string) and value (binary).",
+        "Write the column headers, if the frame has it: array of struct of key (string) and value (binary).",
     ),
     Option(
         "transactionalId",
         "from checkpointLocation (stream)",
-        "Names the query to Kafka: transactional id, and group of its state. Stable over restarts, unique otherwise: "
-        "whoever starts last with it fences the others.",
+        "Transactional id of the query, and id of the group that stores its state. It must stay the same over "
+        "restarts, and no other query may use it: the query that starts last with an id fences the others.",
     ),
     Option(
         "writeId",
         "",
-        "Batch writes only, without transactionalId: names this write. One whose id was committed before is a no-op, "
-        "as long as its state lives (the broker's offsets.retention.minutes, 7 days).",
+        "Batch writes only, without transactionalId: names the write. If a write with this id was committed "
+        "before, nothing is written. Kafka remembers the id for the broker's offsets.retention.minutes (7 days by"
+        " default).",
     ),
     Option(
         "stateTopic",
         "__oncelog_pipeline",
-        "Topic to which state offsets refer; nothing is written to it. Made with one partition when it is missing.",
+        "Topic to which the group offsets that store the sink's state refer. No record is written to it. If the "
+        "topic is missing, it is created with one partition.",
     ),
     Option(
         "adoptQuery",
         "false",
-        "Write the pending batch of a checkpoint although Kafka has no state of this query (expired, or of "
-        "another sink). Only after a look at what was written last: else that batch might be written twice.",
+        "Write the pending batch of a checkpoint although Kafka has no state of the query, because the state has "
+        "expired or the checkpoint belonged to another sink. Check first what was written last: otherwise the "
+        "batch may be written twice.",
     ),
 )
 
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode", "mode"})
-"""Options of the reader and writer itself, which are passed along."""
+"""Options of Spark's reader and writer themselves, which the check of names accepts."""
 
 QUERY: Final = "oncelog.query"
 BATCH: Final = "oncelog.batch"
 PLAN: Final = "oncelog.plan"
-"""What `write_stream` tells the sink of a micro-batch that is written as a batch."""
+"""Options with which `write_stream` describes a micro-batch to the sink if Spark writes it as a batch."""
 
 RUN: Final = "oncelog.run"
 DONE: Final = "oncelog.done"
-"""What it tells the sink of the start of a query."""
+"""Options with which `write_stream` describes the start of a query to the sink."""
 
 _PRIVATE: Final = frozenset({QUERY, BATCH, PLAN, RUN, DONE})
 
@@ -133,11 +159,11 @@ _NOT_OFFERED: Final = {
 _IGNORED: Final = frozenset(
     {"kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms", "writer"}
 )
-"""Tuning of Spark's own connector; here kafka.default.api.timeout.ms and kafka.retry.backoff.ms take its place."""
+"""Tuning of Spark's own connector. kafka.default.api.timeout.ms and kafka.retry.backoff.ms replace it here."""
 
 
 class Options:
-    """The options of one reader or writer, by lower-cased name. Raises ConfigError for what cannot be."""
+    """The options of one reader or writer, by lower-case name. Raises ConfigError for unknown or missing options."""
 
     def __init__(self, given: Mapping[str, str], table: tuple[Option, ...]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
@@ -150,7 +176,7 @@ class Options:
             if name in _NOT_OFFERED:
                 raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-            hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
+            hint = f"did you mean {known[near[0]]}?" if near else f"its options are {', '.join(known.values())}"
             raise ConfigError(name, f'is not an option of format("oncelog"); {hint}')
         if not self._given.get("kafka.bootstrap.servers", "").strip():
             raise ConfigError("kafka.bootstrap.servers", 'is required: .option("kafka.bootstrap.servers", "host:port")')
@@ -159,18 +185,18 @@ class Options:
         return name.lower() in self._given
 
     def text(self, name: str, default: str = "") -> str:
-        """The option's text, without blanks around it."""
+        """Return the option's text without surrounding blanks, or `default` if the option is not given."""
         return self._given.get(name.lower(), default).strip()
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Return the option as true or false. Raises ConfigError for any other text."""
         text = self.text(name, str(default)).lower()
         if text not in ("true", "false"):
             raise ConfigError(name, f"{text!r} is not true or false")
         return text == "true"
 
     def number(self, name: str, at_least: int = 1) -> int | None:
-        """A whole number; None where the option was not given."""
+        """Return the option as a whole number, or None if it is not given. Raises ConfigError."""
         if not self.text(name) and (name not in self or name in _PRIVATE):
             return None
         text = self.text(name)
@@ -179,11 +205,11 @@ class Options:
         except ValueError:
             raise ConfigError(name, f"{text!r} is not a whole number") from None
         if number < at_least:
-            raise ConfigError(name, f"{number} is below the least possible value, {at_least}")
+            raise ConfigError(name, f"{number} is below the minimum, {at_least}")
         return number
 
     def by_partition(self, name: str, at_least: int) -> dict[tuple[str, int], int]:
-        """`{"topic": {"0": 23}}` as {(topic, partition): number}."""
+        """Return JSON such as `{"topic": {"0": 23}}` as {(topic, partition): number}. Raises ConfigError."""
         try:
             parsed = json.loads(self.text(name))
             found = {
@@ -201,10 +227,10 @@ class Options:
         return found
 
     def client(self, config: type[C], **defaults: object) -> C:
-        """The `kafka.`-prefixed options as settings of a client; what is in `defaults` may be overridden by them."""
+        """Return the options with the prefix `kafka.` as a client's settings. They override `defaults`."""
         given = {name.removeprefix("kafka."): value for name, value in self._given.items() if name.startswith("kafka.")}
         offered = {row.name for row in config.settings()}
-        # A setting of the other side may stand in options that source and sink share.
+        # Source and sink may share their options, so a setting of the other side's client is ignored.
         other = {row.name for kind in (ConsumerConfig, ProducerConfig) for row in kind.settings()} - offered
         mine = {name: value for name, value in given.items() if name not in other}
         rest = {name: value for name, value in defaults.items() if name.replace("_", ".") not in mine}
@@ -212,7 +238,7 @@ class Options:
 
 
 class Subscription(NamedTuple):
-    """Which partitions to read: exactly one of the three is given."""
+    """The partitions to read. Exactly one of the three fields is set."""
 
     topics: frozenset[str] | None = None
     pattern: re.Pattern[str] | None = None
@@ -220,7 +246,7 @@ class Subscription(NamedTuple):
 
     @classmethod
     def of(cls, options: Options) -> Subscription:
-        """Read subscribe, subscribePattern or assign."""
+        """Read subscribe, subscribePattern or assign. Raises ConfigError unless exactly one is given."""
         given = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
         if len(given) != 1:
             what = f"{' and '.join(given)} exclude each other" if given else "is missing"
@@ -246,18 +272,18 @@ class Subscription(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where to begin or end: at an offset (or EARLIEST, LATEST), or at a time, for all partitions or for each."""
+    """Where a read begins or ends: an offset (or EARLIEST, LATEST) or a timestamp, for all partitions or for each."""
 
     offset: int | None = None
     timestamp: int | None = None
     offsets: Mapping[tuple[str, int], int] | None = None
     timestamps: Mapping[tuple[str, int], int] | None = None
     or_latest: bool = False
-    """Whether a time after the last record stands for the end, not for an error."""
+    """Whether a timestamp after the last record means the end of the partition instead of an error."""
 
     @classmethod
     def of(cls, options: Options, side: str, default: int) -> Position:
-        """Read the options of one side, "starting" or "ending"; the most exact one counts, as in Spark's source."""
+        """Read the options of one side, "starting" or "ending". The most specific option counts, as in Spark."""
         strategy = options.text("startingOffsetsByTimestampStrategy", "error").lower()
         if strategy not in ("error", "latest"):
             raise ConfigError("startingOffsetsByTimestampStrategy", f"{strategy!r} is neither error nor latest")
@@ -283,6 +309,6 @@ class Position(NamedTuple):
 
 
 def options_markdown(table: tuple[Option, ...]) -> str:
-    """A table of docs/pipeline.md."""
+    """Return a table of options for docs/pipeline.md."""
     rows = [f"| `{option.name}` | {option.default} | {option.doc} |" for option in table]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"

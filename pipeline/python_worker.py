@@ -1,4 +1,4 @@
-"""Spark's Python workers, which run tasks one after the other, as the pipeline wants them."""
+"""Configure Spark's Python workers, which run tasks one after the other, for the pipeline."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import gc
 
 @functools.cache
 def keep_what_stays() -> None:
-    """Take what this process holds by now, modules above all, out of the garbage collector's sight; once per process.
+    """Exclude all current objects of this process, mainly modules, from garbage collection, once per process.
 
-    Spark collects all garbage after each task of a worker: with pyspark, pyarrow and numpy that was a fifth of what a
-    worker did while it read 500 MB in four tasks, all of it looking at objects that stay.
+    Spark collects all garbage after each task of a worker. With pyspark, pyarrow and numpy this took a fifth of a
+    worker's time when it read 500 MB in four tasks, only to visit objects that stay.
     """
     gc.freeze()

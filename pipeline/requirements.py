@@ -1,6 +1,6 @@
-"""What the pipeline needs beside oncelog itself, and the one sentence that says so when it is missing.
+"""Check for the software that the pipeline needs besides oncelog, and say in one sentence what is missing.
 
-Spark's own words for a missing Java are a stack trace; here the check comes first.
+Spark itself reports a missing Java with a stack trace. This check runs before Spark starts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _PACKAGES: Final = ("pyspark", "pyarrow", "numpy")
 
 
 class RequirementError(RuntimeError):
-    """Something that must be installed is not; the message says how to install it."""
+    """Required software is not installed. The message says how to install it."""
 
 
 def require_spark() -> None:
-    """Raise RequirementError unless the Python packages are there."""
+    """Raise RequirementError unless pyspark, pyarrow and numpy are installed."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise RequirementError(
@@ -38,17 +38,17 @@ def require_java() -> None:
 
 
 def java_problem() -> str | None:
-    """What is wrong with the Java that Spark would start, in one sentence with the remedy; None if it will do."""
+    """Return the problem of the Java that Spark would start, with the remedy, in one sentence, or None."""
     home = os.environ.get("JAVA_HOME")
-    remedy = f"install Java {OLDEST_JAVA} (`apt install openjdk-{OLDEST_JAVA}-jre-headless`) or set JAVA_HOME to one"
+    remedy = f"install Java {OLDEST_JAVA} (`apt install openjdk-{OLDEST_JAVA}-jre-headless`) or set JAVA_HOME"
     if home:
         java = str(Path(home) / "bin" / "java")
         if not os.access(java, os.X_OK):
-            return f"JAVA_HOME is {home}, where there is no bin/java: {remedy}."
+            return f"JAVA_HOME is {home}, which has no executable bin/java: {remedy}."
     else:
         found = shutil.which("java")
         if found is None:
-            return f"Spark needs Java {OLDEST_JAVA} or newer, and there is none: {remedy}."
+            return f"Spark needs Java {OLDEST_JAVA} or newer, but no java was found: {remedy}."
         java = found
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
@@ -59,5 +59,5 @@ def java_problem() -> str | None:
     if version is not None:
         number = int(version[2] or 0) if version[1] == "1" else int(version[1])
     if version is not None and number < OLDEST_JAVA:
-        return f"Spark needs Java {OLDEST_JAVA} or newer, and {java} is Java {number}: {remedy}."
+        return f"Spark needs Java {OLDEST_JAVA} or newer, but {java} is Java {number}: {remedy}."
     return None

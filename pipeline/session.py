@@ -1,4 +1,4 @@
-"""A Spark session as the pipeline wants it. Kept apart, so that everything else imports without pyspark."""
+"""Create a Spark session for the pipeline. Other modules import this one late, so that they do not need pyspark."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DEFAULTS: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": 
 
 
 def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Make the session, or return the one there is."""
-    # Workers must find oncelog, pyarrow and numpy: they run in the Python that runs this.
+    """Create the session, or return the existing one."""
+    # Workers must find oncelog, pyarrow and numpy, so they run in the same Python as this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _is_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # pyspark says so whenever pandas is there, also to those who do not use it, as the pipeline does not.
+    # pyspark warns if pandas is installed, even in programs that do not use pandas, as the pipeline does not.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     builder = SparkSession.builder.master(master).appName(app_name)
     defaults = DEFAULTS | shuffle_defaults(master)
@@ -37,7 +37,7 @@ def shuffle_defaults(master: str) -> dict[str, str]:
     """Return Spark's setting of shuffle partitions for a local master: one per core, and at least LEAST_SHUFFLE.
 
     Spark's own default, 200, makes the first micro-batch of a stateful query take a minute on a few cores. A query
-    keeps the number that it began with in its checkpoint.
+    keeps its first number in its checkpoint. Return no setting for other masters.
     """
     local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", master)
     if local is None:
@@ -47,5 +47,5 @@ def shuffle_defaults(master: str) -> dict[str, str]:
 
 
 def _is_this_machine(master: str) -> bool:
-    """Whether loopback will do for the driver: Spark's choice, the host's name, may lead nowhere."""
+    """Return whether the driver can use loopback. Spark's own choice, the host's name, may not be reachable."""
     return _LOOPBACK.match(master) is not None

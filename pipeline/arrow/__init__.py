@@ -1,1 +1,1 @@
-"""Records ↔ Arrow arrays, without a Python object per record."""
+"""Convert records to and from Arrow arrays, without a Python object per record."""

@@ -1,13 +1,13 @@
-"""Fetched record batches → Arrow arrays, without a Python object per record: `decode`.
+"""Decode fetched record batches into Arrow arrays, without a Python object per record: `decode`.
 
-`record_bounds.py` finds where records begin. The rest (offsets, timestamps, keys, values) is read for all records of an
-answer at once. Keys and values are not copied one by one: an Arrow array is laid over the answer as it came, of which
-the wanted parts are taken.
+`record_bounds.py` finds where records begin. The other fields (offsets, timestamps, keys, values) are read for all
+records of a response at once. Keys and values are not copied one by one: an Arrow array is laid over the bytes of the
+response, and the wanted parts are taken from it.
 
-Headers are rare, and get a Python loop over the records that have some.
+Headers are rare. A Python loop decodes them for the records that have headers.
 
-Invariant: whatever the bytes are, damage ends in CorruptBatch; no position is believed before it was held against the
-end of its record.
+Invariant: damaged bytes always end in CorruptBatch. Each position is compared with the end of its record before it is
+used.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .varints import Numbers
 HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 JOINED_BYTES: Final = 4 * 1024 * 1024
-"""Decompressed batches are decoded together up to so many bytes: many small batches cost as little as one large."""
+"""The size up to which decompressed batches are decoded together, because decoding small batches alone is slow."""
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Records are yielded about so many bytes at a time: on their way to Spark, they stay in the processor's cache."""
+"""The approximate size of the records that are yielded at a time. Up to here they stay in the processor's cache."""
 
 
 class Columns(NamedTuple):
-    """The records of some batches, by ascending offset. Timestamps in ms; headers None unless they were asked for."""
+    """The records of several batches by ascending offset. Timestamps are in ms. `headers` is None unless requested."""
 
     offset: Numbers
     timestamp: Numbers
@@ -52,7 +52,7 @@ class Columns(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the records of a batch lie in the bytes of their group."""
+    """The position of a batch's records in the bytes of its group."""
 
     header: BatchHeader
     begin: int
@@ -62,16 +62,16 @@ class _Place(NamedTuple):
 def decode(
     data: Buffer, batches: Iterable[tuple[int, BatchHeader]], start: int, end: int, *, headers: bool
 ) -> Iterator[Columns]:
-    """Yield the records with start <= offset < end of these batches, (position, header) each, of one answer.
+    """Yield the records with start <= offset < end of these batches of one response, given as (position, header).
 
-    Checksums and transactions are the caller's business. Raises CorruptBatch and UnsupportedCompression.
+    The caller checks checksums and transactions. Raises CorruptBatch and UnsupportedCompression.
     """
     for together, group in _groups(memoryview(data), batches):
         yield from _decode_group(together, group, start, end, headers)
 
 
 def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Iterator[tuple[memoryview, list[_Place]]]:
-    """Batches that are decoded together: neighbours as they lie in the answer, compressed ones side by side."""
+    """Yield groups of batches to decode together: uncompressed ones in place, compressed ones joined."""
     plain: list[_Place] = []
     packed: list[_Place] = []
     pieces: list[bytes] = []
@@ -108,7 +108,7 @@ def _decode_group(data: memoryview, group: list[_Place], start: int, end: int, w
     raw = np.frombuffer(data, np.uint8)
     batches = [place.header for place in group]
     counts = [header.record_count for header in batches]
-    delta, at = varints.read(raw, bodies + 1)  # behind the record's attributes: none are defined
+    delta, at = varints.read(raw, bodies + 1)  # skip the record's attributes: none are defined
     _within(at, ends)
     timestamp = delta + np.repeat([header.base_timestamp for header in batches], counts)
     delta, at = varints.read(raw, at)
@@ -146,7 +146,7 @@ def _decode_group(data: memoryview, group: list[_Place], start: int, end: int, w
 
 
 def _pieces(begins: Numbers, ends: Numbers) -> Iterator[slice]:
-    """Runs of records of about PIECE_BYTES, at least one record each."""
+    """Yield slices of records of about PIECE_BYTES, with at least one record each."""
     first, count = 0, len(ends)
     while first < count:
         behind = max(int(np.searchsorted(ends, begins[first] + PIECE_BYTES, side="right")), first + 1)
@@ -155,7 +155,7 @@ def _pieces(begins: Numbers, ends: Numbers) -> Iterator[slice]:
 
 
 def _check_offsets(delta: Numbers, counts: list[int], group: list[BatchHeader]) -> None:
-    """Offsets increase within a batch, and stay within it."""
+    """Raise CorruptBatch unless the offsets of each batch increase and stay within the batch."""
     behind = np.cumsum(counts)
     rising = np.empty(len(delta), bool)
     rising[0] = delta[0] >= 0
@@ -173,7 +173,7 @@ def _within(at: Numbers, ends: Numbers) -> None:
 
 
 def _part_end(at: Numbers, length: Numbers, ends: Numbers) -> Numbers:
-    """Where a key or value ends; -1 is null."""
+    """Return where each key or value ends. Length -1 is null. Raises CorruptBatch."""
     end = at + np.maximum(length, 0)
     if (length < -1).any():
         raise CorruptBatch("a key or value has a negative length")
@@ -184,12 +184,12 @@ def _part_end(at: Numbers, length: Numbers, ends: Numbers) -> Numbers:
 
 
 def _taken(data: memoryview, at: Numbers, length: Numbers) -> pa.Array:
-    """A binary array of these parts of the data; length -1 is null."""
+    """Return these parts of the data as a binary array. Length -1 is null."""
     count = len(at)
     null = length < 0
     if null.all():
         return pa.nulls(count, pa.binary())
-    # An array over all the bytes, whose even elements are the wanted parts and whose odd ones lie between them.
+    # The even elements of this array are the wanted parts, and the odd ones are the bytes between them.
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = at
     bounds[1::2] = at + np.maximum(length, 0)
@@ -199,7 +199,7 @@ def _taken(data: memoryview, at: Numbers, length: Numbers) -> pa.Array:
 
 
 def _headers(data: memoryview, at: Numbers, counts: Numbers, ends: Numbers) -> pa.Array:
-    """The headers of each record, null where it has none."""
+    """Return the headers of each record as a list array, with null for a record without headers."""
     if not counts.any():
         return pa.nulls(len(counts), HEADER_TYPE)
     if (count := int(counts.sum())) > MAX_BATCH_OBJECTS:

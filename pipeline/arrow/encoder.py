@@ -1,9 +1,10 @@
-"""Arrow arrays → payloads of record batches, without a Python object per record: `encode`.
+"""Encode Arrow arrays as payloads of record batches, without a Python object per record: `encode`.
 
-All length fields are written at once as numbers, and Arrow joins them with keys and values record by record. The
-records of a batch have one timestamp, the batch's, as their deltas are zero: the time at which the task wrote them.
+All length fields are written at once as numbers, and Arrow joins them with the keys and values of the records. All
+records of a batch have the batch's timestamp, the time at which the task wrote them, because their timestamp deltas are
+zero.
 
-Headers get a Python loop over the records that have some.
+A Python loop encodes the headers of the records that have headers.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from . import varints
 from .varints import Numbers
 
 OVERHEAD: Final = 21
-"""The most bytes that a record without headers adds to its key and value, for batches that this module makes."""
+"""The most bytes that a record without headers needs besides its key and value, in batches of this module."""
 
 _NO_HEADERS: Final = b"\x00"
 _AT_ONCE: Final = 8 << 20
-"""About so many bytes are encoded in one go: what a go costs by itself does not count, and memory is bounded."""
+"""About how many bytes are encoded at once: enough that the fixed cost does not matter, with bounded memory."""
 
 
 class Payload(NamedTuple):
-    """The records of one batch as they stand behind its header, uncompressed."""
+    """The uncompressed records of one batch, as they follow its header."""
 
     records: memoryview
     record_count: int
 
 
 def encode(key: pa.Array, value: pa.Array, headers: pa.Array | None, max_bytes: int) -> Iterator[Payload]:
-    """Yield the records in batches of about `max_bytes`, at least one record each.
+    """Yield the records in batches of about `max_bytes`, with at least one record each.
 
-    `key` and `value` are binary; `headers` are lists of structs of key (string) and value (binary).
+    `key` and `value` are binary arrays. `headers` is an array of lists of structs of key (string) and value (binary).
     """
     key_length, value_length = _lengths(key), _lengths(value)
     blobs = None if headers is None or headers.null_count == len(headers) else _header_blobs(headers)
@@ -64,7 +65,7 @@ def encode(key: pa.Array, value: pa.Array, headers: pa.Array | None, max_bytes: 
 
 
 def _stretches(sizes: Numbers, max_bytes: int) -> Iterator[tuple[int, list[int]]]:
-    """(end, cuts) of the parts to encode in one go: where each ends, and where, within it, batches begin."""
+    """Yield (end, cuts) of each part to encode at once: where the part ends, and where in it the batches begin."""
     behind = np.cumsum(sizes)
     start = at = 0
     cuts: list[int] = []
@@ -95,7 +96,7 @@ def _join(
     length = 2 + varints.sizes(offset_delta) + varints.sizes(key_length) + varints.sizes(value_length)
     length += np.maximum(key_length, 0) + np.maximum(value_length, 0)
     length += 1 if blobs is None else _lengths(blobs)
-    lead = np.zeros((count, 5), np.int64)  # length, attributes, timestamp delta, offset delta, length of the key
+    lead = np.zeros((count, 5), np.int64)  # length, attributes, timestamp delta, offset delta, key length
     lead[:, 0], lead[:, 3], lead[:, 4] = length, offset_delta, key_length
     return pc.binary_join_element_wise(
         _binary(*varints.write(lead.reshape(-1)), 5),
@@ -108,7 +109,7 @@ def _join(
 
 
 def _binary(data: varints.Bytes, lengths: Numbers, per_element: int) -> pa.Array:
-    """An array whose elements are `per_element` varints each."""
+    """Return an array whose elements are `per_element` varints each."""
     if per_element > 1:
         lengths = lengths.reshape(-1, per_element).sum(1)
     offsets = np.zeros(len(lengths) + 1, np.int32)
@@ -117,7 +118,7 @@ def _binary(data: varints.Bytes, lengths: Numbers, per_element: int) -> pa.Array
 
 
 def _lengths(array: pa.Array) -> Numbers:
-    """Bytes of each element, -1 for null."""
+    """Return the length of each element in bytes, -1 for null."""
     if not len(array):
         return np.zeros(0, np.int64)
     offsets = np.frombuffer(array.buffers()[1], np.int32, array.offset + len(array) + 1)[array.offset :]

@@ -1,6 +1,7 @@
-"""Kafka's partition of each key in an Arrow array: murmur2 for all of them at once.
+"""Compute Kafka's partition of every key in an Arrow array, with murmur2 for all keys at once.
 
-A key lands where every other client of Kafka would put it (`client/producer/partitioner.py` is the same for one key).
+A key gets the same partition as with every other Kafka client. `client/producer/partitioner.py` does the same for one
+key.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _M: Final = np.uint32(0x5BD1E995)
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """The hash of each key of a binary array; that of an empty key for null. Raises TypeError for other arrays."""
+    """Return the hash of each key of a binary array. Null hashes like an empty key. Raises TypeError."""
     if keys.type != pa.binary():
         raise TypeError(f"keys are {keys.type}: cast them to binary")
     count = len(keys)
@@ -30,7 +31,7 @@ def murmur2(keys: pa.Array) -> Hashes:
     at, length = bounds[:-1], np.diff(bounds)
     h = np.uint32(_SEED) ^ length.astype(np.uint32)
     words = length >> 2
-    # By descending length, the keys that have a further word are always the first ones.
+    # The keys are sorted by descending length, so that the keys with a further word are always the first ones.
     order = np.argsort(-words, kind="stable")
     at, words, h = at[order], words[order], h[order]
     for word in range(int(words[0])):
@@ -56,7 +57,7 @@ def murmur2(keys: pa.Array) -> Hashes:
 
 
 def partitions_for_keys(keys: pa.Array, partitions: int) -> NDArray[np.int32]:
-    """Which of `partitions` each key belongs to."""
+    """Return which of `partitions` partitions each key belongs to."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 

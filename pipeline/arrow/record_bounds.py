@@ -1,14 +1,14 @@
-"""Where records begin and end in record batches: `record_bounds`.
+"""Find where records begin and end in record batches: `record_bounds`.
 
-Each record's length tells where the next one is, so that plain code takes a step per record. Two guesses take many at
-once, and each is checked before it is believed:
+Each record's length says where the next record begins, so a plain loop takes one step per record. Two guesses find many
+records at once. Each guess is verified before it is used:
 
-- Records of one size in a row are followed by more of that size.
-- A zero byte before a byte pair that can be a length, with a zero byte behind it, is the boundary of two records: the
-  first ends with its number of headers, the second begins with its length and its attributes. Positions that look so
-  are found by comparing whole arrays. They are boundaries if the chain of lengths leads from one to the next.
+- Several records of equal size in a row are followed by more records of that size.
+- A zero byte, then one or two bytes that can be a length, then a zero byte, are the boundary of two records: the first
+record ends with its header count, and the second begins with its length and its attributes. Such positions are found by
+comparing whole arrays. They are boundaries if the chain of lengths leads from each one to the next.
 
-Where neither holds, the loop goes on record by record.
+Where neither guess is right, the loop continues record by record.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from .varints import Numbers
 
 ALIKE: Final = 8
 AHEAD: Final = 64
-"""After so many records of one size in a row, so many more are looked at in one go, and then four times as many."""
+"""After `ALIKE` records of equal size in a row, the next `AHEAD` are compared at once, and then four times as many."""
 
 _MIXED: Final = 32
-"""After so many records in a row of which few are alike, boundaries are guessed."""
+"""The number of records in a row, few of them alike, after which boundaries are guessed."""
 
 _WINDOW: Final = 128 * 1024
-"""So many bytes at a time: they stay in the processor's cache."""
+"""The number of bytes that are searched at a time. They fit into the processor's cache."""
 
 _LARGE: Final = 512
-"""Above this mean size of a record, in bytes, to look at every byte takes longer than a step per record."""
+"""The mean record size in bytes above which searching every byte takes longer than one step per record."""
 
 _LEAST_BODY: Final = 6
-"""Attributes, timestamp delta, offset delta, two lengths and the number of headers."""
+"""The smallest body: attributes, timestamp delta, offset delta, key length, value length and header count."""
 
 
 def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tuple[Numbers, Numbers, Numbers]:
-    """Return where each record begins, where its body behind its length does, and where it ends.
+    """Return where each record begins, where its body after the length begins, and where it ends.
 
-    `batches` are (begin, end, number of records) of the records of each batch in `data`. Raises CorruptBatch where the
-    lengths do not fill a batch exactly.
+    `batches` are (begin, end, number of records) of the records of each batch in `data`. Raises CorruptBatch unless the
+    lengths fill each batch exactly.
     """
     raw = np.frombuffer(data, np.uint8)
     try:
@@ -61,7 +61,7 @@ def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tupl
 
 
 def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int) -> Numbers:
-    """Where `count` records begin, if their lengths are right."""
+    """Return where `count` records begin if their lengths are right. The caller verifies the lengths."""
     pieces: list[Numbers] = []
     singles: list[int] = []
     size = alike = 0
@@ -98,7 +98,7 @@ def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int)
 
 
 def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
-    """Where the records behind the one at `at` begin, as long as they are of the same size."""
+    """Return where the records after the one at `at` begin, as long as their length fields are equal to its own."""
     begins = at + size * np.arange(1, min(most, (len(raw) - at - 1) // size) + 1)
     same = raw[begins] == raw[at]
     byte = at
@@ -110,9 +110,9 @@ def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
 
 
 def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers, int]:
-    """Where the record at `at` and those behind it begin, as far as guesses lead before `stop`; and what follows them.
+    """Guess where the record at `at` and those after it begin, up to `stop`. Return them and the position that follows.
 
-    At most `most` records; none where the record at `at` itself does not look as expected.
+    At most `most` records are returned, and none if the record at `at` does not have the expected form.
     """
     nothing = np.empty(0, np.int64)
     window = raw[at:stop]
@@ -133,7 +133,7 @@ def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers
     first = 0
     gaps = np.flatnonzero(behind[:-1] != begins[1:])
     if gaps.size > len(begins) // 4 + 1:
-        gaps = gaps[: len(begins) // 4 + 1]  # too many positions that only look like boundaries
+        gaps = gaps[: len(begins) // 4 + 1]  # too many positions only look like boundaries
         begins, behind = begins[: gaps[-1] + 1], behind[: gaps[-1] + 1]
     for gap in gaps.tolist():
         if gap < first:

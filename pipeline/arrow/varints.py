@@ -1,7 +1,7 @@
-"""Zigzag varints of record batches, many at a time: numpy instead of a Python object per field.
+"""Read and write the zigzag varints of record batches many at a time, with numpy and without a Python object per field.
 
-`read` takes the positions of one field in all records of a buffer and gives the values and where they end; `write`
-gives the bytes of many numbers, end to end. Both cost a few array operations per byte of the longest varint.
+`read` takes the positions of one field in all records of a buffer, and returns the values and where they end. `write`
+returns the bytes of many numbers end to end. Both take a few array operations per byte of the longest varint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST: Final = 10
 
 
 def read(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the numbers that begin at these positions, and the positions behind them.
+    """Return the numbers that begin at these positions, and the positions after them.
 
     Raises CorruptBatch for a varint that goes beyond the data or is longer than ten bytes.
     """
@@ -62,7 +62,7 @@ def write(numbers: Numbers) -> tuple[Bytes, Numbers]:
 
 
 def sizes(numbers: Numbers) -> Numbers:
-    """Return how many bytes the varint of each number takes."""
+    """Return the length in bytes of the varint of each number."""
     return _sizes(((numbers << 1) ^ (numbers >> 63)).view(np.uint64))
 
 

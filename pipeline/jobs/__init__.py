@@ -1,1 +1,1 @@
-"""Jobs from files: `oncelog pipeline run job.toml`; and those that ship."""
+"""Run jobs from files (`oncelog pipeline run job.toml`), and provide the jobs that ship with oncelog."""

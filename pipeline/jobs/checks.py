@@ -1,6 +1,7 @@
-"""Looks at what a job needs before its queries start, and while nothing comes out of them: Kafka, topics, directories.
+"""Check what a job needs, before its queries start and while they produce nothing: Kafka, topics and directories.
 
-Spark would find the same, later and in its own words. Writes nothing but the directories that the job writes to anyway.
+Spark would report the same problems later and less clearly. The checks write nothing, except that they create the
+directories to which the job writes anyway.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .waiting import pause_s
 REACH_S: Final = 3.0
 PROBE_S: Final = 1.0
 SILENCE_S: Final = 10.0
-"""When no micro-batch has ended for so long, the brokers are looked for."""
+"""The seconds without a finished micro-batch after which the brokers are checked."""
 
 FILES: Final = ("csv", "json", "orc", "parquet", "text")
 
@@ -35,9 +36,9 @@ class KafkaAbsentError(JobError):
 
 
 def prepare(job: Job, tell: Callable[[str], None]) -> None:
-    """Look at all that needs no Spark, before its slow start. Waits for brokers as often as a query may fail.
+    """Check everything that needs no Spark, because Spark starts slowly. Retry absent brokers `max_restarts` times.
 
-    `tell` is told what the job waits for. Raises JobError.
+    `tell` is called with messages about what the job waits for. Raises JobError.
     """
     check_directories(job)
     for attempt in range(job.max_restarts + 1):
@@ -51,7 +52,7 @@ def prepare(job: Job, tell: Callable[[str], None]) -> None:
 
 
 def check_directories(job: Job) -> None:
-    """Raise JobError for a checkpoint or an output directory, on this machine, that cannot be written."""
+    """Raise JobError if the checkpoint or an output directory on this machine cannot be written."""
     _check_directory("checkpoint", job.checkpoint)
     for sink in job.sinks:
         if sink.format in FILES and "path" in sink.options:
@@ -74,9 +75,9 @@ def _check_directory(what: str, location: str) -> None:
 
 
 def check_kafka(job: Job, tell: Callable[[str], None]) -> None:
-    """Ask the brokers of a job for the topics that it reads. `tell` is told of topics that a stream waits for.
+    """Ask a job's brokers for the topics that it reads. `tell` is called with topics for which a stream waits.
 
-    Raises KafkaAbsentError, and JobError for settings that cannot be and for topics without which nothing would happen.
+    Raises KafkaAbsentError, and JobError for invalid settings and for missing topics without which the job cannot run.
     """
     for source in job.sources:
         if source.format == NAME:
@@ -123,7 +124,7 @@ def _reach(config: ClientConfig) -> BlockingCluster:
 
 
 def reachable(config: ClientConfig) -> str:
-    """Why none of the bootstrap servers accepts a connection; nothing when one does."""
+    """Return why none of the bootstrap servers accepts a connection, or an empty text if one of them does."""
     why = ""
     for server in config.bootstrap_servers:
         host, _, port = server.rpartition(":")
@@ -137,7 +138,7 @@ def reachable(config: ClientConfig) -> str:
 
 
 class SilenceWatch:
-    """Tells once when nothing comes out of a job because its brokers are away, and once when they are back."""
+    """A watch that reports once when a job gets no data because its brokers are away, and once when they are back."""
 
     def __init__(self, job: Job, tell: Callable[[str], None]) -> None:
         self._configs = list(_configs(job))
@@ -146,16 +147,16 @@ class SilenceWatch:
         self._looked_at = time.monotonic()
 
     def heard(self) -> None:
-        """A micro-batch has ended."""
+        """Restart the watch, because a micro-batch has ended."""
         self._looked_at = time.monotonic()
 
     def look(self) -> None:
-        """Look for the brokers, if it is time to."""
+        """Check the brokers if no micro-batch has ended for SILENCE_S (PROBE_S while brokers are away)."""
         if time.monotonic() - self._looked_at >= (PROBE_S if self._away else SILENCE_S):
             self.all_there()
 
     def all_there(self) -> bool:
-        """Look now; whether each address that the job knows answers."""
+        """Check the brokers now. Return whether a broker answers at each address in the job."""
         for config in self._configs:
             servers = _servers(config)
             why = reachable(config)
@@ -170,7 +171,7 @@ class SilenceWatch:
 
 
 def _configs(job: Job) -> Iterator[ClientConfig]:
-    """One per address."""
+    """Yield the settings of one client for each broker address in the job."""
     seen = set()
     for source in job.sources:
         if source.format == NAME:

@@ -1,6 +1,7 @@
-"""How a job's failures read: one line that says where and what to do, of what Spark tells in plans and stacks.
+"""Summarise a job's failures: one line that says where and what to do, without Spark's plans and stacks.
 
-Knows Spark's and py4j's exceptions; raises nothing but JobError. `--debug` of the command shows what is left out here.
+The module knows the exceptions of Spark and py4j, and raises only JobError. The command's `--debug` shows the details
+that are left out here.
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ _FINAL: Final = {
         (ConfigError, ""),
     )
 }
-"""What a query fails with again however often it is started, and what a job's user may need to know besides."""
+"""The errors that a restarted query raises again, with an addition to the message for the job's user."""
 
 _REMEDIES: Final = {
     "Python worker failed to connect back": (
-        ": the machine did not get a Python process started within Spark's ten seconds. Give the job fewer cores "
+        ": the machine did not start a Python process within Spark's ten seconds. Give the job fewer cores "
         "(master = local[2]), or start fewer at once"
     ),
-    "Java gateway process exited": ". What Java said is above: perhaps a size in the table [spark] is wrong (2g)",
+    "Java gateway process exited": ". Java's message is above. Check the sizes in the table [spark], such as 2g",
     "No module named 'oncelog'": (
         ": Spark's Python workers do not have it. Install oncelog[pipeline] in the Python of every worker, and name "
         "that Python: PYSPARK_PYTHON=/path/to/python"
     ),
     "Java heap space": ": give Spark more memory: spark.driver.memory or spark.executor.memory in the table [spark]",
 }
-"""What Spark says shortly, and what to do about it."""
+"""Texts in Spark's messages, each with an explanation and remedy."""
 
 SPARK_FAILURES: Final = (PySparkException, Py4JError, OSError)
-"""What calls into Spark raise; OSError when its JVM is gone."""
+"""The errors that calls into Spark raise. OSError is raised when its JVM has ended."""
 
 
 class JobSupersededError(JobError):
-    """A newer driver runs the job. Its own exit code lets a service manager leave the old one down."""
+    """A newer driver runs the job. The separate exit code lets a service manager leave the old driver stopped."""
 
     exit_code = 3
 
@@ -72,13 +73,13 @@ class SparkGoneError(JobError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Spark has ended under the job: its JVM was killed, or had too little memory (spark.driver.memory in the "
-            "table [spark]). Start the job again: it goes on where it was"
+            "Spark has ended before the job: its JVM was killed, or had too little memory (spark.driver.memory in the "
+            "table [spark]). Start the job again: it continues where it stopped"
         )
 
 
 def reason(failure: str) -> str:
-    """The line of a failure that says why: Spark's have plans and stacks around it."""
+    """Return the line of a failure that says why. Spark's messages have plans and stacks around it."""
     told = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
     if (record := _BAD_RECORD.search(told)) is not None:
         return record[0][:LONGEST]
@@ -93,7 +94,7 @@ def reason(failure: str) -> str:
 
 
 def _raised_in_python(told: str) -> list[str]:
-    """What the tracebacks in a text end with: `ValueError: ...`, also of a user's function."""
+    """Return the last line of each traceback in a text, such as `ValueError: ...`."""
     found, inside = [], False
     for line in told.splitlines():
         if _TRACEBACK in line:
@@ -105,7 +106,7 @@ def _raised_in_python(told: str) -> list[str]:
 
 
 def final(line: str) -> str | None:
-    """The whole story of a reason that no restart can mend; None for others."""
+    """Return the full message of a failure that a restart cannot fix, or None for other failures."""
     name, _, told = line.partition(": ")
     if line.startswith(BAD_RECORD):
         return told
@@ -113,13 +114,13 @@ def final(line: str) -> str | None:
 
 
 def is_superseded(line: str) -> bool:
-    """Whether a reason says that a newer driver owns the query."""
+    """Return whether a failure's line says that a newer driver owns the query."""
     return line.partition(": ")[0] == f"{SupersededError.__module__}.{SupersededError.__qualname__}"
 
 
 @contextlib.contextmanager
 def told_of(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Failures of Spark, of settings, and of these kinds become a JobError that begins with `where`."""
+    """Turn errors of Spark, of Kafka and of the types `kinds` into a JobError that begins with `where`."""
     try:
         yield
     except JobError:
@@ -138,7 +139,7 @@ def told_of(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[Non
 
 
 def is_gone(spark: SparkSession) -> bool:
-    """Whether Spark has ended."""
+    """Return whether Spark has ended."""
     try:
         context = spark.sparkContext._jsc
         return context is None or bool(context.sc().isStopped())
@@ -147,5 +148,5 @@ def is_gone(spark: SparkSession) -> bool:
 
 
 def _entry(told: str) -> str:
-    """An analysis error without the plan that follows it."""
+    """Return an analysis error without the plan that follows it."""
     return told.splitlines()[0] if _ENTRY.match(told) and _TRACEBACK not in told else told

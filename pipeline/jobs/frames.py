@@ -1,4 +1,4 @@
-"""From a job's file to Spark's frames: sources, transforms, and the writers of its sinks."""
+"""Build a job's Spark frames from its file: sources, transforms, and the writers of its sinks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class JobFrames:
-    """The frames of a job, by name; SQL knows them by the same names."""
+    """The frames of a job by name. SQL knows them by the same names."""
 
     def __init__(self, spark: SparkSession, job: Job) -> None:
         self.job = job
@@ -35,7 +35,7 @@ class JobFrames:
             with told_of(f"source {source.name!r}"):
                 self._add(source.name, self._source(source), source.watermark)
         for transform in job.transforms:
-            # A function of the user may raise anything.
+            # A user's function may raise any exception.
             with told_of(f"transform {transform.name!r}", (Exception,) if transform.python else ()):
                 self._add(transform.name, self._transform(transform), transform.watermark)
         for sink in job.sinks:
@@ -43,7 +43,7 @@ class JobFrames:
                 self.of(sink)
 
     def of(self, sink: Sink) -> DataFrame:
-        """The rows as they go to the sink."""
+        """Return the frame with the rows in the form in which they go to the sink."""
         frame = self.frames[sink.frame]
         if sink.format == NAME and (sink.key or sink.json):
             value = sf.to_json(sf.struct("*")).alias("value")
@@ -51,14 +51,14 @@ class JobFrames:
         return frame
 
     def options(self, sink: Sink) -> dict[str, str]:
-        """All options of a sink."""
+        """Return all options of a sink, including the checkpoint of a streaming query."""
         options = {**(self.job.options if sink.format == NAME else {}), **sink.options}
         if self.of(sink).isStreaming:
             options["checkpointLocation"] = f"{self.job.checkpoint}/{sink.name}"
         return options
 
     def start(self, sink: Sink) -> StreamingQuery | None:
-        """Start a sink's query; a batch frame is written at once, None."""
+        """Start a sink's query and return it. A batch frame is written at once, and None is returned."""
         frame, options = self.of(sink), self.options(sink)
         if not frame.isStreaming:
             self._write(frame, sink, options)
@@ -109,9 +109,9 @@ class JobFrames:
 
 
 def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]:
-    """The function that `python = "module:function"` names. The job file's directory is looked at first.
+    """Return the function that `python = "module:function"` names. The job file's directory is searched first.
 
-    Spark's workers get what lies in that directory by value: they need not find the modules.
+    Modules in that directory are pickled by value, so that Spark's workers need not find them. Raises JobError.
     """
     module, colon, name = transform.python.partition(":")
     if not colon:
@@ -132,7 +132,7 @@ def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]
 
 
 def _lies_in(module: ModuleType, directory: Path) -> bool:
-    """Whether a module or a package is a file, or a folder, of the directory itself."""
+    """Return whether a module is a file, or a package a folder, directly in the directory."""
     file = getattr(module, "__file__", None)
     paths = [Path(file).parent] if file else [Path(one) for one in getattr(module, "__path__", ())]
     is_package = hasattr(module, "__path__")

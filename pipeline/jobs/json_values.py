@@ -1,8 +1,9 @@
-"""JSON values as columns, and what happens to the records that have none: `columns_of`.
+"""Parse JSON values into columns, and apply the job's policy to records without such a value: `columns_of`.
 
-A bad record has a value that is not one JSON object of the source's columns: no JSON, a value of another type than its
-column's, bytes that are not UTF-8, or something behind the object. A tombstone has no value at all, which is not bad:
-it says that its key was deleted. Neither becomes a row of nulls unless the job asks for it, and both are counted.
+A bad record has a value that is not one JSON object of the source's columns: text that is not JSON, a field of another
+type than its column's, bytes that are not UTF-8, or anything after the object. A tombstone has no value and is not bad:
+it says that its key was deleted. A bad record or a tombstone becomes a row of nulls only if the job asks for it. Both
+are counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RECORD: Final = ("key", "topic", "partition", "offset", "timestamp")
-"""Columns of the record that stay, with `_` before their names."""
+"""Columns of the record that are kept, with `_` before their names."""
 
 BAD: Final = "_bad"
 TOMBSTONE: Final = "_tombstone"
@@ -30,8 +31,8 @@ _SHOWN: Final = 120
 def columns_of(frame: DataFrame, source: Source) -> DataFrame:
     """Return the columns of the JSON value, and those of the record as `_key`, `_offset`, …
 
-    With on_bad_record = "keep" also `_bad`, the value of a bad record, and with on_tombstone = "keep" `_tombstone`.
-    Raises JobError for columns that are no DDL.
+    With on_bad_record = "keep", add `_bad`, the value of a bad record. With on_tombstone = "keep", add `_tombstone`.
+    Raises JobError if `source.json` is not a list of columns in DDL.
     """
     schema = _parse_datatype_string(source.json)
     if not isinstance(schema, StructType):
@@ -42,7 +43,8 @@ def columns_of(frame: DataFrame, source: Source) -> DataFrame:
         StructType([*schema.fields]).add(_CORRUPT, StringType()),
         {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
     )
-    # A generator, so that the value is parsed once: Spark would copy the expression into each filter and column.
+    # The generator (explode) makes Spark parse the value once: otherwise it would copy the expression into each filter
+    # and column.
     frame = frame.select(sf.explode(sf.array(parsed)).alias("json"), "value", *RECORD)
     tombstone = value.isNull()
     bad = ~tombstone & (sf.col("json").isNull() | sf.col(f"json.{_CORRUPT}").isNotNull() | _is_more(text))
@@ -70,9 +72,9 @@ def columns_of(frame: DataFrame, source: Source) -> DataFrame:
 
 
 def _is_more(text: Column) -> Column:
-    """Whether the text has something else than one JSON object, which Spark's parser passes over."""
+    """Return whether the text has more than one JSON object, or invalid UTF-8. Spark's parser ignores both."""
     behind = ~text.rlike(r"\}\s*$")
-    # Objects within objects end like objects behind objects: those are counted.
+    # Nested objects end like consecutive objects, so the objects are counted.
     count = sf.json_array_length(sf.concat(sf.lit("["), text, sf.lit("]")))
     second = sf.when(text.rlike(r"(?s)\}.*\}"), sf.coalesce(count, sf.lit(0)) != 1).otherwise(sf.lit(False))
     return ~sf.is_valid_utf8(text) | behind | second
@@ -85,7 +87,7 @@ def _without(frame: DataFrame, condition: Column, policy: str, error: Column) ->
 
 
 def _error(source: Source, what: str, remedy: str, text: Column | None) -> Column:
-    """The message of a record that ends the query."""
+    """Return the message of a record that ends the query."""
     shown = sf.lit("") if text is None else sf.concat(sf.lit(": "), _shown(text))
     return sf.concat(
         sf.lit(f"{BAD_RECORD}source {source.name!r}: the record at offset "),
@@ -101,5 +103,5 @@ def _error(source: Source, what: str, remedy: str, text: Column | None) -> Colum
 
 
 def _shown(text: Column) -> Column:
-    """The beginning of a value, in one line."""
+    """Return the beginning of a value as one line."""
     return sf.substring(sf.regexp_replace(sf.make_valid_utf8(text), r"\s+", " "), 1, _SHOWN)

@@ -1,4 +1,4 @@
-"""A job as a process of its own: its Spark session, signals, and what is printed when Spark itself fails."""
+"""Run a job as a process: its Spark session, its signal handlers, and its output when Spark fails."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 class JobProcess:
-    """`with process.session() as spark: process.run(process.runner(spark, ...))`, once per process.
+    """A job's process: `with process.session() as spark: process.run(process.runner(spark, ...))`, once per process.
 
-    Raises JobError for a master that cannot be one.
+    Raises JobError for an invalid master.
     """
 
     def __init__(self, job: Job, master: str, *, debug: bool = False) -> None:
@@ -41,7 +41,7 @@ class JobProcess:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """Start Spark, and stop it in the end. Raises JobError when it does not start."""
+        """Start Spark, and stop it at the end. Raises JobError if Spark does not start."""
         with as_file(files(__package__) / "log4j2.properties") as silent:
             try:
                 spark = spark_session(self._master, app_name=self._job.name, settings=self._settings(str(silent)))
@@ -58,19 +58,19 @@ class JobProcess:
                 spark.stop()
 
     def runner(self, spark: SparkSession, **listeners: Any) -> JobRunner:
-        """The job's runner."""
+        """Return the job's runner. `listeners` are the callbacks of `JobRunner`. Raises JobError."""
         with self._spark_failures(spark):
             return JobRunner(spark, self._job, **listeners)
 
     def run(self, runner: JobRunner) -> None:
-        """Run until the job has ended, or SIGTERM or SIGINT has come."""
+        """Run the job until it has ended, or until SIGTERM or SIGINT. Raises JobError."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: runner.stop())
         try:
             with self._spark_failures(runner.spark):
                 runner.run()
         except SparkGoneError:
-            # Whoever ends a job often ends all its processes, the JVM too: that is no failure.
+            # A signal often goes to all processes of the job, including the JVM. Then the end of Spark is no failure.
             if not runner.stopping:
                 raise
 
@@ -86,22 +86,22 @@ class JobProcess:
     def _settings(self, silent: str) -> dict[str, str]:
         settings = dict(self._job.spark)
         if any(transform.python for transform in self._job.transforms):
-            # For what functions import when they run; what their modules import is pickled with them.
+            # Functions import modules from here when they run. Their own modules' imports are pickled with them.
             path = settings.get(WORKER_PATH)
             settings[WORKER_PATH] = os.pathsep.join([str(self._job.directory), *([path] if path else [])])
         if not self._debug:
-            # Before Spark is there to be told so: else it begins with lines about its log.
+            # The log must be configured before Spark starts: otherwise Spark first prints lines about its log.
             own = f"-Dlog4j2.configurationFile=file:{silent}"
             settings[JAVA_OPTIONS] = f"{settings[JAVA_OPTIONS]} {own}" if JAVA_OPTIONS in settings else own
         return settings
 
 
 def _be_quiet() -> None:
-    """What goes wrong is told by the runner, in its own words."""
+    """Silence Python's and pyspark's own reports of failures, which the runner reports instead."""
     logging.getLogger().addHandler(logging.NullHandler())
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # pyspark's, of failures in queries
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # pyspark's loggers of failures in queries
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    # When the JVM is ended together with this process, which is no failure.
+    # This warning appears when the JVM ends together with this process, which is no failure.
     warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):
         server.handle_error = lambda *_: None  # type: ignore[method-assign]
@@ -110,7 +110,8 @@ def _be_quiet() -> None:
 def _silence(spark: SparkSession) -> None:
     spark.sparkContext.setLogLevel("OFF")
     jvm: Any = spark.sparkContext._jvm
-    # Spark's own handler writes to its log, which is off; without one the JVM prints the stacks of dying threads.
+    # Spark's own handler writes to its log, which is off. Without a handler, the JVM prints the stacks of failed
+    # threads.
     handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
     jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
 

@@ -1,4 +1,4 @@
-"""What a running job tells of itself: batch, rows, rate and lag of each query, as values, as text and as metrics."""
+"""Report a running job's batches, rows, rate and lag of each query, as values, text and metrics."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LINE: Final = re.compile(
 class Progress(NamedTuple):
     """One micro-batch of one query.
 
-    `lag` counts offsets that wait at the sources, None where they do not say; `late` counts rows that came behind the
-    watermark and were left out; `bad` and `tombstones` count records of JSON sources without the JSON that they should
-    have, and without a value.
+    `lag` is the number of offsets that wait at the sources, or None if the sources do not report it. `late` is the
+    number of rows that came after the watermark and were dropped. `bad` and `tombstones` are the numbers of records of
+    JSON sources with a value that is not the expected JSON, and without a value.
     """
 
     query: str
@@ -47,7 +47,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def read(cls, line: str) -> Progress | None:
-        """What such a line tells; None for any other line."""
+        """Parse a line that `str()` of a Progress made. Return None for any other line."""
         found = _LINE.match(line)
         if found is None:
             return None
@@ -62,7 +62,7 @@ def _number(text: str | None) -> int | None:
 
 
 def progress_of(query: str, told: Mapping[str, Any]) -> Progress:
-    """Read Spark's own progress, parsed."""
+    """Convert Spark's progress report of a micro-batch, already parsed from JSON."""
     lags = [_lag(source) for source in told["sources"]]
     known = [lag for lag in lags if lag is not None]
     counted = [counts for name, counts in told.get("observedMetrics", {}).items() if name.startswith(METRICS)]
@@ -87,7 +87,7 @@ def _lag(source: Mapping[str, Any]) -> int | None:
 
 
 def _offsets(told: Any) -> dict[tuple[str, str], int]:
-    """`{"topic": {"0": 23}}`, parsed or as text; empty for anything else."""
+    """Return offsets such as `{"topic": {"0": 23}}`, parsed or as text. Return no offsets for any other value."""
     try:
         parsed = json.loads(told) if isinstance(told, str) else told
         return {(topic, one): int(offset) for topic, some in parsed.items() for one, offset in some.items()}
@@ -96,7 +96,7 @@ def _offsets(told: Any) -> dict[tuple[str, str], int]:
 
 
 class JobMetrics:
-    """The job's metrics in a registry of their own; docs/pipeline.md lists them."""
+    """The job's metrics in a separate registry. docs/pipeline.md lists them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -104,14 +104,14 @@ class JobMetrics:
         self._rows = Counter("oncelog_pipeline_rows", "Rows read.", labels, registry=self.registry)
         self._batches = Counter("oncelog_pipeline_batches", "Micro-batches done.", labels, registry=self.registry)
         self._batch = Gauge("oncelog_pipeline_batch", "Number of the last batch.", labels, registry=self.registry)
-        self._rate = Gauge("oncelog_pipeline_rows_per_second", "Of the last batch.", labels, registry=self.registry)
-        self._lag = Gauge("oncelog_pipeline_lag", "Offsets waiting at the sources.", labels, registry=self.registry)
+        self._rate = Gauge("oncelog_pipeline_rows_per_second", "Rate of the batch.", labels, registry=self.registry)
+        self._lag = Gauge("oncelog_pipeline_lag", "Unread offsets at the sources.", labels, registry=self.registry)
         self._late = Counter(
-            "oncelog_pipeline_late_rows", "Rows behind the watermark, left out.", labels, registry=self.registry
+            "oncelog_pipeline_late_rows", "Rows after the watermark, dropped.", labels, registry=self.registry
         )
         self._bad = Counter(
             "oncelog_pipeline_bad_records",
-            "Records without the JSON that they should have.",
+            "Records whose value is not the expected JSON.",
             labels,
             registry=self.registry,
         )
@@ -121,7 +121,7 @@ class JobMetrics:
         self._restarts = Counter("oncelog_pipeline_restarts", "Restarts of queries.", labels, registry=self.registry)
 
     def batch(self, progress: Progress) -> None:
-        """Count a batch."""
+        """Count a micro-batch."""
         self._rows.labels(progress.query).inc(progress.rows)
         self._batches.labels(progress.query).inc()
         self._late.labels(progress.query).inc(progress.late)
@@ -133,5 +133,5 @@ class JobMetrics:
             self._lag.labels(progress.query).set(progress.lag)
 
     def restarted(self, query: str) -> None:
-        """Count a restart."""
+        """Count a restart of a query."""
         self._restarts.labels(query).inc()

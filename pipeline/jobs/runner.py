@@ -1,7 +1,7 @@
-"""Runs a job: starts its queries, starts those again that fail, tells their progress, and stops them cleanly.
+"""Run a job: start its queries, restart those that fail, report their progress, and stop them cleanly.
 
-A failed query goes on from its checkpoint, in the same Spark session; more than `max_restarts` within `restart_window`
-end the job. Whatever ends it, transactions that its sinks have open are aborted before `run` returns.
+A restarted query continues from its checkpoint, in the same Spark session. More than `max_restarts` failures within
+`restart_window` end the job. Before `run` returns, for any reason, open transactions of the job's sinks are aborted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 POLL_S: Final = 0.2
 STOP_S: Final = 3.0
-"""For so long a query may go on with what it does when the job is stopped; so long may the end of transactions take."""
+"""The time in seconds that a query may use to stop when the job is stopped, and then the end of its transactions."""
 
 
 class _Running:
@@ -48,10 +48,10 @@ class _Running:
 
 
 class JobRunner:
-    """`JobRunner(spark, job).run()`. Raises JobError for a job that cannot be.
+    """A job that runs: `JobRunner(spark, job).run()`. Raises JobError for a job whose frames cannot be built.
 
-    `on_progress` gets each micro-batch, `on_restart` the sink's name and why, `on_notice` what the job waits for,
-    `on_waiting` what Spark does while a micro-batch takes long.
+    `on_progress` gets each micro-batch, `on_restart` the sink's name and the reason, `on_notice` messages about what
+    the job waits for, and `on_waiting` what Spark does while a micro-batch takes long.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class JobRunner:
         self._watch: SilenceWatch | None = None
 
     def describe(self) -> str:
-        """Sources, sinks and plans, for --dry-run: nothing is read or written."""
+        """Return sources, sinks and plans as text, for --dry-run. Nothing is read or written. Raises JobError."""
         pieces = []
         for name, frame in self.frames.frames.items():
             kind = "stream" if frame.isStreaming else "batch"
@@ -91,10 +91,10 @@ class JobRunner:
         return "\n".join(pieces) + "\n"
 
     def run(self) -> None:
-        """Run until every query has ended, `stop` is called, or one fails too often. Raises JobError for the last."""
+        """Run until every query has ended or `stop` is called. Raises JobError if a query fails for good."""
         settings = self._settings()
         self._watch = SilenceWatch(self._job, self._on_notice)
-        # Of a query that does not answer, because Kafka does not, what it left open is ended below.
+        # A query cannot stop in time if Kafka does not answer. Its open transaction is ended in `_end`.
         self.spark.conf.set("spark.sql.streaming.stopTimeout", f"{round(STOP_S * 1000)}ms")
         running: list[_Running] = []
         try:
@@ -110,13 +110,13 @@ class JobRunner:
             self._end(running, settings)
 
     def stop(self) -> None:
-        """Stop soon; safe to call from a signal handler."""
+        """Make `run` return soon. Safe to call from a signal handler."""
         self.stopping = True
 
     # -- inside
 
     def _look(self, running: list[_Running]) -> bool:
-        """One look at all queries; whether any still runs."""
+        """Check all queries once, report progress, and restart failed ones. Return whether any query still runs."""
         alive = False
         for one in running:
             query = one.query
@@ -127,12 +127,12 @@ class JobRunner:
                 alive = True
                 self._tell_of_waiting(one, query)
                 continue
-            self._tell(one, query)  # of a batch that has ended since
+            self._tell(one, query)  # report batches that ended since the first call
             if (failure := query.exception()) is not None:
                 self._restart(one, str(failure))
                 alive = True
             else:
-                one.query = None  # all that was available is done
+                one.query = None  # all available data is processed
         return alive
 
     def _tell(self, one: _Running, query: StreamingQuery) -> None:
@@ -154,7 +154,7 @@ class JobRunner:
         if doing is None:
             one.waiting.heard(time.monotonic())
         else:
-            which = "the first micro-batch" if one.told < 0 else f"the micro-batch after {one.told}"
+            which = "the first micro-batch" if one.told < 0 else f"the micro-batch after batch {one.told}"
             self._on_waiting(f"{one.sink.name}: waiting {waited:.0f} s for {which}: {doing}")
 
     def _restart(self, one: _Running, why: str) -> None:
@@ -167,7 +167,7 @@ class JobRunner:
         if len(one.restarts) > self._job.max_restarts:
             raise JobError(
                 f"sink {one.sink.name!r} has failed {len(one.restarts)} times within {self._job.restart_window} "
-                f"(max_restarts = {self._job.max_restarts}); its checkpoint stands. The last failure: {reason(why)}"
+                f"(max_restarts = {self._job.max_restarts}); its checkpoint is intact. The last failure: {reason(why)}"
             )
         if is_gone(self.spark):
             if self.stopping:
@@ -180,7 +180,7 @@ class JobRunner:
             self._start(one)
 
     def _start(self, one: _Running) -> None:
-        """Start a query, when Kafka can be reached: Spark waits for it too, but not so that it could be stopped."""
+        """Start a query once its brokers can be reached. Spark would wait for them too, but could not be stopped."""
         assert self._watch is not None
         while not self._watch.all_there() and not self.stopping:
             self._pause(PROBE_S)
@@ -204,7 +204,7 @@ class JobRunner:
             time.sleep(min(left, POLL_S))
 
     def _settings(self) -> dict[str, SinkSettings]:
-        """Of the sinks of streams to topics, read before they start: to end their transactions needs no Spark."""
+        """Return the settings of the streaming oncelog sinks by name. They allow to end transactions without Spark."""
         found = {}
         for sink in self._job.sinks:
             frame = self.frames.of(sink)
@@ -214,17 +214,17 @@ class JobRunner:
         return found
 
     def _end(self, running: list[_Running], settings: dict[str, SinkSettings]) -> None:
-        """Stop the queries and end what they have open, all at a time."""
+        """Stop all queries at the same time, then end their open transactions at the same time."""
         _at_once(_stop_query, [one.query for one in running if one.query is not None])
         _at_once(self._close_transaction, [settings[one.sink.name] for one in running if one.sink.name in settings])
 
     def _close_transaction(self, settings: SinkSettings) -> None:
-        """A batch that was interrupted may have left its transaction open: readers must not wait for its timeout."""
+        """Abort the transaction that an interrupted batch left open, so that readers need not wait for its timeout."""
         try:
             let_go(settings, STOP_S)
         except KafkaError as error:
             self._on_notice(
-                f"{settings.transactional_id}: a transaction that is open ends at its timeout, or when the job starts "
+                f"{settings.transactional_id}: an open transaction ends at its timeout, or when the job starts "
                 f"again: {error}"
             )
 

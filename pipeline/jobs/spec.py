@@ -1,7 +1,7 @@
-"""A job file: sources, transforms, sinks and how they run, read from TOML and checked before Spark is started.
+"""Read a job file: sources, transforms, sinks and how they run, in TOML, checked before Spark starts.
 
 `${NAME}` and `${NAME:-default}` in a text stand for a variable of the command line or the environment. An unknown key
-is refused with a suggestion; every message names the place in the file.
+is refused with a suggestion, and every error message names the place in the file.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _SECONDS: Final = {"ms": 0.001, "millisecond": 0.001, "second": 1.0, "minute": 6
 AVAILABLE_NOW: Final = "available-now"
 
 METRICS: Final = "oncelog.json."
-"""Spark's observed metrics with this prefix have the counts `bad` and `tombstones` of a JSON source."""
+"""Prefix of Spark's observed metrics with the counts `bad` and `tombstones` of a JSON source."""
 
 BAD_RECORD: Final = "oncelog.pipeline.jobs.BadRecord: "
-"""What the error of a record that ends a query begins with, in Spark's words around it."""
+"""Prefix of the error of a record that ends a query. It marks the message within Spark's text."""
 
 
 class JobError(ValueError):
-    """The job cannot run as it is written, or has failed for good; the message says where and what to do."""
+    """The job cannot run as it is written, or has failed for good. The message says where and what to do."""
 
     exit_code: ClassVar = 1
-    """What `oncelog pipeline run` exits with."""
+    """The exit code of `oncelog pipeline run`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watermark:
-    """How late rows may come, by a timestamp column."""
+    """How late rows may arrive, by a timestamp column."""
 
     column: str
     delay: str
@@ -47,28 +47,28 @@ class Watermark:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A frame to begin with, known to SQL by its name."""
+    """An input frame, known to SQL by its name."""
 
     name: str
     format: str = "oncelog"
     stream: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
     json: str = ""
-    """Columns of a JSON value, as DDL: they take the place of `value`; the others are there as `_key`, `_offset`, …"""
+    """The columns of a JSON value, as DDL. They replace `value`. The record's others become `_key`, `_offset`, …"""
     on_bad_record: str = "fail"
-    """A value that is not JSON of these columns ends the query (fail), is counted (drop), or is a row too (keep)."""
+    """What happens to a value that is not such JSON: it ends the query (fail), is counted (drop) or is a row (keep)."""
     on_tombstone: str = "drop"
-    """The same for records without a value."""
+    """What a record without a value does: the same three choices."""
     schema: str = ""
-    """Columns of a file source, as DDL."""
+    """The columns of a file source, as DDL."""
     select: tuple[str, ...] = ()
-    """SQL expressions to keep instead of all columns."""
+    """SQL expressions to select instead of all columns."""
     watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:
-    """A frame made from others: by SQL over their names, or by a Python function (spark, frames) → frame."""
+    """A frame made from other frames: by SQL over their names, or by a Python function (spark, frames) → frame."""
 
     name: str
     sql: str = ""
@@ -78,14 +78,14 @@ class Transform:
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """Where a frame goes. A stream's position is kept under the job's checkpoint, by the sink's name."""
+    """The destination of a frame. The job's checkpoint stores the position of a stream under the sink's name."""
 
     name: str
     frame: str
     format: str = "oncelog"
     options: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
-    """SQL expression of the record's key; with it, or with json, the value is the row as JSON."""
+    """SQL expression of the record's key. With `key` or `json`, the record's value is the row as JSON."""
     json: bool = False
     output_mode: str = "append"
     trigger: str = ""
@@ -94,7 +94,7 @@ class Sink:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The whole file."""
+    """The content of a job file."""
 
     name: str
     checkpoint: str
@@ -109,11 +109,11 @@ class Job:
     """Options of every oncelog source and sink."""
     spark: Mapping[str, str] = field(default_factory=dict)
     directory: Path = Path()
-    """Where the file lies: Python transforms are found there."""
+    """The directory of the job file, in which Python transforms are searched."""
 
     @property
     def restart_window_s(self) -> float:
-        """The window in seconds."""
+        """The restart window in seconds."""
         return seconds(self.restart_window, "restart_window")
 
 
@@ -130,7 +130,7 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Job:
 
 
 def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
-    """Check the content of a job file. Raises JobError."""
+    """Check the content of a job file and return the job. `where` begins every message. Raises JobError."""
     raw = dict(raw)
     sources = _tables(Source, raw.pop("source", []), f"{where}: source")
     transforms = _tables(Transform, raw.pop("transform", []), f"{where}: transform")
@@ -146,7 +146,7 @@ def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
 
 
 def check_master(master: str) -> None:
-    """Raise JobError for what cannot be the URL of a Spark master: Spark itself would say so in a Java stack."""
+    """Raise JobError if a text cannot be the URL of a Spark master. Spark itself would raise a Java stack trace."""
     if master.startswith("sc://"):
         raise JobError(
             f"master = {master!r} is a Spark Connect server, which does not run job files: a job stops its queries and "
@@ -158,7 +158,7 @@ def check_master(master: str) -> None:
 
 
 def seconds(text: str, where: str) -> float:
-    """A duration such as "10 seconds" in seconds. Raises JobError."""
+    """Return a duration such as "10 seconds" in seconds. Raises JobError."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise JobError(f'{where}: {text!r} is not a duration such as "10 seconds" or "5 minutes"')
@@ -172,7 +172,7 @@ def _tables(cls: type[T], raw: Any, where: str) -> tuple[T, ...]:
 
 
 def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> T:
-    """One table of the file as its dataclass."""
+    """Return one table of the file as an instance of its dataclass. Raises JobError."""
     if not isinstance(raw, Mapping):
         raise JobError(f"{where}: is not a table")
     values = {("frame" if name == "from" else name): value for name, value in raw.items()}
@@ -213,7 +213,7 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
 
 
 def _flat(options: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """Options, whether they are written with quoted dots or as nested tables."""
+    """Return options by their dotted names, whether the file has quoted dots or nested tables."""
     found: list[tuple[str, Any]] = []
     for name, value in options.items():
         if isinstance(value, Mapping):
@@ -251,7 +251,7 @@ def _check(job: Job, where: str) -> None:
     names = [sink.name for sink in job.sinks]
     for sink in job.sinks:
         if names.count(sink.name) > 1:
-            raise JobError(f"{where}: there are two sinks {sink.name!r}: their checkpoints would be one")
+            raise JobError(f"{where}: there are two sinks {sink.name!r}: they would share a checkpoint")
         if not re.fullmatch(r"[\w-]+", sink.name):
             raise JobError(f"{where}: sink {sink.name!r}: use letters, digits, _ and -")
         if sink.frame not in known:
@@ -273,7 +273,7 @@ def _check(job: Job, where: str) -> None:
 
 
 def _filled(raw: Any, variables: Mapping[str, str], where: str) -> Any:
-    """The content with variables replaced."""
+    """Return the content with its variables replaced. Raises JobError."""
     if isinstance(raw, str):
         return _VARIABLE.sub(lambda found: _value(found, variables, where), raw)
     if isinstance(raw, Mapping):

@@ -1,4 +1,4 @@
-"""What a job says while a micro-batch takes long: the first one of a query may take a minute."""
+"""Report what a job does while a micro-batch takes long. The first micro-batch of a query may take a minute."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FIRST_S: Final = 8.0
-"""A micro-batch that takes so long is told of; again after twice the time, and so on."""
+"""The time in seconds after which a micro-batch is reported for the first time. Each further report doubles it."""
 
 
 LONGEST_PAUSE_S: Final = 10.0
 
 
 def pause_s(first_s: float, attempt: int) -> float:
-    """Return the pause before a restart, in seconds: doubled for each attempt, however many there are."""
+    """Return the pause before a restart, in seconds. It doubles with each attempt, up to LONGEST_PAUSE_S."""
     return min(first_s * 2.0 ** min(attempt, 30), LONGEST_PAUSE_S)
 
 
 class Waiting:
-    """When it is time to say that a query has told of no micro-batch for long. Times are in seconds, of one clock."""
+    """A timer of reports about a query that has reported no micro-batch for long. Times are in seconds of one clock."""
 
     def __init__(self, now: float, first_s: float = FIRST_S) -> None:
         self._first_s = first_s
         self.heard(now)
 
     def heard(self, now: float) -> None:
-        """A micro-batch has begun or ended."""
+        """Restart the timer, because a micro-batch has begun or ended."""
         self._since = now
         self._next_s = self._first_s
 
     def due(self, now: float) -> float | None:
-        """How long the wait is by now, if it is time to say so; then not again before twice the time."""
+        """Return the seconds waited so far if the next report is due, else None. Each report doubles the interval."""
         waited = now - self._since
         if waited < self._next_s:
             return None
@@ -42,7 +42,7 @@ class Waiting:
 
 
 def activity(spark: SparkSession, query: StreamingQuery) -> str | None:
-    """Return what a query does now, with Spark's count of tasks; None if it waits for data. Raises as Spark does."""
+    """Return what a query does now, with Spark's count of tasks, or None if it waits for data. Raises as Spark does."""
     status = query.status
     if not status["isTriggerActive"]:
         return None

@@ -1,1 +1,1 @@
-"""Spark → topics: one Kafka transaction per micro-batch or batch write, each Kafka partition by one task."""
+"""Write Spark's rows to topics: one Kafka transaction per micro-batch or batch write, one task per partition."""

@@ -1,11 +1,11 @@
-"""What the driver remembers outside of Spark: a small file on its machine, per driver and query.
+"""Store what the driver must remember outside of Spark: a small file on its machine, per driver and query.
 
-Spark runs a stream's commit and abort in other processes than the one that began the batch, and hands them only what
-tasks returned. When no task returned anything, because all were killed, `abort` finds the attempt here. And what this
-driver has committed last stands here, for a query that had nothing to write for so long that its state in Kafka has
-expired.
+Spark runs a stream's commit and abort in other processes than the one that began the batch, and passes them only the
+results of tasks. If all tasks were killed and returned nothing, `abort` finds the attempt in this file. The file also
+stores the state that this driver committed last. A query that had nothing to write for so long that its state in Kafka
+has expired reads it there.
 
-A driver never sees the file of another one, also if that had the same process id. Losing the file loses nothing but
+A driver never reads the file of another driver, even if that one had the same process id. Losing the file costs only
 time: the transaction then ends with the next batch, or at its timeout.
 """
 
@@ -27,12 +27,12 @@ MAX_AGE_S: Final = 7 * 86_400
 
 
 def remember(attempt: Attempt) -> None:
-    """Write the attempt down, instead of the one before."""
+    """Store the attempt in place of the one before."""
     _write(attempt.transactional_id, attempt, last_decided(attempt.transactional_id), attempt.run)
 
 
 def last_run(transactional_id: str) -> str:
-    """The run that this driver began last; empty if it has not, was superseded, or nobody can tell."""
+    """Return the run that this driver began last, or an empty text if it is unknown, superseded or not begun."""
     try:
         return str(_read(transactional_id)["run"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -40,7 +40,7 @@ def last_run(transactional_id: str) -> str:
 
 
 def recall(transactional_id: str) -> Attempt | None:
-    """The attempt that this driver began last, None if it is decided or not known."""
+    """Return the attempt that this driver began last, or None if the attempt is decided or the file is lost."""
     try:
         found = _read(transactional_id)["attempt"]
         state = found.pop("state")
@@ -50,18 +50,18 @@ def recall(transactional_id: str) -> Attempt | None:
 
 
 def decided(transactional_id: str, state: SinkState | None) -> None:
-    """The attempt is decided; `state` is what is committed now, None if that has not changed."""
+    """Note that the attempt is decided. `state` is the state committed now, or None if it has not changed."""
     _write(transactional_id, None, state or last_decided(transactional_id), last_run(transactional_id))
 
 
 def forget(transactional_id: str) -> None:
-    """Nothing more will be asked about it."""
+    """Delete the file of a query."""
     with contextlib.suppress(OSError):
         _path(transactional_id).unlink()
 
 
 def last_decided(transactional_id: str) -> SinkState | None:
-    """What this driver has committed last, None if it has not or nobody can tell."""
+    """Return the state that this driver committed last, or None if it committed none or the file is lost."""
     try:
         return SinkState(*_read(transactional_id)["decided"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -73,11 +73,11 @@ def _write(transactional_id: str, attempt: Attempt | None, state: SinkState | No
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if path.parent.stat().st_uid != os.getuid():
-            return  # somebody else's: believe nothing that is in there
+            return  # another user's directory: its content cannot be trusted
         new = path.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps({"attempt": attempt and asdict(attempt), "decided": state, "run": run}))
         new.replace(path)
-        for other in path.parent.glob("*.json"):  # of drivers that were killed
+        for other in path.parent.glob("*.json"):  # files of drivers that were killed
             if other != path and time.time() - other.stat().st_mtime > MAX_AGE_S and not _is_used(other):
                 other.unlink(missing_ok=True)
 
@@ -90,7 +90,7 @@ def _read(transactional_id: str) -> Any:
 
 
 def _is_used(path: Path) -> bool:
-    """Whether the driver that a file belongs to lives."""
+    """Return whether the driver that wrote a file is still running."""
     driver = path.stem.rpartition("-")[2]
     process = driver.partition(".")[0]
     return process.isdigit() and _name_of(int(process)) == driver
@@ -102,7 +102,7 @@ def _path(transactional_id: str) -> Path:
 
 
 def _driver() -> str:
-    """The driver: the parent of the daemon that Spark forks Python processes from."""
+    """Return the name of the driver: the parent of the daemon from which Spark forks Python processes."""
     try:
         return _name_of(int(_stat(os.getppid())[1]))
     except (OSError, ValueError, IndexError):
@@ -110,7 +110,7 @@ def _driver() -> str:
 
 
 def driver_started_at() -> float | None:
-    """When the driver was started, in seconds since the epoch; None where the system does not say."""
+    """Return when the driver started, in seconds since the epoch, or None if the system does not tell."""
     try:
         ticks = int(_stat(int(_stat(os.getppid())[1]))[19])
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
@@ -120,7 +120,7 @@ def driver_started_at() -> float | None:
 
 
 def _name_of(process: int) -> str:
-    """A process by its id and when it was started: ids are used again, in containers at once."""
+    """Return a name for a process from its id and start time. Process ids are reused, in containers at once."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
         return f"{process}.{_stat(process)[19]}.{boot}"
@@ -129,5 +129,5 @@ def _name_of(process: int) -> str:
 
 
 def _stat(process: int) -> list[str]:
-    """The fields of /proc/<process>/stat from the third one on."""
+    """Return the fields of /proc/<process>/stat from the third field on."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

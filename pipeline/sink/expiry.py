@@ -1,4 +1,4 @@
-"""When Kafka forgets the state of a query that is down: `state_expires_after_s`."""
+"""Find out when Kafka drops the state of a stopped query: `state_expires_after_s`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ...protocol.messages.describe_configs import DescribeConfigsRequest, Descri
 
 SETTING: Final = "offsets.retention.minutes"
 DEFAULT_MINUTES: Final = 10_080
-"""Kafka's default, a week."""
+"""Kafka's default of offsets.retention.minutes: one week."""
 
 _BROKER: Final = 4
 
 
 async def state_expires_after_s(cluster: Cluster) -> float:
-    """Return after how many seconds without a commit the brokers drop offsets, which is where the state is kept.
+    """Return the seconds without a commit after which the brokers drop a group's offsets, which store the sink's state.
 
-    Asks one broker for its `offsets.retention.minutes`; Kafka's default where it does not say, for want of a right for
-    instance.
+    Asks one broker for its `offsets.retention.minutes`. Returns Kafka's default if the broker does not tell, for
+    instance because the client lacks the permission.
     """
     try:
         await cluster.refresh()

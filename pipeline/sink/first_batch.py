@@ -1,8 +1,9 @@
-"""Whether the batch in a partition's log is the one that this task has sent, or one of another task: `is_mine`.
+"""Tell whether a batch in a partition's log is the one that this task has sent, or another task's: `is_mine`.
 
-A leader answers a batch whose sequence numbers it has already as if it had written it. Two attempts of one task, which
-Spark runs at once when a stage is tried again, would so write a partition together, each some of its batches, and each
-with its rows in another order. So the first batch is looked at in the log before others follow: it belongs to one.
+A leader that receives a batch whose sequence numbers it already has responds as if it had written the batch. Spark may
+run two attempts of a task at the same time when it retries a stage. Each attempt would then write part of the batches
+of a partition, with the rows in its own order. To prevent this, the first batch in the log is compared with the one
+sent before any other is sent: it belongs to only one of the attempts.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ LAST_VERSION_WITH_NAMES = 12
 
 
 async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data: bytes) -> bool:
-    """Whether the batch at this offset has the content of `data`. Raises KafkaError; what passes is retriable."""
+    """Return whether the batch at this offset has the content of `data`. Raises KafkaError, retriable if temporary."""
     leader = cluster.leader_of(partition)
     if leader is None:
         raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
     connection = await cluster.connection(leader)
     known = cluster.metadata.topics[partition.topic]
-    # One byte at most: a leader gives one whole batch nevertheless.
+    # The leader returns one whole batch even if the limit is one byte.
     request = FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1, isolation_level=0)
     one = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=1)
     request.topics = [FetchTopic(topic=partition.topic, topic_id=known.topic_id, partitions=[one])]
@@ -37,10 +38,10 @@ async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data
         for found in topic.partitions:
             code, records = code or found.error_code, found.records
     if code:
-        raise error_for(code, f"{partition}: the first batch cannot be looked at")
+        raise error_for(code, f"{partition}: the first batch cannot be read")
     for _, header in iter_batches(records or b""):
         return _same(header, read_batch_header(data))
-    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: the first batch is not there yet")
+    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: the first batch is not in the log yet")
 
 
 def _same(found: BatchHeader, sent: BatchHeader) -> bool:
@@ -49,7 +50,7 @@ def _same(found: BatchHeader, sent: BatchHeader) -> bool:
     who = (found.producer_id, found.producer_epoch, found.base_sequence, found.record_count)
     if who != (sent.producer_id, sent.producer_epoch, sent.base_sequence, sent.record_count):
         return False
-    # Brokers rewrite batches for topics that have a compression.type of their own, or message.timestamp.type.
+    # Brokers rewrite batches for topics with a compression.type or a message.timestamp.type.
     if Compression(found.compression) is not Compression(sent.compression):
-        return True  # all that can be told
+        return True  # the content cannot be compared further
     return found.timestamp_type != sent.timestamp_type and found.base_timestamp == sent.base_timestamp

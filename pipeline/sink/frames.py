@@ -1,10 +1,11 @@
-"""`write_stream` and `write`: a frame of any shape to Kafka, repartitioned so that each Kafka partition has one task.
+"""Write a frame of any shape to Kafka, repartitioned so that one task writes each Kafka partition: `write_stream`,
+`write`.
 
-A row's Kafka partition is decided before the shuffle, from what is in the row: the column partition, else the key by
-Kafka's hash, else a hash of the value. So it is the same whenever Spark computes the row again. Then all rows of a
-Kafka partition go to one Spark task, and the partitions of a topic are dealt evenly to the tasks.
+A row's Kafka partition is chosen before the shuffle, from the row's content: the column partition, else the key by
+Kafka's hash, else a hash of the value. It is therefore the same whenever Spark computes the row again. Then all rows of
+a Kafka partition go to one Spark task, and the partitions of a topic are distributed evenly among the tasks.
 
-That shuffle is the price of one writer per partition. A frame that is already laid out so, or has one task only, can be
+The shuffle is the price of one writer per partition. A frame that already has this layout, or only one task, can be
 written with plain `format("oncelog")`.
 """
 
@@ -40,30 +41,33 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 COUNTS_MAX_AGE_S: Final = 60.0
-"""Partitions that are added to a topic are used after so long, or when a row names one."""
+"""The age in seconds after which a topic's partition count is requested again.
+
+A row that names an unknown partition renews the count at once.
+"""
 
 
 def write_stream(
     df: DataFrame, options: Mapping[str, str], *, output_mode: str = "append", tasks: int | None = None
 ) -> DataStreamWriter:
-    """Return the stream's writer, repartitioned, with these options: `.trigger(...).start()` it.
+    """Return the writer of a streaming frame, repartitioned, with these options. Start it with `.trigger(...).start()`.
 
-    `options` are those of the sink, and Spark's: `checkpointLocation` is required. `tasks`: how many Spark tasks write
-    at once, by default as many as the cluster has cores. Raises ConfigError for options or columns that cannot be.
+    `options` are those of the sink and of Spark; `checkpointLocation` is required. `tasks` is the number of Spark tasks
+    that write at once, by default the number of the cluster's cores. Raises ConfigError for invalid options or columns.
 
-    `output_mode`: append, complete or update. Spark refuses update for data sources in Python, so there each
-    micro-batch is written as a batch, with the same transaction, state and checks. So it is with a checkpoint in a
-    remote file system, whose notes only the driver can read.
+    `output_mode` is append, complete or update. Spark refuses update for data sources in Python. In this mode each
+    micro-batch is therefore written as a batch, with the same transaction, state and checks. The same applies to a
+    checkpoint in a remote file system, whose notes only the driver can read.
 
-    `start()` makes this driver the owner of the query: it fences older ones, and ends what a driver that died has left
-    open, so that readers need not wait for the first batch. It raises SupersededError if a newer driver has taken over
-    a query that this process ran before.
+    `start()` makes this driver the owner of the query: it fences older drivers, and ends the transaction that a dead
+    driver left open, so that readers need not wait for the first batch. It raises SupersededError if a newer driver has
+    taken over a query that this process ran before.
     """
     if not df.isStreaming:
         raise ConfigError("write_stream", "is for streaming frames: use write(df, options)")
     settings = SinkSettings(options, df.schema, streaming=True)
     if not settings.checkpoint:
-        raise ConfigError("checkpointLocation", "is needed as an option: it names the query, and its notes are read")
+        raise ConfigError("checkpointLocation", "is required as an option: it names the query and has its plans")
     notes = notes_of(df.sparkSession, settings.checkpoint)
     if output_mode != "update" and (notes is None or isinstance(notes, LocalNotes)):
         frame = repartitioned(df, options, tasks)
@@ -71,7 +75,7 @@ def write_stream(
         return _taking_over(writer, settings, notes, writer.options)
     if notes is None:
         raise ConfigError(
-            "output_mode", "update does not work with Spark Connect: use append or complete, or no Connect"
+            "output_mode", "update does not work with Spark Connect: use append, complete or Spark Classic"
         )
     of_start: dict[str, str] = {}
 
@@ -88,7 +92,7 @@ def write_stream(
 
 
 def _plan(notes: Notes, number: int, location: str) -> str:
-    """The digest of a micro-batch's plan, as the driver reads it."""
+    """Return the digest of a micro-batch's plan, as the driver reads it. Raises StateError."""
     try:
         return digest(notes, number)
     except OSError as error:
@@ -98,7 +102,10 @@ def _plan(notes: Notes, number: int, location: str) -> str:
 def _taking_over(
     writer: DataStreamWriter, settings: SinkSettings, notes: Notes | None, use: Callable[..., object]
 ) -> DataStreamWriter:
-    """The same writer, whose `start` first makes this driver the owner of the query, and gives `use` what it found."""
+    """Replace the writer's `start` by one that first makes this driver the owner of the query. Return the writer.
+
+    The new `start` passes the run and the newest finished batch to `use`, as options of the sink.
+    """
     start = writer.start
 
     def take_over_and_start(*args: Any, **options: Any) -> StreamingQuery:
@@ -111,9 +118,9 @@ def _taking_over(
 
 
 def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:
-    """Write a batch in one transaction; with the option writeId, a write that was committed before is a no-op.
+    """Write a batch frame in one transaction. With the option writeId, a write that was committed before does nothing.
 
-    Raises ConfigError as `write_stream`, and whatever the write fails with: then nothing of it is visible.
+    Raises ConfigError as `write_stream` does, and the error of a failed write. After a failure, no row is visible.
     """
     if df.isStreaming:
         raise ConfigError("write", "is for batch frames: use write_stream(df, options)")
@@ -122,12 +129,12 @@ def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None
 
 
 def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None = None) -> DataFrame:
-    """The frame with a column partition in every row, and one task per Kafka partition."""
+    """Return the frame with a column partition in every row, and one task per Kafka partition."""
     topic = Options(options, SINK_OPTIONS).text("topic")
     check_columns(df.schema, topic, headers=False)
     by_lower = {name.lower(): name for name in df.columns}
     df = df.select(*(sf.col(by_lower[name]).alias(name) for name in COLUMNS if name in by_lower))
-    # Where the option topic is given, it counts, and the column is not looked at.
+    # The option topic overrides the column topic.
     name = sf.lit(topic) if topic else sf.col("topic")
     df = df.withColumn("partition", _target_partition(df, options, topic))
     count = tasks or _tasks_at_once(df.sparkSession)
@@ -136,7 +143,7 @@ def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None =
 
 
 def _tasks_at_once(spark: SparkSession) -> int:
-    """As many as the cluster has cores. Spark Connect does not tell: as many as it gives to any other shuffle."""
+    """Return the number of the cluster's cores. Spark Connect does not tell: then the number of shuffle partitions."""
     if _is_connect(spark):
         return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     return max(spark.sparkContext.defaultParallelism, 1)
@@ -147,7 +154,7 @@ def _is_connect(spark: SparkSession) -> bool:
 
 
 def _target_partition(df: DataFrame, options: Mapping[str, str], topic: str) -> Column:
-    """The Kafka partition of each row. Only columns that decide it for some row are sent to Python."""
+    """Return the Kafka partition of each row as a column. Only columns that can decide it are sent to Python."""
     deciding: dict[str, Column] = {} if topic else {"topic": sf.col("topic")}
     if "partition" in df.columns:
         deciding["partition"] = sf.col("partition")
@@ -169,7 +176,7 @@ def _target_partition(df: DataFrame, options: Mapping[str, str], topic: str) -> 
 
 
 class _Decision:
-    """Chooses Kafka partitions from columns of rows: some of topic, partition, key and spread, a hash of the value."""
+    """Chooses Kafka partitions from the available columns: topic, partition, key and spread, a hash of the value."""
 
     def __init__(self, topic: str, names: tuple[str, ...], counts: TopicPartitionCounts) -> None:
         self._topic = topic
@@ -209,7 +216,7 @@ class _Decision:
 
 
 class TopicPartitionCounts:
-    """How many partitions topics have, as a task sees it; remembered for a while within its process."""
+    """The number of partitions of each topic, as known to a task. The numbers are cached in the task's process."""
 
     _known: dict[tuple[str, str], tuple[int, float]] = {}  # noqa: RUF012  # shared by all instances of a process
 
@@ -223,7 +230,7 @@ class TopicPartitionCounts:
         return count
 
     def refreshed(self, topic: str) -> int:
-        """The count as the cluster has it now."""
+        """Ask the cluster for the topic's partition count, and store it."""
         count = self._ask(topic)
         self._known[self._where(topic)] = count, time.monotonic()
         return count

@@ -1,7 +1,7 @@
-"""The notes of a checkpoint in any file system that Spark knows, read by the driver: `notes_of`.
+"""Read the batch plans of a checkpoint in any file system that Spark knows, in the driver: `notes_of`.
 
-Spark runs sinks in Python processes that have no way to its JVM; the driver's own process has one, by py4j. So the
-plan of a batch in s3a://, hdfs://, abfss://, gs:// or dbfs:/ is read there, with the credentials of the session.
+Spark runs sinks in Python processes that cannot reach its JVM. The driver's process reaches it by py4j. It reads the
+plan of a batch in s3a://, hdfs://, abfss://, gs:// or dbfs:/ with the credentials of the session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class HadoopNotes:
-    """Notes in a Hadoop FileSystem. Raises OSError where they cannot be read."""
+    """The notes of a checkpoint in a Hadoop FileSystem. All methods raise OSError if the notes cannot be read."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         jvm: Any = spark.sparkContext._jvm
@@ -33,7 +33,7 @@ class HadoopNotes:
             raise OSError(f"{location} cannot be opened: {_said(error)}") from error
 
     def numbers(self, kind: str) -> list[int]:
-        """The batches of which there is a note."""
+        """Return the numbers of the batches with a note in the directory `kind`: offsets or commits."""
         try:
             directory = self._path(f"{self._location}/{kind}")
             if not self._files.exists(directory):
@@ -44,7 +44,7 @@ class HadoopNotes:
         return [int(name) for name in names if name.isdigit()]
 
     def read(self, kind: str, number: int) -> bytes:
-        """One note."""
+        """Return the content of one note."""
         path = f"{self._location}/{kind}/{number}"
         try:
             stream = self._files.open(self._path(path))
@@ -57,7 +57,7 @@ class HadoopNotes:
 
 
 def notes_of(spark: SparkSession, location: str) -> Notes | None:
-    """Return the notes of a checkpoint as the driver sees them; None with Spark Connect, which has no JVM here.
+    """Return the notes of a checkpoint as the driver sees them, or None with Spark Connect, which has no JVM here.
 
     Raises ConfigError for a file system that Spark cannot open, and for a remote checkpoint with Spark Connect.
     """

@@ -1,8 +1,9 @@
-"""Which start of a query owns it: the driver calls `take_over` once per start, before Spark reads the checkpoint.
+"""Decide which start of a query owns the query: the driver calls `take_over` at each start, before Spark reads the
+checkpoint.
 
-The newest start wins. A driver that was replaced must not take the query back when it starts a failed query again, so a
-process remembers the runs that it has started: where another one owns the query since, it raises SupersededError. Only
-a start after that, which somebody has asked for, counts as a new one.
+The newest start wins. A replaced driver must not take the query back when it restarts a failed query. Each process
+therefore remembers the runs that it has started. If another run owns the query since then, the process raises
+SupersededError. Only a later start, which a user has requested, counts as a new one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .transaction import Record, SinkTransaction, SupersededError
 FIRST_BATCH: Final = (
     "the checkpoint has planned batch 0 and not noted its end, but Kafka has no state of this query: whether that "
     "batch is committed cannot be told. The state expires when a query is down for longer than the broker's "
-    "offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what was written last, then set "
+    "offsets.retention.minutes; or the checkpoint belonged to another sink. Check what was written last, then set "
     "adoptQuery=true to write the batch, for this one start"
 )
 
@@ -28,22 +29,23 @@ class StateError(IllegalStateError):
 
 
 class Start(NamedTuple):
-    """A start of a query that owns it."""
+    """A start of a query that owns the query."""
 
     run: str
     done: int | None = None
-    """The newest batch that the checkpoint has as done, if none is pending: the next one is new."""
+    """The newest batch that is done by the checkpoint, if no batch is pending. The next batch is then a new one."""
 
 
 _runs: dict[tuple[str, str], str] = {}
-"""Newest run of this process, by brokers and transactional id."""
+"""The newest run of this process, by brokers and transactional id."""
 
 
 def take_over(settings: SinkSettings, notes: Notes | None = None, timeout_s: float | None = None) -> Start:
-    """Own the query from now on: fence older drivers, and end the transaction that they left, for readers wait for it.
+    """Make this driver the owner of the query: fence older drivers, and end the transaction that they left open.
 
-    `notes` are those of the checkpoint, None where this process cannot see them. Raises KafkaError: SupersededError if
-    a newer driver owns the query, StateError if it cannot be told whether the pending batch is committed.
+    Readers wait for such a transaction. `notes` are those of the checkpoint, None if this process cannot read them.
+    Raises KafkaError: SupersededError if a newer driver owns the query, StateError if it is unknown whether the pending
+    batch is committed.
     """
     key = _key(settings)
     start = Start("")
@@ -76,7 +78,7 @@ def take_over(settings: SinkSettings, notes: Notes | None = None, timeout_s: flo
 
 
 def let_go(settings: SinkSettings, timeout_s: float) -> None:
-    """End what a query of this process has left open, unless a newer driver owns it. Raises KafkaError."""
+    """End the transaction that this process left open, unless a newer driver owns the query. Raises KafkaError."""
     run = _runs.get(_key(settings))
     if not run:
         return
@@ -85,7 +87,7 @@ def let_go(settings: SinkSettings, timeout_s: float) -> None:
         try:
             kafka.run(transaction.begin(settings.transactional_id, settings.state_topic, run))
         except SupersededError:
-            return  # its claim has ended the transaction
+            return  # the newer driver's claim has ended the transaction
 
 
 def _key(settings: SinkSettings) -> tuple[str, str]:

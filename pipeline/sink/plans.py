@@ -1,9 +1,10 @@
-"""What a checkpoint says about batches: which one is planned, with which digest, and which one is done.
+"""Read what a checkpoint says about batches: which batch is planned, with which digest, and which one is done.
 
 Spark writes the offsets of a batch into `<checkpoint>/offsets/<number>` before the batch runs, and
-`<checkpoint>/commits/<number>` after it. It runs a batch again from the first note until the second is there. Where the
-first was lost (a checkpoint restored from a copy, a disk that lost power), Spark plans another batch with the same
-number. That must not be taken for the one that was committed, or its further rows would never be written.
+`<checkpoint>/commits/<number>` after it. If the first note exists without the second, Spark runs the batch again. If
+the first note was lost (a checkpoint restored from a copy, a disk that lost power), Spark plans another batch with the
+same number. The sink must not take that batch for the committed one: the rows that only the new batch has would never
+be written.
 
 `Notes` are read from this machine's disk (`LocalNotes`), or through Hadoop by the driver (`hadoop_notes.py`).
 """
@@ -18,50 +19,50 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 RECENT: Final = 3
-"""So many notes are read: another driver of the query may have planned the next batch already."""
+"""The number of notes that are read. Another driver of the query may have planned the next batch already."""
 
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>/.*)", re.DOTALL)
 _SLASHES: Final = re.compile("/+")
 
 
 class Plan(NamedTuple):
-    """The newest batch that a checkpoint has planned."""
+    """A batch that a checkpoint has planned."""
 
     batch_id: int
     digest: str
-    """Of what Spark has noted: sources, offsets and the time of planning."""
+    """Digest of Spark's note of the batch, which has its sources, offsets and time of planning."""
 
 
 class Notes(Protocol):
-    """The notes of one checkpoint. Both methods raise OSError where they cannot be read."""
+    """The notes of one checkpoint. Both methods raise OSError if the notes cannot be read."""
 
     def numbers(self, kind: str) -> list[int]:
-        """The numbers of the batches in the directory `kind`: offsets or commits. Empty where it is missing."""
+        """Return the numbers of the batches in the directory `kind`: offsets or commits. None if it is missing."""
         ...
 
     def read(self, kind: str, number: int) -> bytes:
-        """One note."""
+        """Return the content of one note."""
         ...
 
 
 class LocalNotes:
-    """Notes on this machine's disk."""
+    """The notes of a checkpoint on this machine's disk."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
     def numbers(self, kind: str) -> list[int]:
-        """The batches of which there is a note."""
+        """Return the numbers of the batches with a note in the directory `kind`: offsets or commits."""
         directory = self._path / kind
         return [int(note.name) for note in directory.iterdir() if note.name.isdigit()] if directory.is_dir() else []
 
     def read(self, kind: str, number: int) -> bytes:
-        """One note."""
+        """Return the content of one note."""
         return (self._path / kind / str(number)).read_bytes()
 
 
 def local_path(location: str) -> str | None:
-    """Return a checkpointLocation as a path of this machine; None for one with the scheme of another file system."""
+    """Return a checkpointLocation as a path of this machine, or None if it has the scheme of another file system."""
     parts = _SCHEME.fullmatch(location)
     if parts is None:
         return location or None
@@ -72,10 +73,10 @@ def local_path(location: str) -> str | None:
 
 
 def normalised(location: str) -> str:
-    """Return one spelling per checkpointLocation, by Hadoop's rules, whatever the working directory.
+    """Return the same text for all spellings of a checkpointLocation, by Hadoop's rules.
 
-    `dbfs:/x` and `dbfs:///x` are the same, as are schemes in capitals, doubled slashes and `.` and `..` in the path. A
-    path without a scheme is absolute on this machine.
+    `dbfs:/x` and `dbfs:///x` are the same, as are schemes in capitals, doubled slashes, and `.` and `..` in the path. A
+    path without a scheme is made absolute on this machine.
     """
     path = local_path(location)
     if path is not None:
@@ -88,12 +89,12 @@ def normalised(location: str) -> str:
 
 
 def _folded(path: str) -> str:
-    """Return a path without doubled slashes and dots, by its text alone, as Hadoop's Path has it."""
+    """Return a path without doubled slashes and dots. Like Hadoop's Path, this looks only at the text."""
     return posixpath.normpath(_SLASHES.sub("/", path))
 
 
 def digest_of(note: bytes) -> str:
-    """Return what tells a plan from others with its number."""
+    """Return the digest that distinguishes a plan from others with its number."""
     return hashlib.sha256(note).hexdigest()[:32]
 
 
@@ -103,7 +104,7 @@ def digest(notes: Notes, batch_id: int) -> str:
 
 
 def done_and_pending(notes: Notes) -> tuple[int | None, int | None]:
-    """Return the newest batch that is done, and the one that Spark will run again. Raises OSError."""
+    """Return the newest batch that is done, and the batch that Spark will run again, each or None. Raises OSError."""
     planned = max(notes.numbers("offsets"), default=None)
     done = max(notes.numbers("commits"), default=None)
     pending = None if planned is None or (done is not None and done >= planned) else planned
@@ -111,7 +112,7 @@ def done_and_pending(notes: Notes) -> tuple[int | None, int | None]:
 
 
 def planned_at(notes: Notes, batch_id: int) -> float | None:
-    """Return when a batch was planned, in seconds since the epoch; None where the note does not say. Raises OSError."""
+    """Return when a batch was planned, in seconds since the epoch, or None if it is not noted. Raises OSError."""
     try:
         _, metadata, *_ = notes.read("offsets", batch_id).decode().splitlines()
         return float(json.loads(metadata)["batchTimestampMs"]) / 1000
@@ -120,7 +121,7 @@ def planned_at(notes: Notes, batch_id: int) -> float | None:
 
 
 def recent_plans(location: str) -> list[Plan]:
-    """Return the newest plans of a checkpoint, newest first; none where they cannot be seen from this process."""
+    """Return the RECENT newest plans of a checkpoint, newest first, or none if this process cannot read them."""
     path = local_path(location)
     if path is None:
         return []
@@ -132,5 +133,5 @@ def recent_plans(location: str) -> list[Plan]:
 
 
 def newest_plan(location: str) -> Plan | None:
-    """Return the batch that is about to run; None where that cannot be seen from this process."""
+    """Return the newest plan, which is about to run, or None if this process cannot read it."""
     return next(iter(recent_plans(location)), None)

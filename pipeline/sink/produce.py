@@ -1,12 +1,13 @@
-"""One task's part of a transaction: record batches to the partitions' leaders, in order, each exactly once.
+"""Write one task's part of a transaction: send record batches to the partitions' leaders, in order, each exactly once.
 
-Owns the sequence numbers, which begin at 0 in each partition because each attempt has an epoch of its own, and the
-retries: up to five batches of a partition are in flight; when one fails, all are awaited and then sent again in order,
-and the leader recognises those that it has.
+Sequence numbers begin at 0 in each partition, because each attempt has a new epoch. Up to five batches of a partition
+are in flight. If one fails, the producer awaits all of them and sends them again in order. The leader recognises the
+batches that it already has.
 
-Each Kafka partition is written by one task only. Another one shows itself as a sequence that the leader refuses, or as
-a first batch that is in the log but not this task's: no other is sent before that was looked at (`first_batch.py`).
-Then the partition is in conflict, which is a result, not an exception, so that the commit can name both tasks.
+Only one task may write each Kafka partition. Another task's records become visible as a sequence that the leader
+refuses, or as a first batch in the log that is not this task's. Therefore no second batch is sent before the first was
+compared (`first_batch.py`). A partition with another task's records is in conflict. The conflict is a result and not an
+exception, so that the commit can name both tasks.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from .first_batch import is_mine
 from .transaction import Attempt, resumed
 
 MAX_IN_FLIGHT: Final = 5
-"""The leader recognises so many batches of a producer when they are repeated."""
+"""The number of a producer's last batches that the leader recognises as duplicates."""
 
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 BEFORE_IMPLICIT: Final = 11
 WITH_NAMES: Final = 12
-"""Newest Produce that needs AddPartitionsToTxn before, and newest that names topics."""
+"""The newest Produce version that needs AddPartitionsToTxn, and the newest with topic names."""
 
 CLIENT_DEFAULTS: Final[dict[str, object]] = {
     "batch_size": 512 * 1024,
@@ -45,15 +46,15 @@ CLIENT_DEFAULTS: Final[dict[str, object]] = {
     "send_buffer_bytes": -1,
     "client_id": "oncelog-pipeline",
 }
-"""Where the pipeline's defaults differ from the producer's: rows come in bulk, micro-batches take a while."""
+"""Where the pipeline's defaults differ from the producer's: rows come in bulk, and micro-batches take a while."""
 
 
 class Written(NamedTuple):
-    """What a task has written to a partition."""
+    """The result of a task's writes to a partition."""
 
     records: int
     conflict: bool
-    """Whether another task has written there as well."""
+    """Whether another task has written to the partition as well."""
 
 
 class _Batch(NamedTuple):
@@ -62,9 +63,9 @@ class _Batch(NamedTuple):
 
 
 class TransactionProducer:
-    """`open` partitions, all that are known at once; `write` batches, which waits for room; `finish` waits for all.
+    """A producer of one task: `open` partitions, `write` batches, then `finish`, which waits for all of them.
 
-    All raise KafkaError.
+    Partitions that are known together are best opened together. All methods raise KafkaError.
     """
 
     def __init__(self, cluster: Cluster, attempt: Attempt, config: ProducerConfig, now_ms: Callable[[], int]) -> None:
@@ -88,7 +89,7 @@ class TransactionProducer:
         }.get(self._codec)
 
     async def open(self, partitions: Iterable[TopicPartition]) -> None:
-        """Make ready for batches of these partitions; those that are open already stay so."""
+        """Prepare these partitions for batches. Partitions that are already open are not changed."""
         partitions = set(partitions) - self._lanes.keys()
         if not partitions:
             return
@@ -104,7 +105,7 @@ class TransactionProducer:
             task.add_done_callback(self._lane_done)
 
     async def write(self, payloads: Iterable[tuple[TopicPartition, Payload]]) -> None:
-        """Send these batches after those before, each as soon as it is made; waits while buffer.memory is under way."""
+        """Send these batches after earlier ones, each as soon as it is encoded. Wait while buffer.memory is in use."""
         for partition, payload in payloads:
             await self.open([partition])
             while self._buffered > self.config.buffer_memory and self.failure is None:
@@ -115,12 +116,12 @@ class TransactionProducer:
             batch = self._batch(payload, lane.next_sequence)
             lane.add(batch, payload.record_count)
             self._buffered += len(batch.data)
-            await asyncio.sleep(0)  # lets the request leave, so that the broker works while the next batch is made
+            await asyncio.sleep(0)  # lets the request leave, so that the broker works meanwhile
             await asyncio.sleep(0)
         self._raise_failure()
 
     async def finish(self) -> dict[TopicPartition, Written]:
-        """Wait until everything is acknowledged."""
+        """Wait until all batches are acknowledged. Return what was written to each partition."""
         for lane in self._lanes.values():
             lane.close()
         if self._tasks:
@@ -129,14 +130,14 @@ class TransactionProducer:
         return {partition: Written(lane.records, lane.conflict) for partition, lane in self._lanes.items()}
 
     async def close(self) -> None:
-        """Stop sending."""
+        """Cancel all batches that are not acknowledged."""
         under_way = [*self._tasks, *(send for lane in self._lanes.values() for send in lane.sends)]
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
 
     def acknowledged(self, batch: _Batch) -> None:
-        """A lane has got rid of a batch."""
+        """Release the memory of a batch that a lane has finished."""
         self._buffered -= len(batch.data)
         self._changed.set()
 
@@ -191,11 +192,11 @@ class _Lane:
 
     @property
     def sends(self) -> list[asyncio.Task[tuple[ErrorCode, int, str]]]:
-        """What is in flight."""
+        """The Produce requests in flight."""
         return [send for _, send in self._in_flight]
 
     def add(self, batch: _Batch, count: int) -> None:
-        """Take the next batch."""
+        """Queue the next batch, which has `count` records. After a conflict, drop it."""
         self.next_sequence = next_sequence(self.next_sequence, count)
         self.records += count
         if self.conflict:
@@ -205,12 +206,12 @@ class _Lane:
         self._more.set()
 
     def close(self) -> None:
-        """No more batches will come."""
+        """Note that no more batches will come."""
         self._closed = True
         self._more.set()
 
     async def run(self) -> None:
-        """Send until closed and empty. Raises what does not pass by itself, or not in time."""
+        """Send batches until the lane is closed and empty. Raises permanent errors, and KafkaTimeoutError."""
         loop = asyncio.get_running_loop()
         failing_since: float | None = None
         attempt = 0
@@ -236,7 +237,8 @@ class _Lane:
                 failing_since, attempt = None, 0
                 continue
             if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                # All before it are acknowledged; refused again, alone, its place is taken by somebody else's records.
+                # All batches before it are acknowledged. If it is refused again, alone, another task's records have its
+                # place.
                 if refused is batch:
                     await self._give_way()
                 else:
@@ -266,7 +268,7 @@ class _Lane:
             attempt += 1
 
     async def _claims(self, base_offset: int, batch: _Batch) -> bool:
-        """Whether the partition's first batch is this task's."""
+        """Return whether the partition's first batch is this task's."""
         cluster = self._producer.cluster
         what = f"look at the first batch of {self._partition}"
 
@@ -285,20 +287,20 @@ class _Lane:
             self._in_flight.append((batch, asyncio.create_task(self._send(batch))))
 
     async def _take_back(self) -> None:
-        """Wait for all that is in flight; then it is to be sent again, in order."""
+        """Wait for all batches in flight, and queue them again in order."""
         await asyncio.gather(*(answer for _, answer in self._in_flight), return_exceptions=True)
         self._waiting.extendleft(batch for batch, _ in reversed(self._in_flight))
         self._in_flight.clear()
 
     async def _give_way(self) -> None:
-        """Another task writes here: this one stops, and the commit will say so."""
+        """Mark the partition as in conflict and drop its batches, because another task writes there."""
         self.conflict = True
         await self._take_back()
         while self._waiting:
             self._producer.acknowledged(self._waiting.popleft())
 
     async def _send(self, batch: _Batch) -> tuple[ErrorCode, int, str]:
-        """(error, base offset, message) of one Produce; connections that fail are an error, too."""
+        """Send one Produce request. Return (error, base offset, message), also for a failed connection."""
         cluster, attempt = self._producer.cluster, self._producer.attempt
         topic, index = self._partition
         try:

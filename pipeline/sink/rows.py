@@ -1,8 +1,8 @@
-"""The rows of a frame on their way to topics: which columns count, and which Kafka partition each row belongs to.
+"""Prepare the rows of a frame for topics: check the columns, and find out which Kafka partition each row belongs to.
 
-Columns are those of Spark's Kafka sink: value (required), key, topic, partition, headers; others are not written. A
-row's partition is that of the column, else that of its key by Kafka's hash; a row with neither goes to the partition
-that belongs to the task, because no other task may write there.
+The columns are those of Spark's Kafka sink: value (required), key, topic, partition, headers. Other columns are not
+written. A row's partition is that of the column, else that of its key by Kafka's hash. A row with neither goes to the
+partition of the task's number, because no other task may write there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ...client.values import TopicPartition
 from ..arrow.murmur2 import partitions_for_keys
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "headers")
-"""What is looked at, in upper or lower case."""
+"""The columns that are used, in upper or lower case."""
 
 
 class Rows(NamedTuple):
-    """Rows for one partition, in the order in which they came."""
+    """The rows of one partition, in their order in the frame."""
 
     partition: TopicPartition
     key: pa.Array
@@ -42,22 +42,22 @@ class Rows(NamedTuple):
 
 
 class PartitionCounts(Protocol):
-    """Knows how many partitions a topic has."""
+    """A function that returns a topic's number of partitions."""
 
     def __call__(self, topic: str) -> int: ...
 
 
 class RowError(ValueError):
-    """A row that cannot be written; the message names what is wrong with it."""
+    """A row cannot be written. The message names the problem."""
 
 
 def check_columns(schema: StructType, topic: str, headers: bool) -> None:
-    """Raise ConfigError, naming column and remedy, for a frame that cannot be written."""
+    """Raise ConfigError, which names the column and the remedy, for a frame that cannot be written."""
     columns: dict[str, DataType] = {}
     for field in schema.fields:
         if field.name.lower() in columns and field.name.lower() in COLUMNS:
             raise ConfigError(
-                field.name, "the frame has this column twice, upper and lower case taken for one: drop one"
+                field.name, "the frame has this column twice, as upper and lower case are the same: drop one"
             )
         columns[field.name.lower()] = field.dataType
     if "value" not in columns:
@@ -91,7 +91,7 @@ def grouped(
 ) -> Iterator[Rows]:
     """Yield the rows of an Arrow batch by partition. Raises RowError.
 
-    `own` is the number of the task; `refreshed` asks the cluster how many partitions a topic has now.
+    `own` is the number of the task. `refreshed` asks the cluster for a topic's current number of partitions.
     """
     columns = {name.lower(): batch.column(index) for index, name in enumerate(batch.schema.names)}
     value = _binary(columns["value"])
@@ -106,7 +106,7 @@ def grouped(
 
 
 def enough(topic: str, given: pa.Array | None, counts: PartitionCounts, refreshed: PartitionCounts | None) -> int:
-    """How many partitions a topic has: asked for again where the column partition names one that is not known yet."""
+    """Return a topic's number of partitions. Renew it if the column partition names an unknown partition."""
     count = counts(topic)
     if refreshed is None or given is None or given.null_count == len(given) or pc.max(given).as_py() < count:
         return count
@@ -114,7 +114,7 @@ def enough(topic: str, given: pa.Array | None, counts: PartitionCounts, refreshe
 
 
 def targets(key: pa.Array, given: pa.Array | None, count: int, spread: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The partition of each row of one topic: as given, by its key, or by its number in `spread`. Raises RowError."""
+    """Return the partition of each row of a topic: as given, by its key, or by its `spread`. Raises RowError."""
     if given is not None and not given.null_count:
         return _checked(given.to_numpy(), count)
     key = _binary(key)
@@ -136,7 +136,7 @@ def _checked(numbers: NDArray[np.int32], count: int) -> NDArray[np.int32]:
 
 
 def _by_topic(columns: dict[str, pa.Array], topic: str, count: int) -> Iterator[tuple[str, pa.Array | None]]:
-    """(topic, indexes of its rows), None for all."""
+    """Yield (topic, indexes of its rows), with None for all rows. Raises RowError."""
     if topic:
         yield topic, None
         return
@@ -159,7 +159,7 @@ def _by_partition(topic: str, columns: list[Any], count: int, own: int) -> Itera
     if (target == target[0]).all():
         yield Rows(TopicPartition(topic, int(target[0])), key, value, headers)
         return
-    # Numbers of 16 bits are sorted in linear time.
+    # numpy sorts 16-bit numbers in linear time.
     order = np.argsort(target.astype(np.int16) if count <= 1 << 15 else target, kind="stable")
     key, value, headers = [_some(one, pa.array(order)) for one in (key, value, headers)]
     target = target[order]

@@ -1,4 +1,4 @@
-"""The options of a sink, read and checked once: by the driver, before anything is written."""
+"""Read and check the options of a sink once: in the driver, before anything is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .rows import check_columns
 
 
 class SinkSettings:
-    """The options of a sink, read and checked. Travels to the tasks."""
+    """The options of a sink, read and checked. They are pickled and sent to the tasks."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, streaming: bool) -> None:
         options = Options(given, SINK_OPTIONS)
@@ -29,11 +29,11 @@ class SinkSettings:
         self.adopt = options.flag("adoptQuery", False)
         self.write_id = options.text("writeId")
         self.query, self.batch_id = options.text(QUERY), options.number(BATCH, at_least=0)
-        """Of a stream's micro-batch that is written as a batch."""
+        """The query and the number of a stream's micro-batch that Spark writes as a batch."""
         self.plan = options.text(PLAN)
         """Digest of that batch's plan, as the driver has read it."""
         self.run, self.done = options.text(RUN), options.number(DONE, at_least=0)
-        """The start of the query, and the newest batch that was done then; empty without `write_stream`."""
+        """The start of the query, and the newest batch that was done at that time. Empty without `write_stream`."""
         streaming = streaming or bool(self.query)
         self.streaming = streaming
         self.checkpoint = options.text("checkpointLocation") if streaming else ""
@@ -43,19 +43,19 @@ class SinkSettings:
         if named and self.write_id:
             raise ConfigError(
                 "transactionalId",
-                f"and writeId exclude each other: what is kept of a write is kept under its own transactional id, "
-                f"{_of_write(self.write_id)!r}, or a second write would make the first one forgotten",
+                f"and writeId exclude each other: the state of a write is stored under its own transactional id, "
+                f"{_of_write(self.write_id)!r}, or a second write would replace the first one's state",
             )
         self.transactional_id = named or (_of_checkpoint(self.checkpoint) if streaming else _of_write(self.write_id))
         check_columns(schema, self.topic, self.headers)
 
     @property
     def timeout_s(self) -> float:
-        """How long a question to the cluster may take, retries included."""
+        """The limit in seconds of one request to the cluster, retries included."""
         return self.config.max_block_ms / 1000
 
     def open(self) -> BlockingCluster:
-        """Connect."""
+        """Connect to the cluster."""
         return BlockingCluster(self.config, self.timeout_s, create_topics=True)
 
 
@@ -63,7 +63,7 @@ def _of_checkpoint(location: str) -> str:
     if not location:
         raise ConfigError(
             "checkpointLocation",
-            "is needed as an option of this query, .option('checkpointLocation', ...), to name it to Kafka; or give "
+            "is needed as an option of this query, .option('checkpointLocation', ...), to name it in Kafka; or give "
             "it a transactionalId that is stable over restarts",
         )
     return f"oncelog-query-{hashlib.sha256(normalised(location).encode()).hexdigest()[:32]}"

@@ -1,26 +1,27 @@
-"""One Kafka transaction per micro-batch (or batch write): begun and decided beside the driver, written by many tasks.
+"""Run one Kafka transaction per micro-batch or batch write: begun and decided beside the driver, written by many tasks.
 
-Owns the order that makes it exactly-once:
+The order of the steps makes it exactly-once:
 
-1. `begin`: InitProducerId. Whoever wrote under this transactional id before is fenced, and what they left open is
-   aborted, or completed if it was decided, before the answer comes. Only then the state is read: nobody can change it
-   any more but this attempt.
-2. The tasks write with the id and epoch of the attempt, each Kafka partition by one task (`produce.py`).
-3. `commit`: the state goes into the same transaction, as offsets of a group that nobody joins, and EndTxn decides both.
-4. `abort`: the markers have a newer epoch, so that tasks which still run can neither begin another transaction nor add
-   to their partitions. With transaction.version 2 EndTxn does so; before, InitProducerId, for EndTxn's markers have the
-   attempt's own epoch, under which brokers before 3.6 take batches without a transaction: they would be committed with
-   the next one of this producer id.
+1. `begin`: InitProducerId fences older producers of this transactional id. Before the response arrives, the
+   transaction that they left open is aborted, or completed if it was decided. Only then is the state read: from here
+   on, no other producer can change it.
+2. The tasks write with the producer id and epoch of the attempt, one task per Kafka partition (`produce.py`).
+3. `commit`: the state is added to the same transaction, as offsets of a group that has no members, and EndTxn decides
+   both.
+4. `abort`: the markers have a newer epoch, so that tasks that still run can neither begin another transaction nor
+   write to their partitions. With transaction.version 2, EndTxn bumps the epoch. With older versions, InitProducerId
+   does it instead, because EndTxn's markers would have the attempt's own epoch. Brokers before 3.6 accept batches
+   with that epoch outside of a transaction, and would commit them with the next transaction of this producer id.
 
-The record is "batch n of query q is committed, and run r owns the query". It lies under (state topic, 0) of the group
-that is named like the transactional id. Works with Kafka 2.5 and newer: KIP-447 for stable offsets, KIP-360 for the new
-epoch.
+The record says "batch n of query q is committed, and run r owns the query". It is stored as the offset of (state topic,
+0) in the group whose id is the transactional id. This works with Kafka 2.5 and newer: KIP-447 for stable offsets,
+KIP-360 for the new epoch.
 
-Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts; the last
-claim wins. Each batch of a run begins with a look at the record: one that names another run ends the query
-(SupersededError) before it fences anybody. So a driver that was replaced cannot take the query back. Between that look
-and its InitProducerId a newer run may claim the query: then the old one fences the newer one's batch, sees the record
-afterwards and ends; the newer one's batch is aborted and runs again.
+Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts, and the
+last claim wins. Each batch of a run begins with a look at the record. If the record names another run, the query ends
+(SupersededError) before it fences any producer. Thereby a replaced driver cannot take the query back. A newer run may
+claim the query between that look and the older run's InitProducerId. Then the older run fences the newer run's batch,
+sees the record afterwards and ends, while the newer run's batch is aborted and runs again.
 """
 
 from __future__ import annotations
@@ -55,27 +56,27 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class SinkState(NamedTuple):
-    """The last thing that was committed: a batch of a query, or a batch write (`batch_id` 0)."""
+    """The last committed batch of a query, or the last committed batch write (`batch_id` 0)."""
 
     owner: str
-    """The query's id, or the write's."""
+    """The query's id, or the write's id."""
     batch_id: int
     plan: str = ""
-    """Tells the batch from others that were planned with its number (`plans.py`); empty where that is not known."""
+    """Digest that distinguishes the batch from others planned with its number (`plans.py`). Empty if it is unknown."""
 
 
 class Record(NamedTuple):
-    """What Kafka knows of a query."""
+    """The record of a query that Kafka stores."""
 
     state: SinkState | None = None
-    """None where no batch is committed, or the state has expired."""
+    """None if no batch is committed, or if the state has expired."""
     run: str = ""
-    """The start of the query that owns it; empty where none has claimed it."""
+    """The start of the query that owns it. Empty if no start has claimed it."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a transaction; travels from the planner to the tasks, and with their results to the commit."""
+    """One attempt at a transaction. It travels from the planner to the tasks, and with their results to the commit."""
 
     transactional_id: str
     state_topic: str
@@ -84,15 +85,15 @@ class Attempt:
     version: int
     """transaction.version: 1 or 2 (KIP-890)."""
     began_at: float
-    """Wall clock, in seconds since the epoch: only for what is told to people."""
+    """When the attempt began, in seconds since the epoch, by the wall clock. Only messages and logs depend on it."""
     state: SinkState | None
-    """What was committed before."""
+    """The state that was committed before."""
     run: str = ""
-    """The start of the query that this attempt belongs to; empty for batch writes."""
+    """The start of the query that this attempt belongs to. Empty for batch writes."""
 
 
 class BatchTooSlowError(KafkaError):
-    """The transaction was open for longer than its timeout: the coordinator has aborted it."""
+    """The transaction was open for longer than its timeout, so the coordinator has aborted it."""
 
     def __init__(self, attempt: Attempt, timeout_ms: int) -> None:
         super().__init__(
@@ -105,7 +106,7 @@ class BatchTooSlowError(KafkaError):
 
 
 class TakenOverError(KafkaError):
-    """A newer driver, or another query with the same transactional id, has begun: this one is to end."""
+    """A newer driver, or another query with the same transactional id, has begun. This query must end."""
 
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(
@@ -116,25 +117,25 @@ class TakenOverError(KafkaError):
 
 
 class SupersededError(KafkaError):
-    """A newer start of the query owns it: this one ends, and must not be started again by itself."""
+    """A newer start of the query owns it. This query ends and must not restart itself."""
 
     def __init__(self, transactional_id: str) -> None:
         super().__init__(
             ErrorCode.PRODUCER_FENCED,
             f"superseded: a newer driver of this query has started (transactional id {transactional_id!r}), or another "
-            "query with the same transactionalId or checkpointLocation. This one ends, and has committed nothing since",
+            "query with the same transactionalId or checkpointLocation. This driver ends, and committed nothing since",
         )
 
 
 class UnclaimedPartitionsError(KafkaError):
-    """The transaction holds records that none of the successful tasks has written."""
+    """The transaction has records in partitions that no successful task has written."""
 
     def __init__(self, partitions: Collection[TopicPartition]) -> None:
         names = ", ".join(str(one) for one in sorted(partitions))
         super().__init__(
             ErrorCode.INVALID_TXN_STATE,
-            f"a task that failed had written to {names}, and the one that ran instead of it has not: the query gives "
-            "other rows when it is run again. The batch is aborted; restart the query",
+            f"a failed task had written to {names}, but the task that replaced it has not: the query returns "
+            "different rows when it runs again. The batch is aborted: restart the query",
         )
 
 
@@ -147,7 +148,7 @@ class SinkTransaction:
         self._max_block_s = config.max_block_ms / 1000
 
     def _admin_calls(self) -> AdminCalls:
-        """Return the calls of one question to the cluster: it is answered within max.block.ms."""
+        """Return the client for admin requests, each with a limit of max.block.ms."""
         return AdminCalls(self._cluster, self._max_block_s)
 
     async def claim(
@@ -159,9 +160,9 @@ class SinkTransaction:
     ) -> str:
         """Make a new start of the query its owner, fence all older ones, and return the new run.
 
-        `previous` is an earlier run of the same driver: if somebody else owns the query since, SupersededError is
-        raised, and nobody is disturbed. `allow` looks at the record when nobody can change it any more; what it raises
-        leaves the record as it was.
+        `previous` is an earlier run of the same driver. If another run owns the query since then, SupersededError is
+        raised and no producer is fenced. `allow` gets the record when no other producer can change it any more. If
+        `allow` raises, the record stays as it was.
         """
         run = uuid.uuid4().hex
         if previous:
@@ -177,20 +178,21 @@ class SinkTransaction:
             try:
                 await self._write(attempt, record.state)
             except ProducerFencedError:
-                # Another driver starts at the same time. Whoever writes last owns the query.
+                # Another driver starts at the same time. The last one to write the record owns the query.
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(self._cluster.retry_backoff(tries))
             else:
-                # EndTxn is answered before the markers are written: the first batch looks for its run in the record.
+                # EndTxn is answered before the markers are written, but the first batch looks for its run in the
+                # record.
                 await self._record(transactional_id, state_topic, stable=True)
                 return run
         raise AssertionError("unreachable")
 
     async def begin(self, transactional_id: str, state_topic: str, run: str = "") -> Attempt:
-        """Fence whoever wrote before, and read the state that they left.
+        """Fence older producers of the transactional id, and read the state that they left.
 
-        With a run, raises SupersededError if another one owns the query, before it fences anybody.
+        With a run, raises SupersededError if another run owns the query, before any producer is fenced.
         """
         if run:
             self._check_owner(transactional_id, await self._record(transactional_id, state_topic, stable=False), run)
@@ -200,7 +202,7 @@ class SinkTransaction:
         return attempt
 
     async def renew(self, attempt: Attempt, state: SinkState) -> Attempt:
-        """Write the record of a run anew where it has expired, and begin again. Raises as `begin` and `commit`."""
+        """Write an expired record of a run again, and begin again. Raises the errors of `begin` and `commit`."""
         try:
             await self._write(attempt, state)
         except ProducerFencedError as error:
@@ -208,9 +210,9 @@ class SinkTransaction:
         return await self.begin(attempt.transactional_id, attempt.state_topic, attempt.run)
 
     async def commit(self, attempt: Attempt, written: Collection[TopicPartition], state: SinkState) -> None:
-        """Commit what the tasks have written, and the state with it.
+        """Commit the tasks' records together with the state.
 
-        Raises UnclaimedPartitionsError (nothing is decided then) and CommitUnknownError.
+        Raises UnclaimedPartitionsError, after which nothing is decided yet, and CommitUnknownError.
         """
         manager = self._manager(attempt)
         calls = self._calls(manager)
@@ -221,7 +223,7 @@ class SinkTransaction:
             raise self.explained(attempt) from error
 
     async def abort(self, attempt: Attempt) -> None:
-        """Abort the attempt, if it is still the newest and not decided, and shut out its tasks."""
+        """Abort the attempt if it is still the newest and undecided, and fence its tasks."""
         manager = self._manager(attempt)
         calls = self._calls(manager)
         try:
@@ -229,11 +231,11 @@ class SinkTransaction:
                 manager.become(State.ABORTING_TRANSACTION)
                 await calls.end(committed=False)
             else:
-                # InitProducerId would abort a newer driver's transaction, too: this is refused if there is one.
+                # InitProducerId would also abort a newer driver's transaction. This request is refused if there is one.
                 await calls.add_offsets(attempt.transactional_id)
                 await calls.init_producer_id(bump_epoch=True)
         except ProducerFencedError:
-            # Also what InitProducerId says after it has aborted: the epoch that it knew is over.
+            # InitProducerId also responds so after it has aborted, because the epoch that it was sent is over.
             log.info("%s: the attempt is over", attempt.transactional_id)
         except (FatalError, AbortableError) as error:
             if error.code not in (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
@@ -241,7 +243,7 @@ class SinkTransaction:
             log.info("%s: nothing to abort: %s", attempt.transactional_id, error)
 
     def explained(self, attempt: Attempt) -> KafkaError:
-        """Why the attempt is fenced: its time was up, or somebody newer has begun."""
+        """Return why the attempt is fenced: its timeout has passed, or a newer producer has begun."""
         timeout_ms = self._config.transaction_timeout_ms
         if (time.time() - attempt.began_at) * 1000 >= timeout_ms:
             return BatchTooSlowError(attempt, timeout_ms)
@@ -250,7 +252,7 @@ class SinkTransaction:
     # -- inside
 
     async def _initialized(self, transactional_id: str, state_topic: str, run: str) -> tuple[Attempt, Record]:
-        """InitProducerId, and the record as nobody else can change it any more."""
+        """Send InitProducerId. Return the attempt, and the record, which no other producer can change any more."""
         await self._require_state_topic(state_topic)
         manager = TransactionManager(transactional_id)
         manager.become(State.INITIALIZING)
@@ -263,7 +265,7 @@ class SinkTransaction:
             raise ConfigError(
                 "kafka.transaction.timeout.ms",
                 f"{self._config.transaction_timeout_ms} is more than the broker's transaction.max.timeout.ms allows: "
-                "lower the one, or raise the other",
+                "lower the option, or raise the broker's setting",
             ) from error
         record = await self._record(transactional_id, state_topic, stable=True)
         attempt = Attempt(
@@ -279,18 +281,18 @@ class SinkTransaction:
         return attempt, record
 
     async def _record(self, transactional_id: str, state_topic: str, *, stable: bool) -> Record:
-        """`stable` waits for what a transaction has pending; without, the last committed record."""
+        """Return the record. With `stable`, wait for pending transactional commits, else ignore them."""
         offsets = await group_offsets(self._admin_calls(), transactional_id, require_stable=stable)
         return _record_of(offsets.get(TopicPartition(state_topic, 0)))
 
     @staticmethod
     def _check_owner(transactional_id: str, record: Record, run: str) -> None:
-        """An expired record, or one of a batch write, names no run: then nobody newer is there."""
+        """Raise SupersededError if the record names another run. Expired records and batch writes name none."""
         if record.run not in ("", run):
             raise SupersededError(transactional_id)
 
     async def _write(self, attempt: Attempt, state: SinkState | None) -> None:
-        """Write the record in a transaction of its own."""
+        """Write the record in a separate transaction."""
         manager = self._manager(attempt)
         await self._decide(attempt, manager, self._calls(manager), state)
 
@@ -298,7 +300,7 @@ class SinkTransaction:
     async def _decide(
         attempt: Attempt, manager: TransactionManager, calls: TransactionCalls, state: SinkState | None
     ) -> None:
-        """Add the record to the transaction, and commit it."""
+        """Add the record to the transaction, and commit the transaction."""
         if manager.version < 2:
             await calls.add_offsets(attempt.transactional_id)
         await calls.commit_offsets(
@@ -316,7 +318,10 @@ class SinkTransaction:
         return resumed(attempt)
 
     async def _check_nothing_else(self, attempt: Attempt, written: Collection[TopicPartition]) -> None:
-        """A task that died may have left records where no other has written (KIP-664; Kafka 3.0 and newer tell)."""
+        """Raise UnclaimedPartitionsError if a failed task left records in a partition that no other task has written.
+
+        This needs DescribeTransactions (KIP-664, Kafka 3.0 and newer). Older brokers are not checked.
+        """
         try:
             told = await describe_transactions(self._admin_calls(), [attempt.transactional_id])
         except UnsupportedVersionError:
@@ -331,22 +336,22 @@ class SinkTransaction:
             raise UnclaimedPartitionsError(other)
 
     async def _require_state_topic(self, name: str) -> None:
-        """Offsets can be committed only for a topic that exists."""
+        """Create the state topic if it is missing: offsets can only be committed for a topic that exists."""
         metadata = await self._cluster.refresh([name])
         known = metadata.topics.get(name)
         if known is None or known.error_code:
             (outcome,) = (await create_topics(self._admin_calls(), [NewTopic(name, 1)], validate_only=False)).values()
             if outcome is not None and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 outcome.add_note(
-                    "The sink refers its state to this topic; nothing is written to it. Create it with one partition, "
-                    'or name one that exists: .option("stateTopic", "...")'
+                    "The sink's state is committed as offsets of this empty topic. Create it with one partition, "
+                    'or name an existing topic: .option("stateTopic", "...")'
                 )
                 raise outcome
             await self._cluster.topic(name, self._max_block_s)
 
 
 def resumed(attempt: Attempt) -> TransactionManager:
-    """What a producer in the middle of the attempt's transaction knows."""
+    """Return a transaction manager with the state of a producer in the middle of the attempt's transaction."""
     manager = TransactionManager(attempt.transactional_id)
     manager.state = State.IN_TRANSACTION
     manager.producer_id, manager.producer_epoch = attempt.producer_id, attempt.producer_epoch

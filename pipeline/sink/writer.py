@@ -1,11 +1,12 @@
-"""`format("oncelog")` as a sink: Spark's writers for streams and batches. What they do to Kafka is `SinkTransaction`'s.
+"""Provide `format("oncelog")` as a sink: Spark's writers for streams and batches. `SinkTransaction` does the work in
+Kafka.
 
-Spark runs a writer in four places: a process beside the driver plans a batch and pickles the writer, which is when the
-transaction begins; each task writes; and another process beside the driver commits or aborts. A stream's commit has a
-new writer, to which only the tasks' messages have travelled; a batch's has the pickled one.
+Spark runs a writer in several places. A process beside the driver plans a batch and pickles the writer, which begins
+the transaction. Each task writes. Another process beside the driver commits or aborts. A stream's commit gets a new
+writer and only the tasks' messages. A batch's commit gets the pickled writer.
 
-Invariants: only a first attempt of a task writes; a commit happens only when every partition was written by one task;
-whatever fails, the transaction is aborted at once.
+Invariants: only the first attempt of a task writes. A commit happens only if one task wrote each partition. After any
+failure the transaction is aborted at once.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class RetriedTaskError(RuntimeError):
-    """Spark runs a task again, or twice at once: what its first attempt wrote cannot be taken back alone."""
+    """Spark runs a task again, or twice at once. Records of its first attempt cannot be removed separately."""
 
 
 class PartitionConflictError(KafkaError):
@@ -61,7 +62,7 @@ class PartitionConflictError(KafkaError):
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What a task tells the commit."""
+    """The message that a task sends to the commit."""
 
     attempt: Attempt
     task: int
@@ -73,7 +74,7 @@ class TaskWritten(WriterCommitMessage):
 
 
 class _Writer:
-    """What the two writers have in common."""
+    """Base class of the batch writer and the streaming writer."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self.settings = settings
@@ -82,7 +83,8 @@ class _Writer:
         """Digests of the newest plans, by batch."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark pickles a writer when it ships it to the tasks, several times in a row: the beginning of a batch.
+        # Spark pickles a writer several times in a row when it sends the writer to the tasks. The first time begins a
+        # batch.
         if self.attempt is None:
             settings = self.settings
             with settings.open() as kafka:
@@ -96,19 +98,19 @@ class _Writer:
         return self.__dict__
 
     def _begun(self, kafka: BlockingCluster) -> Attempt:
-        """Begin the transaction of a batch, as the owner of the query."""
+        """Begin the transaction of a batch as the owner of the query. Raises KafkaError."""
         settings = self.settings
         name, topic = settings.transactional_id, settings.state_topic
         transaction = SinkTransaction(kafka.cluster, settings.config)
         if not settings.streaming:
             return kafka.run(transaction.begin(name, topic))
         mine = attempts.last_run(name)
-        # Without `write_stream` a driver is one run, which begins with its first batch.
+        # Without `write_stream`, the driver has one run, which begins with its first batch.
         run = settings.run or mine or self._claimed(kafka, transaction)
         try:
             attempt = kafka.run(transaction.begin(name, topic, run))
             if attempt.state is None and run == mine and (state := attempts.last_decided(name)) is not None:
-                # Expired, as nothing was written for long; what this very run has committed it knows.
+                # The state expired because nothing was written for long, but this run knows what it has committed.
                 attempt = kafka.run(transaction.renew(attempt, state))
         except SupersededError:
             attempts.forget(name)
@@ -116,7 +118,7 @@ class _Writer:
         return attempt
 
     def _claimed(self, kafka: BlockingCluster, transaction: SinkTransaction) -> str:
-        """Own the query. Raises StateError for a first batch that may be committed, where Kafka has no record."""
+        """Make this driver the owner. Raises StateError if the first batch may be committed and Kafka has no record."""
         uncertain = self._may_have_expired(kafka)
 
         def allow(record: Record) -> None:
@@ -126,9 +128,9 @@ class _Writer:
         return kafka.run(transaction.claim(self.settings.transactional_id, self.settings.state_topic, allow=allow))
 
     def _may_have_expired(self, kafka: BlockingCluster) -> bool:
-        """Return whether an earlier driver has planned batch 0, so long ago that the state of its commit may be gone.
+        """Return whether an earlier driver planned batch 0 so long ago that the state of its commit may have expired.
 
-        Spark has planned the batch before it asks for a writer, so that the note alone does not tell a new query.
+        Spark plans the batch before it asks for a writer, so the plan alone does not identify a new query.
         """
         path = local_path(self.settings.checkpoint)
         if self.settings.adopt or path is None:
@@ -147,17 +149,17 @@ class _Writer:
     # -- in a task
 
     def plan_of(self, batch_id: int) -> str:
-        """What tells this batch from others with its number, as far as it is known."""
+        """Return the digest that distinguishes this batch from others with its number, or "" if it is unknown."""
         return self.plans.get(batch_id, "")
 
     def is_committed(self, query: str, batch_id: int) -> bool:
-        """Whether this batch was committed already, by a driver that died before Spark wrote that down."""
+        """Return whether a driver that died before Spark noted it has committed the batch. Raises StateError."""
         assert self.attempt is not None
         state, plan = self.attempt.state, self.plan_of(batch_id)
         if not plan:
             raise StateError(
                 f"Spark's note of batch {batch_id} in {self.settings.checkpoint}/offsets cannot be read from the "
-                "process that plans the batch: a batch that is planned anew could not be told from the one that is "
+                "process that plans the batch: a batch that is planned again could not be told from the one that is "
                 "committed. Use oncelog.pipeline.write_stream(df, options), which reads it through Spark's file "
                 "system, or a checkpointLocation on the driver's disk"
             )
@@ -170,28 +172,28 @@ class _Writer:
             return False
         if state is not None and state.owner == query:
             raise StateError(
-                f"batch {batch_id} is to be written, but the last one that is committed here is {state.batch_id}: "
+                f"batch {batch_id} is to be written, but the last batch committed here is {state.batch_id}: "
                 "those between were written by another sink, or under another transactionalId, and whether this "
-                "one was as well cannot be told. Look at what was written last, then set adoptQuery=true to write "
+                "one was written as well is unknown. Check what was written last, then set adoptQuery=true to write "
                 "the batch, for this one start"
             )
         found = "none" if state is None else f"only of query {state.owner}"
         raise StateError(
             f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}): whether that "
             "batch is committed cannot be told. It expires when a query is down for longer than the broker's "
-            "offsets.retention.minutes; or the checkpoint belonged to another sink. Look at what was written last, "
+            "offsets.retention.minutes; or the checkpoint belonged to another sink. Check what was written last, "
             "then set adoptQuery=true to write the batch, for this one start"
         )
 
     def _is_new(self, query: str, batch_id: int) -> bool:
-        """Whether no earlier driver can have committed the batch."""
+        """Return whether no earlier driver can have committed the batch."""
         assert self.attempt is not None
         state = self.attempt.state
         if state is not None and state.owner != query:
             return batch_id == 0
         if state is not None and state.batch_id == batch_id - 1:
             return True
-        # The driver saw that all planned batches were done when it started: this one was planned since.
+        # When the driver started, all planned batches were done, so this batch was planned later.
         return batch_id == 0 if self.settings.done is None else batch_id == self.settings.done + 1
 
     @staticmethod
@@ -199,7 +201,7 @@ class _Writer:
         if state.batch_id == batch_id and not state.plan:
             return (
                 f"batch {batch_id} is to be written, and Kafka has it as committed, but not with which rows: they "
-                "may be others now. Look at what was written last; then use a new checkpoint with startingOffsets"
+                "may be different now. Check what was written last, then use a new checkpoint with startingOffsets"
             )
         which = "another batch" if state.batch_id == batch_id else "batch"
         return (
@@ -219,9 +221,9 @@ class _Writer:
             return message
         if context.attemptNumber():
             raise RetriedTaskError(
-                f"Task {context.partitionId()} is attempt {context.attemptNumber()}: its first one failed, or runs as "
-                "well (spark.speculation must be false). What that wrote cannot be taken back alone, so the batch is "
-                "aborted; the reason is in the first attempt's log. Restart the query: it goes on exactly there"
+                f"Task {context.partitionId()} is attempt {context.attemptNumber()}: its first one failed, or runs too "
+                "(spark.speculation must be false). Its records cannot be removed separately, so the batch is "
+                "aborted; the reason is in the first attempt's log. Restart the query: it continues with this batch"
             )
         message.written = self._produce(batches, attempt, context.partitionId())
         return message
@@ -263,13 +265,11 @@ class _Writer:
     # -- beside the driver
 
     def decide(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Commit, or raise: then Spark calls abort."""
+        """Commit the batch. If this raises, Spark calls abort."""
         told = [one for one in messages if isinstance(one, TaskWritten)]
         wanted = (told[0].attempt, batch_id, told[0].skipped) if told else None
         if len(told) != len(messages) or any((one.attempt, one.batch_id, one.skipped) != wanted for one in told):
-            raise IllegalStateError(
-                f"batch {batch_id}: Spark gave the commit messages of other attempts: restart the query"
-            )
+            raise IllegalStateError(f"batch {batch_id}: Spark returned messages of another attempt: restart the query")
         if not told or told[0].skipped:
             self._decided(told[0].attempt.state if told else None)
             return
@@ -282,7 +282,7 @@ class _Writer:
         self._decided(state)
 
     def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """End the transaction now: readers wait for it."""
+        """Abort the transaction at once, because readers wait for it."""
         told = [one.attempt for one in messages if isinstance(one, TaskWritten)]
         attempt = told[0] if told else self.attempt or attempts.recall(self.settings.transactional_id)
         if attempt is None:
@@ -300,7 +300,7 @@ class _Writer:
 
 
 def _by_partition(told: Sequence[TaskWritten]) -> dict[TopicPartition, int]:
-    """Who wrote each partition. Raises PartitionConflictError."""
+    """Return the task that wrote each partition. Raises PartitionConflictError."""
     writers: dict[TopicPartition, list[int]] = {}
     for one in told:
         for partition in one.written:
@@ -312,10 +312,10 @@ def _by_partition(told: Sequence[TaskWritten]) -> dict[TopicPartition, int]:
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """One transaction per micro-batch."""
+    """A writer with one transaction per micro-batch."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows."""
+        """Write the rows of one task."""
         context = TaskContext.get()
         assert context is not None
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
@@ -333,10 +333,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """One transaction for the whole write."""
+    """A writer with one transaction for the whole write."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows."""
+        """Write the rows of one task."""
         assert self.attempt is not None
         settings, state = self.settings, self.attempt.state
         if settings.query and settings.batch_id is not None:

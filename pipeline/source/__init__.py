@@ -1,1 +1,1 @@
-"""Topics → Spark: which offsets a read has, and reading them in tasks."""
+"""Read topics into Spark: find out which offsets a read has, and read them in tasks."""

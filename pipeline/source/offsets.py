@@ -1,8 +1,8 @@
-"""Where a read begins and ends, partition by partition, and how it is divided into Spark tasks.
+"""Find the offsets at which a read begins and ends in each partition, and divide them into Spark tasks.
 
-Owns: from a subscription to partitions, from positions to offsets, the rate limit, and the splitting of ranges. Offsets
-are `{TopicPartition: offset}`; in Spark's checkpoint they are `{"topic": {"0": 23}}`, as Spark's Kafka source has them.
-An end is exclusive, and under read_committed never above the last stable offset.
+The module resolves a subscription into partitions and positions into offsets, applies the rate limit, and splits
+ranges. Offsets are `{TopicPartition: offset}`. In Spark's checkpoint they are `{"topic": {"0": 23}}`, as in Spark's
+Kafka source. An end is exclusive. Under read_committed it is never above the last stable offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 
 
 class OffsetRange(NamedTuple):
-    """What one Spark task reads: offsets start <= o < end of one partition."""
+    """The offsets that one Spark task reads: start <= offset < end of one partition."""
 
     topic: str
     partition: int
@@ -34,25 +34,25 @@ class OffsetRange(NamedTuple):
 
 
 class DataLossError(KafkaError):
-    """Offsets that the query has still to read are gone."""
+    """Offsets that the query has not read yet were deleted."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{what}. They were deleted (retention, DeleteRecords) or the topic was deleted, before the query had read "
-            'them. To go on with what is left, set .option("failOnDataLoss", "false")',
+            f"{what}. They were deleted (retention, DeleteRecords) or the topic was deleted, before the query read "
+            'them. To continue with the remaining records, set .option("failOnDataLoss", "false")',
         )
 
 
 def lost(what: str, fail: bool) -> None:
-    """Raise DataLossError, or warn."""
+    """Raise DataLossError if `fail` is true, else log a warning."""
     if fail:
         raise DataLossError(what)
-    log.warning("%s: going on behind them, as failOnDataLoss is false", what)
+    log.warning("%s: continuing after them, because failOnDataLoss is false", what)
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Offsets as Spark's checkpoint has them."""
+    """Return offsets as they are in Spark's checkpoint."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -60,7 +60,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(parsed: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """The reverse of `to_json`."""
+    """Return offsets from the form that they have in Spark's checkpoint."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in parsed.items()
@@ -69,9 +69,9 @@ def from_json(parsed: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 async def find_partitions(cluster: Cluster, subscription: Subscription, timeout_s: float) -> set[TopicPartition]:
-    """Return the partitions that a subscription means now. Raises InvalidTopicError for `assign` beyond what is there.
+    """Return the partitions that a subscription selects. Raises InvalidTopicError if an assigned one does not exist.
 
-    A subscribed topic that does not exist has no partitions, yet: a stream takes them in when it appears.
+    A subscribed topic that does not exist has no partitions yet. A stream begins to read it when it appears.
     """
     if subscription.pattern is not None:
         cluster.track_all()
@@ -87,7 +87,7 @@ async def find_partitions(cluster: Cluster, subscription: Subscription, timeout_
         for name in named:
             code = metadata.topics[name].error_code if name in metadata.topics else ErrorCode.NONE
             if code and code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                await cluster.topic(name, timeout_s)  # waits for what passes, raises what does not
+                await cluster.topic(name, timeout_s)  # waits for temporary errors, raises permanent ones
         metadata = cluster.metadata
         topics = {name for name in named if name in metadata.topics and not metadata.topics[name].error_code}
     found = {TopicPartition(name, one.index) for name in topics for one in metadata.topics[name].partitions}
@@ -100,7 +100,7 @@ async def find_partitions(cluster: Cluster, subscription: Subscription, timeout_
 
 
 class OffsetFinder:
-    """Asks the leaders for offsets; under read_committed the latest is the last stable offset."""
+    """A client of the leaders that looks up offsets. Under read_committed the latest one is the last stable offset."""
 
     def __init__(self, cluster: Cluster, *, read_committed: bool, timeout_s: float) -> None:
         self._cluster = cluster
@@ -108,15 +108,18 @@ class OffsetFinder:
         self._timeout_s = timeout_s
 
     async def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where each partition begins."""
+        """Return the first offset of each partition."""
         return await self._ask(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
     async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where each partition ends, for such a reader."""
+        """Return the end of each partition at this isolation level."""
         return await self._ask(dict.fromkeys(partitions, LATEST_TIMESTAMP))
 
     async def resolve(self, position: Position, partitions: Collection[TopicPartition], name: str) -> Offsets:
-        """The offset of each partition that a position means. `name` is that of the option, for messages."""
+        """Return the offset of each partition at a position. `name` is the option's name, for error messages.
+
+        Raises ConfigError, for instance if a timestamp is after the last record.
+        """
         if position.timestamp is not None:
             return await self._at_times(dict.fromkeys(partitions, position.timestamp), position.or_latest, name)
         if position.timestamps is not None:
@@ -153,7 +156,7 @@ class OffsetFinder:
 
 
 def _check_complete(given: Mapping[tuple[str, int], int], partitions: Collection[TopicPartition], name: str) -> None:
-    """JSON names every partition and no other: a forgotten one must not silently begin elsewhere."""
+    """Raise ConfigError unless the JSON names exactly these partitions: none may get a default silently."""
     missing = sorted(str(one) for one in partitions if one not in given)
     other = sorted(f"{topic}-{index}" for topic, index in given if (topic, index) not in partitions)
     if missing or other:
@@ -163,9 +166,10 @@ def _check_complete(given: Mapping[tuple[str, int], int], partitions: Collection
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Ends that hold at most `most` offsets in all, each partition with a share of it by what waits in it.
+    """Return ends that include at most `most` offsets in all, shared in proportion to the unread offsets.
 
-    At least one offset in all: with fewer than one each, those that wait longest in the order of names go first.
+    A partition with unread offsets gets at least one, as long as the total allows it: those with the most unread
+    offsets first, then by name.
     """
     waiting = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in waiting.values() if size > 0)
@@ -182,7 +186,7 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 
 
 def split(ranges: list[OffsetRange], least: int | None, most_records: int | None) -> list[OffsetRange]:
-    """Divide ranges into tasks: at least `least`, as far as there are offsets, and none above `most_records`."""
+    """Divide ranges into tasks: at least `least`, if there are enough offsets, and none above `most_records`."""
     total = sum(one.end - one.start for one in ranges)
     found = []
     for one in ranges:

@@ -1,8 +1,8 @@
-"""A Spark task of the source: reads a range of offsets of a partition as Arrow record batches, to its exact end.
+"""Read a range of offsets of one partition as Arrow record batches, up to its exact end, in a Spark task of the source.
 
-It owns the fetching (leader changes, lost connections, waiting for the last stable offset), and hides control batches
-and, under read_committed, records of aborted transactions. The next response is requested before the last one is
-decoded, so that the broker works meanwhile.
+The reader handles leader changes, lost connections and waiting for the last stable offset. It hides control batches
+and, under read_committed, records of aborted transactions. It requests the next response before it decodes the last
+one, so that the broker works meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLIENT_DEFAULTS: Final[dict[str, object]] = {
     "receive_buffer_bytes": -1,
     "client_id": "oncelog-pipeline",
 }
-"""Where the pipeline's defaults differ from the consumer's: exactly-once needs the first, bulk reading the others."""
+"""Where the pipeline's defaults differ from the consumer's: the first for exactly-once, the others for bulk reading."""
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _FIELDS: Final = [
@@ -53,18 +53,22 @@ SCHEMA: Final = pa.schema(_FIELDS)
 SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, pa.field("headers", HEADER_TYPE)])
 
 _LATEST_MS: Final = 2**63 // 1000 - 1
-"""Spark's timestamps are microseconds in 64 bits: later ones become this."""
+"""The latest timestamp in ms that fits into Spark's 64-bit microseconds. Later timestamps are replaced by it."""
 
 
 class RangeReader:
-    """See the module's docstring. Iterating it opens and closes its own connection."""
+    """An iterable over the Arrow record batches of a range of offsets.
+
+    Iterating opens and closes a connection.
+    """
 
     def __init__(self, wanted: OffsetRange, config: ConsumerConfig, *, headers: bool, fail_on_data_loss: bool) -> None:
         self._wanted = wanted
         self._config = config
         self._headers = headers
         self._fail = fail_on_data_loss
-        # Columns that are the same in every row: those of the largest batch, of which others take a part.
+        # These columns have the same value in every row. They are kept for the largest batch, and other batches take a
+        # slice.
         self._topic = pa.nulls(0, pa.string())
         self._partition = pa.nulls(0, pa.int32())
 
@@ -90,10 +94,10 @@ class RangeReader:
                 position = part.end
 
     def _out_of_range(self, kafka: BlockingCluster, fetches: _Fetches, position: int) -> int:
-        """The records at the position are gone: raise, or go on where the log begins now."""
+        """Handle deleted records at the position: raise DataLossError, or return the offset where reading continues."""
         wanted = self._wanted
         begin = kafka.run(fetches.log_start())
-        # Above the log's end: it was cut off, and what is there now was not meant.
+        # Above the log's end: the log was truncated, and the records there now are not the requested ones.
         behind = min(begin, wanted.end) if begin > position else wanted.end
         lost(f"Offsets {position} to {behind - 1} of {wanted.topic}-{wanted.partition} cannot be read", self._fail)
         if behind < wanted.end:
@@ -121,7 +125,7 @@ class RangeReader:
 
 
 class _Part:
-    """One answer: where the next fetch begins, and the records up to the range's end."""
+    """One Fetch response: the offset where the next fetch begins, and the records before the range's end."""
 
     def __init__(self, data: PartitionData, start: int, end: int) -> None:
         self._data = data
@@ -159,7 +163,7 @@ class _Asked(NamedTuple):
 
 
 class _Fetches:
-    """The conversation with the partition's leader: one request ahead of what is decoded."""
+    """The requests to the partition's leader. One request is always ahead of the response being decoded."""
 
     def __init__(self, cluster: Cluster, partition: TopicPartition, config: ConsumerConfig) -> None:
         self._cluster = cluster
@@ -168,19 +172,19 @@ class _Fetches:
         self._asked: _Asked | None = None
 
     async def ask(self, position: int) -> None:
-        """Send the Fetch for a position, if the leader can be reached now; `answer` sends it again if need be."""
+        """Send the Fetch request for a position if the leader can be reached now. Otherwise `answer` sends it."""
         try:
             self._asked = _Asked(position, await self._send(position))
-            await asyncio.sleep(0)  # lets the request leave
+            await asyncio.sleep(0)  # lets the event loop send the request
         except KafkaError as error:
             if not _passes(error):
                 raise
             self._asked = None
 
     async def answer(self, position: int, end: int) -> PartitionData:
-        """Return the first answer with records, or OFFSET_OUT_OF_RANGE; the time without one is bounded.
+        """Return the first response with records, or with OFFSET_OUT_OF_RANGE.
 
-        Raises KafkaTimeoutError after default.api.timeout.ms, and what does not pass by itself at once.
+        Raises KafkaTimeoutError if neither arrives within default.api.timeout.ms, and permanent errors at once.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.default_api_timeout_ms / 1000
@@ -194,8 +198,8 @@ class _Fetches:
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or data.records:
                     return data
                 why = (
-                    f"the partition ends at {data.high_watermark}, its stable part at {data.last_stable_offset}: a "
-                    "transaction is open, or records were cut off"
+                    f"high watermark {data.high_watermark}, last stable offset {data.last_stable_offset}: a "
+                    "transaction is open, or the log was truncated"
                 )
             except KafkaError as error:
                 if not _passes(error):
@@ -212,7 +216,7 @@ class _Fetches:
                 )
 
     async def log_start(self) -> int:
-        """Where the partition begins now."""
+        """Return the partition's current log start offset."""
         finder = OffsetFinder(self._cluster, read_committed=False, timeout_s=self._config.default_api_timeout_ms / 1000)
         return (await finder.earliest([self._partition]))[self._partition]
 
@@ -252,7 +256,7 @@ class _Fetches:
                 if data.error_code and data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise error_for(data.error_code, f"{self._partition}: {error_code(data.error_code).text}")
                 return data
-        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the broker's answer leaves {self._partition} out")
+        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the broker's response lacks {self._partition}")
 
 
 def _passes(error: KafkaError) -> bool:

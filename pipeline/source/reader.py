@@ -1,9 +1,10 @@
-"""`format("oncelog")` as a source: Spark's readers for batches and streams.
+"""Provide `format("oncelog")` as a source: Spark's readers for batches and streams.
 
-Plans only: which offsets a batch has, and how they are divided among tasks. The records are read by `RangeReader` in
-the tasks. A stream's position is Spark's checkpoint alone; no consumer group is joined and no offset committed.
+The readers only plan: they determine which offsets a batch has and divide them among tasks. In the tasks, `RangeReader`
+reads the records. A stream's position is stored only in Spark's checkpoint: the source joins no consumer group and
+commits no offset.
 
-A micro-batch is an exact range of offsets per partition: read again after a crash, it has the same records.
+A micro-batch is an exact range of offsets per partition. When it is read again after a crash, it has the same records.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ from .offsets import (
 from .range_reader import CLIENT_DEFAULTS, RangeReader
 
 ASK_AGAIN_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Waits, before a partition that is not told of counts as gone."""
+"""The pauses in seconds between requests for metadata, before a missing partition counts as deleted."""
 
 
 def source_schema(headers: bool) -> StructType:
-    """The schema of Spark's Kafka source."""
+    """Return the columns of Spark's Kafka source."""
     fields = [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
@@ -73,13 +74,13 @@ def source_schema(headers: bool) -> StructType:
 
 @dataclass
 class RangePartition(InputPartition):
-    """What Spark hands to a task."""
+    """The range of offsets that Spark passes to a task."""
 
     range: OffsetRange
 
 
 class SourceSettings:
-    """The options of a source, read and checked. Travels to the tasks."""
+    """The options of a source, read and checked. They are pickled and sent to the tasks."""
 
     def __init__(self, given: MutableMapping[str, str], *, streaming: bool) -> None:
         options = Options(given, SOURCE_OPTIONS)
@@ -105,32 +106,32 @@ class SourceSettings:
 
     @property
     def timeout_s(self) -> float:
-        """How long a question to the cluster may take, retries included."""
+        """The limit in seconds of one request to the cluster, retries included."""
         return self.config.default_api_timeout_ms / 1000
 
     def finder(self, kafka: BlockingCluster, committed: bool | None = None) -> OffsetFinder:
-        """Who asks for offsets as these settings see them, unless `committed` says what to see."""
+        """Return an OffsetFinder for these settings' isolation level, unless `committed` overrides the level."""
         committed = self.config.isolation_level == "read_committed" if committed is None else committed
         return OffsetFinder(kafka.cluster, read_committed=committed, timeout_s=self.timeout_s)
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Read a range, within a task."""
+        """Read a range of offsets within a task. Yield Arrow record batches."""
         return iter(RangeReader(wanted, self.config, headers=self.headers, fail_on_data_loss=self.fail_on_data_loss))
 
     def tasks(self, start: Offsets, end: Offsets) -> list[RangePartition]:
-        """Divide what is between start and end; partitions without records get no task."""
+        """Divide the offsets between `start` and `end` into tasks. Partitions without offsets to read get no task."""
         ranges = [OffsetRange(*one, start[one], end[one]) for one in sorted(end) if end[one] > start[one]]
         return [RangePartition(one) for one in split(ranges, self.least_partitions, self.most_records)]
 
 
 class BatchReader(DataSourceReader):
-    """`spark.read.format("oncelog")`: offsets are resolved once, when the read is planned."""
+    """The reader of `spark.read.format("oncelog")`. It resolves the offsets once, when the read is planned."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
 
     def partitions(self) -> list[InputPartition]:
-        """Resolve start and end, and divide the offsets between them."""
+        """Resolve start and end, and divide the offsets between them into tasks."""
         settings = self._settings
         with BlockingCluster(settings.config, settings.timeout_s) as kafka:
             found = _found_all(kafka, settings)
@@ -139,23 +140,24 @@ class BatchReader(DataSourceReader):
             end = kafka.run(finder.resolve(settings.end, found, "endingOffsets"))
             end = self._within_the_log(kafka, start, end)
         tasks: list[InputPartition] = list(settings.tasks(start, end))
-        return tasks or [RangePartition(OffsetRange("", -1, 0, 0))]  # Spark makes one of its own from an empty list
+        return tasks or [RangePartition(OffsetRange("", -1, 0, 0))]  # Spark adds a partition to an empty list
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's range."""
+        """Read the range of one task."""
         assert isinstance(partition, RangePartition)
         return self._settings.read(partition.range) if partition.range.topic else iter(())
 
     def _within_the_log(self, kafka: BlockingCluster, start: Offsets, end: Offsets) -> Offsets:
-        """The ends, of which none may lie behind what is written, nor before its beginning.
+        """Return the end offsets. Fail for an end before the start, or after the end of the partition's log.
 
-        What an open transaction still hides is written: readers wait for an end there, and begin there with nothing.
+        Records of an open transaction count as part of the log: a read that ends there waits for the transaction, and a
+        read that begins there has no records. Raises ConfigError and DataLossError.
         """
         settings = self._settings
         turned = {one: offset for one, offset in start.items() if offset > end[one]}
         if turned and settings.start.offset is None and settings.end.offset is None:
             one = min(turned)
-            raise ConfigError("endingOffsets", f"{one} would end at {end[one]}, before its beginning, {start[one]}")
+            raise ConfigError("endingOffsets", f"{one} would end at {end[one]}, before it begins at {start[one]}")
         wanted = turned if settings.end.offsets is None else {one: max(start[one], end[one]) for one in end}
         written = kafka.run(settings.finder(kafka, committed=False).latest(wanted))
         for one, offset in sorted(wanted.items()):
@@ -168,7 +170,10 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream.format("oncelog")`: lives in a process beside the driver as long as the query runs."""
+    """The reader of `spark.readStream.format("oncelog")`.
+
+    It lives in a process beside the driver as long as the query runs.
+    """
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -183,31 +188,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, beside the driver
 
     def initialOffset(self) -> dict[str, Any]:  # Spark's name, as those below
-        """Where a new query begins."""
+        """Return the offsets at which a new query begins."""
         finder = self._finder
-        # Trigger.AvailableNow ends with what is there: it cannot wait for a topic.
+        # Trigger.AvailableNow ends at the current ends, so it cannot wait for a topic.
         ends = self._target is not None and self._fail
         found = _found_all(self._open, self._settings) if ends else self._partitions()
         return to_json(self._open.run(finder.resolve(self._settings.start, found, "startingOffsets")))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """maxOffsetsPerTrigger."""
+        """Return maxOffsetsPerTrigger as Spark's read limit."""
         most = self._settings.most_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on, what comes later is not there."""
+        """Fix the current ends as the end of the query: records that arrive later are not read."""
         self._target = self._open.run(self._finder.latest(self._partitions()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends. Raises DataLossError for partitions that are gone or were cut off."""
+        """Return the end of the next micro-batch. Raises DataLossError for deleted or truncated partitions."""
         begin = from_json(start)
         if self._target is None:
             end = self._open.run(self._finder.latest(self._present(begin)))
         else:
             end = dict(self._target)
             if missing := [one for one in begin if one not in end]:
-                # Either gone, or not told of when the query started: then it is left for the next start.
+                # Either the partition was deleted, or the metadata missed it at the start. Then the next start reads
+                # it.
                 end |= {one: begin[one] for one in self._present(missing) if one in missing}
         self._newest = end
         gone = [str(one) for one in begin if one not in end]
@@ -217,10 +223,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             written = self._open.run(self._settings.finder(self._open, committed=False).latest(behind))
             for one in behind:
                 if begin[one] <= written[one]:
-                    end[one] = begin[one]  # an open transaction hides what is there
+                    end[one] = begin[one]  # the records there belong to an open transaction
                 else:
                     lost(f"{one} ends at offset {end[one]}, but was read up to {begin[one]} already", self._fail)
-        # A new partition is read from its beginning: what was written before it was noticed counts.
+        # A new partition is read from its beginning, because records were written before the partition was noticed.
         new = [one for one in end if one not in begin]
         begin |= self._open.run(self._finder.earliest(new))
         if isinstance(limit, ReadMaxRows):
@@ -229,15 +235,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._given)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end that the last micro-batch could have had without a limit: Spark tells the lag from it."""
+        """Return the end that the last micro-batch would have had without a limit. Spark computes the lag from it."""
         return to_json(self._newest) if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of one micro-batch. Raises DataLossError where the log begins behind the start."""
+        """Return the tasks of one micro-batch. Raises DataLossError if the log begins after the start."""
         until, begin = from_json(end), from_json(start)
         if until == begin:
             return []
-        if until != self._given:  # planned before this reader was made
+        if until != self._given:  # planned before this reader was created
             for one in sorted(until.keys() - self._present(until)):
                 if begin.get(one, 0) < until[one]:
                     lost(f"Offsets {begin.get(one, 0)} to {until[one] - 1} of {one} cannot be read", self._fail)
@@ -245,19 +251,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest = self._open.run(self._finder.earliest(sorted(until)))
         for one, offset in earliest.items():
             if one not in begin:
-                # Added while the query ran: as Spark's Kafka source, it misses what was deleted before it looked.
+                # Added while the query ran. As in Spark's Kafka source, records deleted before this look-up are
+                # missing.
                 if offset and until[one]:
                     lost(f"Offsets 0 to {min(offset, until[one]) - 1} of {one} cannot be read", self._fail)
                 begin[one] = min(offset, until[one])
             elif begin[one] > until[one]:
-                begin[one] = offset  # made anew; `latestOffset` has told
+                begin[one] = offset  # the topic was created again, which `latestOffset` has reported
             elif offset > begin[one] < until[one]:
                 lost(f"Offsets {begin[one]} to {min(offset, until[one]) - 1} of {one} cannot be read", self._fail)
                 begin[one] = min(offset, until[one])
         return list(self._settings.tasks(begin, until))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the position is Spark's checkpoint."""
+        """Do nothing: the position is stored in Spark's checkpoint."""
 
     def stop(self) -> None:
         """Close the connections."""
@@ -268,7 +275,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- reading, in a task
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's range."""
+        """Read the range of one task."""
         assert isinstance(partition, RangePartition)
         return self._settings.read(partition.range)
 
@@ -292,21 +299,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _found(self._open, self._settings)
 
     def _present(self, wanted: Collection[TopicPartition]) -> set[TopicPartition]:
-        """The partitions that are there. Those wanted are asked for again when they are missing: a broker that has just
-        started may not know of all, and a topic that is taken for a new one would be read from its beginning.
+        """Return the partitions that exist. If wanted ones are missing, ask again several times.
+
+        A broker that has just started may not know all partitions yet, and a topic that seems to be new would be read
+        from its beginning.
         """
         return _found_again(self._open, self._settings, lambda found: all(one in found for one in wanted))
 
 
 def _found(kafka: BlockingCluster, settings: SourceSettings) -> set[TopicPartition]:
-    """The partitions that the subscription means now."""
+    """Return the partitions that the subscription selects now."""
     return kafka.run(find_partitions(kafka.cluster, settings.subscription, settings.timeout_s))
 
 
 def _found_again(
     kafka: BlockingCluster, settings: SourceSettings, complete: Callable[[set[TopicPartition]], bool]
 ) -> set[TopicPartition]:
-    """The same, asked for again for a while until they are complete."""
+    """Return the partitions that the subscription selects, after several requests if they are not `complete`."""
     found = _found(kafka, settings)
     for wait_s in ASK_AGAIN_S:
         if complete(found):
@@ -317,12 +326,12 @@ def _found_again(
 
 
 def _found_all(kafka: BlockingCluster, settings: SourceSettings) -> set[TopicPartition]:
-    """The same, of all topics that `subscribe` names. Raises InvalidTopicError when one is not there."""
+    """Return the partitions of all topics that `subscribe` names. Raises InvalidTopicError for a missing topic."""
     named = settings.subscription.topics or frozenset()
     found = _found_again(kafka, settings, lambda found: named <= {one.topic for one in found})
     if missing := sorted(named - {one.topic for one in found}):
         raise InvalidTopicError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"subscribe: there is no topic {' and no topic '.join(missing)}: correct the name, or create it before",
+            f"subscribe: there is no topic {' and no topic '.join(missing)}: correct the name, or create it first",
         )
     return found

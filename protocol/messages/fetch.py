@@ -81,10 +81,9 @@ class NodeEndpoint(Struct):
 @response(key=1, versions="4-18", flexible="12+")
 class FetchResponse(Response):
     """The record batches, high watermark, last stable offset and log start offset of each partition. `records` may end
-    with a partial batch, which the reader drops. At isolation level 1, `aborted_transactions`
-    lists the producers of aborted transactions, and for each producer the offset from which on its records must be
-    skipped (KIP-98). Tags report a diverged log (KIP-595), a new
-    leader, and from v16 the leaders' endpoints (KIP-951).
+    with a partial batch, which the reader drops. At isolation level 1, `aborted_transactions` lists the producers of
+    aborted transactions, and for each producer the offset from which on its records must be skipped (KIP-98). Tags
+    report a diverged log (KIP-595), a new leader, and from v16 the leaders' endpoints (KIP-951).
     """
 
     throttle_time_ms: int = int32("1+", ignorable=True)

@@ -77,7 +77,7 @@ def test_starting_and_ending_points(spark: SparkSession, topics: Any) -> None:
     with pytest.raises(AnalysisException, match=r"-0 ends at offset 8, before offset 99 of the options"):
         values(read(spark, topics, topic, **ending))
     assert len(values(read(spark, topics, topic, **ending, failOnDataLoss=False))) == 18
-    with pytest.raises(AnalysisException, match=r"endingOffsets: .*-0 would end at 1, before its beginning, 99"):
+    with pytest.raises(AnalysisException, match=r"endingOffsets: .*-0 would end at 1, before it begins at 99"):
         values(read(spark, topics, topic, **beyond, **until))
 
 

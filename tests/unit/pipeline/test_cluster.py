@@ -140,7 +140,7 @@ def test_a_cluster_without_java_is_told_with_the_remedy(monkeypatch: pytest.Monk
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     done = CliRunner().invoke(pipeline, ["cluster", "--port", "0"])
     assert done.exit_code == 1
-    assert "where there is no bin/java: install Java 17" in done.stderr
+    assert "which has no executable bin/java: install Java 17" in done.stderr
 
 
 @pytest.mark.parametrize("size", ["1", "1gb", "g", "0g", "-1g"])

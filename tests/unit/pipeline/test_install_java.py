@@ -73,8 +73,8 @@ def test_what_apt_get_cannot_do_is_said_and_no_failure(machine: Machine, capsys:
     machine.apt("nothing-of-this")
     install_java.main()
     last = told(capsys)[-1]
-    assert last.startswith("oncelog: That has not worked (E: Unable to locate package). Spark needs Java 17 or newer")
-    assert last.endswith("or set JAVA_HOME to one. Only the pipeline needs it.")
+    assert last.startswith("oncelog: That has failed (E: Unable to locate package). Spark needs Java 17 or newer")
+    assert last.endswith("or set JAVA_HOME. Only the pipeline needs it.")
 
 
 def test_users_are_told_only(

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from oncelog.cli.pipeline import pipeline
 from oncelog.pipeline import requirements
 
-REMEDY = "install Java 17 (`apt install openjdk-17-jre-headless`) or set JAVA_HOME to one."
+REMEDY = "install Java 17 (`apt install openjdk-17-jre-headless`) or set JAVA_HOME."
 
 
 def java(directory: Path, told: str, code: int = 0) -> Path:
@@ -23,12 +23,12 @@ def java(directory: Path, told: str, code: int = 0) -> Path:
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert requirements.java_problem() == f"Spark needs Java 17 or newer, and there is none: {REMEDY}"
+    assert requirements.java_problem() == f"Spark needs Java 17 or newer, but no java was found: {REMEDY}"
 
 
 def test_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert requirements.java_problem() == f"JAVA_HOME is {tmp_path}, where there is no bin/java: {REMEDY}"
+    assert requirements.java_problem() == f"JAVA_HOME is {tmp_path}, which has no executable bin/java: {REMEDY}"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str, number: int) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path, told)))
     problem = requirements.java_problem()
-    assert problem == f"Spark needs Java 17 or newer, and {tmp_path}/bin/java is Java {number}: {REMEDY}"
+    assert problem == f"Spark needs Java 17 or newer, but {tmp_path}/bin/java is Java {number}: {REMEDY}"
 
 
 @pytest.mark.parametrize("told", ['openjdk version "17.0.15"', 'openjdk version "21"', "something of its own"])
@@ -70,6 +70,6 @@ def test_the_command_says_it_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tm
     job.write_text('name = "j"\ncheckpoint = "c"\n[[source]]\nname = "s"\n[[sink]]\nname = "k"\nfrom = "s"\n')
     done = CliRunner().invoke(pipeline, ["run", str(job)])
     assert done.exit_code == 1
-    assert done.output == f"oncelog: Spark needs Java 17 or newer, and there is none: {REMEDY}\n"
+    assert done.output == f"oncelog: Spark needs Java 17 or newer, but no java was found: {REMEDY}\n"
     done = CliRunner().invoke(pipeline, ["run", str(tmp_path / "none.toml")])
     assert done.output == f"oncelog: {tmp_path}/none.toml: No such file or directory\n"
