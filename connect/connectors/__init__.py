@@ -1,1 +1,1 @@
-"""The connectors that are built in, each in a folder of its own."""
+"""The built-in connectors, each in its own folder."""

@@ -1,4 +1,4 @@
-"""Loads the libraries of connectors when they are used, so that a worker without them can do everything else."""
+"""Loads the libraries of connectors at their first use, so that a worker can run without them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import ConnectError
 
 
 def require(module: str, connector: str, extra: str) -> None:
-    """Import a library; raises ConnectError that says how to install it."""
+    """Import a library; if it is missing, raise ConnectError, whose message says how to install it."""
     try:
         import_module(module)
     except ModuleNotFoundError as error:

@@ -1,1 +1,1 @@
-"""Kafka Connect's REST interface, on a `Herder`. Needs the extra: pip install 'oncelog[connect]'."""
+"""Kafka Connect's REST interface, served by a `Herder`. Needs the extra: pip install 'oncelog[connect]'."""

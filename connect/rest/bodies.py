@@ -1,6 +1,6 @@
-"""Reads the bodies of requests: JSON of the form that an endpoint wants.
+"""Reads the bodies of requests as JSON in the format that an endpoint requires.
 
-Kafka Connect answers 500 to JSON that is malformed or has unknown fields, and so does this.
+Like Kafka Connect, the worker answers 500 to malformed JSON and to unknown fields.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from .negotiation import require_json
 
 
 async def read_json(request: web.Request) -> Any:
-    """Return the body's JSON; raises HTTPUnsupportedMediaType for a body without a type, ConnectError for no JSON."""
+    """Return the body's JSON, or None for an empty body. Raises ConnectError for a body that is not JSON.
+
+    Raises HTTPUnsupportedMediaType for a body without the content type JSON.
+    """
     body = await request.read()
     if body:
         require_json(request.headers.get("Content-Type"))
     if not body.strip():
-        return None  # as Java's parser
+        return None  # as Java's parser does
     try:
         return json.loads(body, parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
@@ -28,21 +31,21 @@ async def read_json(request: web.Request) -> Any:
 
 
 async def read_settings(request: web.Request) -> dict[str, str | None]:
-    """Return a body that is an object of settings."""
+    """Return the settings in a body; raises ConnectError unless it is a JSON object of plain values."""
     return settings(await read_json(request))
 
 
 def settings(given: Any) -> dict[str, str | None]:
-    """Return settings as text, null being kept; raises ConnectError for what is no object of plain values."""
+    """Return settings as text; null stays None. Raises ConnectError for data that is not an object of plain values."""
     if not isinstance(given, dict):
-        raise ConnectError(f"settings are a JSON object, not {_kind(given)}")
+        raise ConnectError(f"the settings must be a JSON object, not {_kind(given)}")
     return {name: plain_text(name, value) for name, value in given.items()}
 
 
 def known_fields(given: Any, *names: str) -> dict[str, Any]:
-    """Return a body that is an object with no other fields than these; raises ConnectError."""
+    """Return the body if it is an object without fields other than these; raises ConnectError."""
     if not isinstance(given, dict):
-        raise ConnectError(f"the body is a JSON object, not {_kind(given)}")
+        raise ConnectError(f"the body must be a JSON object, not {_kind(given)}")
     unknown = [name for name in given if name not in names]
     if unknown:
         listed = ", ".join(f'"{name}"' for name in names)
@@ -51,7 +54,7 @@ def known_fields(given: Any, *names: str) -> dict[str, Any]:
 
 
 def check_name(config: dict[str, str | None], name: str) -> dict[str, str | None]:
-    """Return the settings with the connector's name; raises BadRequestError where they have another one."""
+    """Return the settings with the connector's name; raises BadRequestError if they contain another name."""
     given = config.get("name")
     if given is None:
         return {**config, "name": name}
@@ -63,14 +66,14 @@ def check_name(config: dict[str, str | None], name: str) -> dict[str, str | None
 
 
 def plain_text(name: str, value: Any) -> str | None:
-    """Return a JSON value as the text of a setting, null being kept; raises ConnectError for a list or an object."""
+    """Return a JSON value as the text of a setting; null stays None. Raises ConnectError for a list or an object."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
         return str(value)
-    raise ConnectError(f'the setting "{name}" is text, not {type(value).__name__}')
+    raise ConnectError(f'the setting "{name}" must be text, not {type(value).__name__}')
 
 
 def _kind(given: Any) -> str:
@@ -78,4 +81,4 @@ def _kind(given: Any) -> str:
 
 
 def _not_json(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")

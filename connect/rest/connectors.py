@@ -42,7 +42,7 @@ def _flag(request: web.Request, name: str) -> bool:
 
 
 async def list_connectors(request: web.Request) -> web.Response:
-    """Return the names, or with ?expand=info&expand=status what is known of each."""
+    """Return the names of the connectors; with ?expand=info&expand=status, also their infos and statuses."""
     herder = _herder(request)
     names = await herder.connectors()
     if "expand" not in request.query:
@@ -57,13 +57,13 @@ async def list_connectors(request: web.Request) -> web.Response:
                 elif what == "info":
                     known["info"] = await herder.connector_info(name)
         except NotFoundError:
-            continue  # it was deleted, or has just been created
+            continue  # deleted in the meantime, or just created
         expanded[name] = known
     return answer(expanded)
 
 
 async def create(request: web.Request) -> web.Response:
-    """Create a connector; 409 where there is one of that name."""
+    """Create a connector; answer 409 if one of that name exists."""
     body = known_fields(await read_json(request), "name", "config", "initial_state")
     if body.get("config") is None:
         raise ConnectError('the field "config" is missing: {"name": …, "config": {…}}')
@@ -72,14 +72,14 @@ async def create(request: web.Request) -> web.Response:
     state = body.get("initial_state")
     wanted = {"RUNNING": TargetState.STARTED, "PAUSED": TargetState.PAUSED, "STOPPED": TargetState.STOPPED}
     if state is not None and str(state).upper() not in wanted:
-        raise ConnectError(f"initial_state {state!r} is none of RUNNING, PAUSED, STOPPED")
+        raise ConnectError(f"initial_state {state!r} is not one of RUNNING, PAUSED, STOPPED")
     target = None if state is None else wanted[str(state).upper()]
     put = await _herder(request).put_connector(name, check_name(config, name), target, replace=False)
     return _put_answer(request, put)
 
 
 async def info(request: web.Request) -> web.Response:
-    """Return a connector's config and tasks."""
+    """Return a connector's settings and tasks."""
     return answer(await _herder(request).connector_info(_name(request)))
 
 
@@ -99,7 +99,7 @@ async def patch_config(request: web.Request) -> web.Response:
     """Change some of a connector's settings."""
     body = await read_json(request)
     if body is None:
-        await _herder(request).connector_info(_name(request))  # one that does not exist is answered with 404
+        await _herder(request).connector_info(_name(request))  # answers 404 if the connector does not exist
     return _put_answer(request, await _herder(request).patch_connector(_name(request), settings(body)))
 
 
@@ -120,7 +120,7 @@ async def tasks(request: web.Request) -> web.Response:
 
 
 async def put_tasks(request: web.Request) -> web.Response:
-    """Take task settings from another worker (internal)."""
+    """Write the task settings that another worker has sent (internal)."""
     signature, algorithm = _signature(request)
     await _herder(request).put_task_configs(_name(request), await request.read(), signature, algorithm)
     return web.Response(status=204)
@@ -144,7 +144,7 @@ async def restart_task(request: web.Request) -> web.Response:
 
 
 async def restart(request: web.Request) -> web.Response:
-    """Restart a connector, with ?includeTasks its tasks, with ?onlyFailed only what has failed."""
+    """Restart a connector; with ?includeTasks also its tasks, with ?onlyFailed only failed instances."""
     only_failed, include_tasks = _flag(request, "onlyFailed"), _flag(request, "includeTasks")
     if not only_failed and not include_tasks:
         await _herder(request).restart_connector(_name(request))
@@ -166,7 +166,7 @@ async def resume(request: web.Request) -> web.Response:
 
 
 async def stop(request: web.Request) -> web.Response:
-    """Stop a connector; it has no tasks then."""
+    """Stop a connector and remove its tasks."""
     await _herder(request).set_target_state(_name(request), TargetState.STOPPED)
     return web.Response(status=204)
 
@@ -181,14 +181,14 @@ async def alter_offsets(request: web.Request) -> web.Response:
     body = known_fields(await read_json(request), "offsets")
     given = body.get("offsets")
     if given is not None and not isinstance(given, list):
-        raise ConnectError('the field "offsets" is a list of {"partition": {…}, "offset": {…}}')
+        raise ConnectError('the field "offsets" must be a list of {"partition": {…}, "offset": {…}}')
     pairs = [known_fields(each, "partition", "offset") for each in given or []]
     wanted = [(_object(each, "partition") or {}, _object(each, "offset")) for each in pairs]
     return answer(await _herder(request).alter_offsets(_name(request), wanted))
 
 
 async def reset_offsets(request: web.Request) -> web.Response:
-    """Forget the offsets of a stopped connector."""
+    """Delete the offsets of a stopped connector."""
     return answer(await _herder(request).reset_offsets(_name(request)))
 
 
@@ -206,7 +206,7 @@ async def reset_topics(request: web.Request) -> web.Response:
 def _object(given: dict[str, Any], name: str) -> dict[str, Any] | None:
     value = given.get(name)
     if value is not None and not isinstance(value, dict):
-        raise ConnectError(f'"{name}" is a JSON object, not {type(value).__name__}')
+        raise ConnectError(f'"{name}" must be a JSON object, not {type(value).__name__}')
     return value
 
 

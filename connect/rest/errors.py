@@ -1,4 +1,4 @@
-"""From exceptions to status codes and error bodies, in one table."""
+"""Maps exceptions to status codes and error bodies, in one table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..errors import (
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 90.0
-"""Kafka Connect's bound of a request."""
+"""The maximum duration of a request, in seconds; Kafka Connect's value."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -36,23 +36,23 @@ STATUS: Final[dict[type[Exception], int]] = {
     RebalanceNeededError: 409,
     NotReadyError: 503,
 }
-"""Other exceptions are answered with 500, as Kafka Connect does."""
+"""The status code of each exception. Other exceptions are answered with 500, as Kafka Connect does."""
 
 
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """Return a value as JSON."""
+    """Return a response with a value as JSON."""
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     given = {**(headers or {}), "Content-Type": "application/json"}
     return web.Response(body=body, status=status, headers=given)
 
 
 def error_answer(status: int, message: str) -> web.Response:
-    """Return an error in Kafka Connect's form."""
+    """Return an error response in Kafka Connect's format."""
     return answer({"error_code": status, "message": message}, status)
 
 
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer exceptions in Kafka Connect's form."""
+    """Call the handler, and answer its exceptions in Kafka Connect's format."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -67,7 +67,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def end_in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer 500 where a request takes longer than REQUEST_TIMEOUT_S; what it has begun goes on."""
+    """Answer 500 if a request takes longer than REQUEST_TIMEOUT_S. Changes that the request started may continue."""
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
             return await handler(request)

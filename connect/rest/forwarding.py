@@ -1,7 +1,7 @@
 """Forwards requests to the worker that can answer them: the leader, or the owner of a connector or task.
 
-A request takes two hops at most: the worker of the user forwards it with ?forward=true, the next one with
-?forward=false, and that one answers 409 where it is not the right one either, as the group rebalances then.
+A request is forwarded at most twice. The user's worker forwards it with ?forward=true, the next worker with
+?forward=false. If the third worker cannot answer either, it answers 409, because the group is rebalancing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PASSED_ON: Final = ("Authorization", "Content-Type", SIGNATURE_HEADER, ALGORITH
 
 
 async def forward_to_target(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer here, or with the answer of the worker that the RequestTargetError names."""
+    """Answer the request here, or return the answer of the worker that a RequestTargetError names."""
     hops = request.query.get("forward", "").lower()
     try:
         return await handler(request)
@@ -65,4 +65,4 @@ async def _forwarded(request: web.Request, worker: str, forward: str) -> web.Str
 
 
 forwarding: Final = web.middleware(forward_to_target)
-"""Inside of the middleware for errors: what no other worker can answer is an error like any other."""
+"""Runs inside the middleware for errors, so that errors of forwarding become error responses."""

@@ -15,18 +15,18 @@ from .errors import REQUEST_TIMEOUT_S
 
 
 class LeaderClient:
-    """The requests of one worker. `algorithm` is inter.worker.signature.algorithm."""
+    """Sends one worker's internal requests. `algorithm` is inter.worker.signature.algorithm."""
 
     def __init__(self, session_key: Callable[[], SessionKey | None], algorithm: str) -> None:
         self._session_key, self._algorithm = session_key, algorithm
         self._session: aiohttp.ClientSession | None = None
 
     async def fence(self, leader_url: str, connector: str) -> None:
-        """Have the leader fence the producers of a connector's earlier tasks; raises LeaderRequestError."""
+        """Ask the leader to fence the producers of a connector's earlier tasks; raises LeaderRequestError."""
         await self._send("PUT", URL(leader_url) / "connectors" / connector / "fence", b"")
 
     async def put_task_configs(self, leader_url: str, connector: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """Have the leader write the settings of a connector's tasks; raises LeaderRequestError."""
+        """Ask the leader to write the settings of a connector's tasks; raises LeaderRequestError."""
         body = json.dumps([dict(config) for config in configs]).encode()
         await self._send("POST", URL(leader_url) / "connectors" / connector / "tasks", body)
 

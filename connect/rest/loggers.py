@@ -24,7 +24,7 @@ async def logger(request: web.Request) -> web.Response:
 
 
 async def put_logger(request: web.Request) -> web.Response:
-    """Set a level on this worker, or with ?scope=cluster on all of them."""
+    """Set a logger's level on this worker, or with ?scope=cluster on all workers."""
     level = (await read_settings(request)).get("level")
     if level is None:
         raise BadRequestError("Desired 'level' parameter was not specified in request.")

@@ -1,7 +1,7 @@
-"""Refuses requests that Kafka Connect's server refuses before it looks at their bodies.
+"""Refuses requests that Kafka Connect's server refuses before it reads their bodies.
 
-Paths that are not valid (400), content types other than JSON (415), and clients that accept no JSON (406). Requests of
-unknown paths (404) and methods (405) are refused before.
+The server refuses invalid paths (400), content types other than JSON (415), and clients that do not accept JSON (406).
+Requests of unknown paths (404) and methods (405) are refused earlier.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from .errors import Handler
 _INVALID_PATH: Final = re.compile(
     r"//|%(?![0-9A-F]{2})|%[01][0-9A-F]|%7F|/(?:\.?%2E|%2E\.|%2E%2E)(?=/|$)", re.IGNORECASE
 )
-"""Empty parts, malformed escapes, escaped control characters, and escaped dots as a part."""
+"""Matches empty path parts, malformed escapes, escaped control characters, and escaped dots as a path part."""
 
 _JSON: Final = re.compile(r"\s*application/json\s*(;.*)?", re.IGNORECASE)
 _ACCEPTS_JSON: Final = re.compile(r"\s*(application/json|application/\*|\*/\*|\*)\s*(;.*)?", re.IGNORECASE)
 
 _JSON_ONLY: Final = ("/connectors", "/connector-plugins", "/admin")
-"""Below these a request with another content type is refused, whether it needs a body or not."""
+"""Below these paths, requests with another content type are refused even if they need no body."""
 
 _INTERNAL: Final = ("/connectors/{name}/tasks", "/connectors/{name}/fence")
 _OURS: Final = "/metrics"
 
 
 async def refuse_foreign_formats(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer the request; raises HTTPBadRequest, HTTPUnsupportedMediaType, HTTPNotAcceptable."""
+    """Pass the request on; raises HTTPBadRequest, HTTPUnsupportedMediaType or HTTPNotAcceptable to refuse it."""
     path = request.raw_path.partition("?")[0]
     if path.startswith("/") and (_INVALID_PATH.search(path) or not _is_utf8(unquote_to_bytes(path))):
         raise web.HTTPBadRequest
@@ -56,7 +56,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def require_json(content_type: str | None) -> None:
-    """Raise HTTPUnsupportedMediaType for another content type, or none; HTTPBadRequest for what is no content type."""
+    """Raise HTTPUnsupportedMediaType unless the content type is JSON, and HTTPBadRequest if it is malformed."""
     if content_type is not None and "/" not in content_type:
         raise web.HTTPBadRequest
     if content_type is None or not _JSON.fullmatch(content_type):

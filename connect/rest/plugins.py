@@ -25,7 +25,7 @@ async def plugins(request: web.Request) -> web.Response:
 
 
 async def plugin_config(request: web.Request) -> web.Response:
-    """Return the settings of a plugin; for a connector its own ones, then those of all connectors."""
+    """Return the settings of a plugin; for a connector its own settings, then those that all connectors share."""
     name = request.match_info["plugin"]
     try:
         cls: Any = load_class(name)
@@ -39,7 +39,7 @@ async def plugin_config(request: web.Request) -> web.Response:
 
 
 async def validate(request: web.Request) -> web.Response:
-    """Return the validation of a connector's settings; 400 where they are for another connector."""
+    """Return the result of validating settings; answer 400 if they name another connector class than the URL."""
     name = request.match_info["plugin"]
     config = await read_settings(request)
     given = config.get("connector.class")
@@ -49,7 +49,7 @@ async def validate(request: web.Request) -> web.Response:
         return answer(await request.app[HERDER].validate(config))
     except SinkConnectorError:
         raise
-    except BadRequestError as error:  # Kafka Connect wraps it, and so answers 500
+    except BadRequestError as error:  # Kafka Connect wraps the error, and therefore answers 500
         raise ConnectError(str(error)) from error
 
 
@@ -68,7 +68,7 @@ def _version(name: str, kind: PluginKind) -> str:
     try:
         cls = load_class(name)
     except ConnectError:
-        return "undefined"  # its library is not installed
+        return "undefined"  # the connector's library is not installed
     return cls.version() if issubclass(cls, SourceConnector) else "undefined"
 
 

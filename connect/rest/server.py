@@ -19,17 +19,17 @@ from .forwarding import forwarding
 from .negotiation import negotiation
 
 HEALTH_TIMEOUT_S: Final = 10.0
-"""Kafka Connect's bound of a health check."""
+"""The maximum duration of a health check, in seconds; Kafka Connect's value."""
 
 
 async def server_info(request: web.Request) -> web.Response:
-    """Return version and cluster."""
+    """Return the versions of the worker and the id of the Kafka cluster."""
     cluster_id = request.app[connectors.HERDER].cluster_id
     return answer({"version": VERSION, "commit": "unknown", "kafka_cluster_id": cluster_id})
 
 
 async def health(request: web.Request) -> web.Response:
-    """Return whether the worker can answer (KIP-1017): 503 while it starts, 500 when it is too busy."""
+    """Return whether the worker can answer requests (KIP-1017): 503 while it starts, 500 if it is too busy."""
     herder = request.app[connectors.HERDER]
     if herder.ready is not None:
         return answer({"status": "starting", "message": f"{herder.ready}."}, 503)
@@ -47,7 +47,7 @@ async def health(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Return the metrics of this worker, as Prometheus reads them."""
+    """Return the metrics of this worker in Prometheus' text format."""
     text = request.app[connectors.HERDER].metrics()
     return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -60,7 +60,7 @@ ROOT: Final = (
 
 
 def application(herder: Herder, max_body_bytes: int) -> web.Application:
-    """Return the endpoints on a herder."""
+    """Return the web application with all endpoints for a herder."""
     app = web.Application(middlewares=[errors, timeouts, negotiation, forwarding], client_max_size=max_body_bytes)
     app[connectors.HERDER] = herder
     for table in (ROOT, connectors.ROUTES, plugins.ROUTES, loggers.ROUTES):
@@ -77,22 +77,25 @@ def application(herder: Herder, max_body_bytes: int) -> web.Application:
 
 
 def _with_any_name(path: str) -> str:
-    """Return a path whose variables may have every character but a slash; braces are refused otherwise."""
+    """Return the path with variables that match every character but a slash; by default they exclude braces."""
     return path.replace("}", ":[^/]+}")
 
 
 class RestServer:
-    """The listeners of a worker; the first is the one that it advertises to other workers."""
+    """The listeners of a worker. The worker advertises the first listener to other workers."""
 
     def __init__(self, listeners: list[str]) -> None:
-        """Raise ConfigValueError for what is no http:// address."""
+        """Raise ConfigValueError for a listener that is not an http:// address."""
         self._addresses = [_address(listener) for listener in listeners]
         self._sockets: list[socket.socket] = []
         self._runner: web.AppRunner | None = None
         self.host, self.port = self._addresses[0]
 
     def bind(self) -> None:
-        """Take the addresses; afterwards `port` is the real one. Raises ConnectError where an address is taken."""
+        """Open the listening sockets; afterwards `port` is the actual port.
+
+        Raises ConnectError if an address is in use.
+        """
         for host, port in self._addresses:
             try:
                 self._sockets.append(_listener(host, port))
@@ -104,14 +107,14 @@ class RestServer:
         self.port = self._sockets[0].getsockname()[1]
 
     async def serve(self, herder: Herder, max_body_bytes: int) -> None:
-        """Begin to answer; requests that came since `bind` have waited."""
+        """Start to answer requests; those that arrived since `bind` have waited."""
         self._runner = web.AppRunner(application(herder, max_body_bytes), access_log=None)
         await self._runner.setup()
         for each in self._sockets:
             await web.SockSite(self._runner, each).start()
 
     async def stop(self) -> None:
-        """Close the listeners."""
+        """Stop answering, and close the listeners."""
         if self._runner is not None:
             await self._runner.cleanup()
         self._close_sockets()
@@ -136,7 +139,7 @@ def _address(listener: str) -> tuple[str, int]:
     except ValueError:
         port = None
     if parts.scheme.lower() != "http" or port is None:
-        raise ConfigValueError("listeners", listener, "must be http://host:port; TLS is not offered")
+        raise ConfigValueError("listeners", listener, "must be http://host:port; TLS is not supported")
     return parts.hostname or "", port
 
 

@@ -186,7 +186,7 @@ def test_settings_that_are_wrong_are_listed(command: Command, tmp_path: Path) ->
 def test_plugins_and_their_settings_are_listed(command: Command) -> None:
     assert "org.apache.kafka.connect.file.FileStreamSourceConnector\tsource\t" in command("plugins").out
     assert "transforms.Cast$Key\ttransformation" in command("plugins", "--all").out
-    assert "batch.size\tINT\t2000\tMost lines" in command("plugins", "FileStreamSource").out
+    assert "batch.size\tINT\t2000\tMaximum lines" in command("plugins", "FileStreamSource").out
 
 
 def test_the_worker_shows_metrics(command: Command, beats: tuple[str, Path]) -> None:

@@ -1,1 +1,1 @@
-"""FileStreamSource: the lines of one file, as they are appended."""
+"""FileStreamSource: reads the lines of one file as they are appended."""

@@ -18,13 +18,16 @@ class FileStreamSourceConnector(SourceConnector):
     task_class = FileStreamSourceTask
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED for a file that is only appended to; standard input has no position."""
+        """Return SUPPORTED for a file, which must only be appended to.
+
+        UNSUPPORTED for standard input, which has no offsets.
+        """
         return ExactlyOnceSupport.SUPPORTED if config.get("file") else ExactlyOnceSupport.UNSUPPORTED
 
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Refuse what is no position in a file."""
+        """Raise ConnectError for offsets that are not a position in a file; return True."""
         if not config.get("file"):
             raise ConnectError(
                 "Offsets cannot be modified if the 'file' configuration is unspecified. This is because stdin is used "
@@ -32,7 +35,7 @@ class FileStreamSourceConnector(SourceConnector):
             )
         for partition, offset in offsets:
             if offset is None:
-                continue  # whatever is there may be forgotten
+                continue  # any partition may be reset
             if "position" not in offset:
                 raise ConnectError("Offset objects should either be null or contain the key 'position'")
             position = offset["position"]

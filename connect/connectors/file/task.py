@@ -1,7 +1,7 @@
-"""`FileStreamSourceTask`: reads the lines of a file from its last position on.
+"""`FileStreamSourceTask`: reads the lines of a file, starting at the last committed position.
 
-Source partition {"filename": path}, offset {"position": bytes read}: the position is behind the last line that was read
-whole. A line ends with \\n, \\r\\n or \\r. A line whose end is not written yet waits.
+The source partition is {"filename": path}. The offset is {"position": bytes}, the position after the last complete line
+that was read. A line ends with \\n, \\r\\n or \\r. The task waits for the end of an incomplete line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...errors import ConnectError
 from .settings import SETTINGS
 
 _IDLE_S: Final = 0.1
-"""Wait before a file that has no new lines, or is missing, is looked at again."""
+"""The wait, in seconds, before a file without new lines or a missing file is checked again."""
 
 _CHUNK: Final = 1 << 18
 
@@ -33,10 +33,10 @@ class FileStreamSourceTask(SourceTask):
         self._rest = b""
         self._lines: list[bytes] = []
         self._taken = 0
-        """How many of the lines were returned."""
+        """The number of buffered lines that were returned."""
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Take the settings; the file may appear later."""
+        """Read the settings and the committed position. The file itself may appear later. Raises ConnectError."""
         values = SETTINGS.parse(config)
         self._path: str | None = values["file"] or None
         self._topic: str = values["topic"]
@@ -51,7 +51,7 @@ class FileStreamSourceTask(SourceTask):
             self._position = position
 
     async def poll(self) -> list[SourceRecord] | None:
-        """Return up to batch.size lines, or None after a moment without one."""
+        """Return up to batch.size lines, or None after a short wait without lines."""
         if self._taken >= len(self._lines):
             await self._read()
         if self._taken >= len(self._lines):

@@ -1,1 +1,1 @@
-"""HeartbeatSource: a record per interval, counted from 0 in each task: for tests, and to see that a worker is alive."""
+"""HeartbeatSource: produces numbered records at an interval, for tests and to check that a worker is alive."""

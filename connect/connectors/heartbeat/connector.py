@@ -1,7 +1,8 @@
-"""`HeartbeatSourceConnector` and its task.
+"""`HeartbeatSourceConnector` and its task, which produces numbered records.
 
-Source partition {"task": number}, offset {"count": how many}. The value is the count as int64, the key the task's
-number; after a restart it goes on behind the last committed count, so that a gap or a repetition shows.
+The source partition is {"task": number}, the offset {"count": next count}. A record's value is the count as int64, its
+key is the task's number. A restarted task continues after the last committed count, so that a gap or a repetition is
+visible.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from ...errors import ConnectError
 
 SETTINGS = ConfigDef(
     ConfigKey("topic", Type.STRING, REQUIRED, Importance.HIGH, "The topic to write to.", NonEmptyString()),
-    ConfigKey("interval.ms", Type.LONG, 1000, Importance.MEDIUM, "Time between two batches.", at_least(0)),
-    ConfigKey("batch.size", Type.INT, 1, Importance.LOW, "Records of a batch.", at_least(1)),
-    ConfigKey("limit", Type.LONG, -1, Importance.LOW, "Records of each task; -1: without an end.", at_least(-1)),
+    ConfigKey("interval.ms", Type.LONG, 1000, Importance.MEDIUM, "Time between two batches, in ms.", at_least(0)),
+    ConfigKey("batch.size", Type.INT, 1, Importance.LOW, "Records per batch.", at_least(1)),
+    ConfigKey("limit", Type.LONG, -1, Importance.LOW, "Records of each task; -1: no limit.", at_least(-1)),
     ConfigKey(
         "transaction.size",
         Type.INT,
         0,
         Importance.LOW,
-        "With transaction.boundary=connector: records of a transaction; 0: the batch.",
+        "With transaction.boundary=connector: records per transaction; 0: one batch per transaction.",
         at_least(0),
     ),
 )
 
 
 class HeartbeatSourceTask(SourceTask):
-    """Emits numbered records at an interval."""
+    """Produces numbered records at an interval."""
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Go on behind the last committed count."""
+        """Read the settings, and continue after the last committed count; raises ConnectError."""
         values = SETTINGS.parse(config)
         self._number = int(config["task.number"])
         self._topic, self._batch_size = values["topic"], values["batch.size"]
@@ -46,7 +47,7 @@ class HeartbeatSourceTask(SourceTask):
         offset = await self.context.offsets.offset(self._partition)
         count = 0 if offset is None else offset.get("count")
         if not isinstance(count, int):
-            raise ConnectError(f"the offset of task {self._number} is no count: {offset}")
+            raise ConnectError(f"the offset of task {self._number} has no count: {offset}")
         self._count = count
 
     async def poll(self) -> list[SourceRecord] | None:
@@ -87,13 +88,13 @@ class HeartbeatSourceTask(SourceTask):
 
 
 class HeartbeatSourceConnector(SourceConnector):
-    """As many tasks as tasks.max allows."""
+    """Runs as many tasks as tasks.max allows."""
 
     settings = SETTINGS
     task_class = HeartbeatSourceTask
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return the settings with the number of each task."""
+        """Return the connector's settings with the task's number, for each task."""
         return [{**self.config, "task.number": str(number)} for number in range(max_tasks)]
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
@@ -101,5 +102,5 @@ class HeartbeatSourceConnector(SourceConnector):
         return ExactlyOnceSupport.SUPPORTED
 
     def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """Return SUPPORTED: see transaction.size."""
+        """Return SUPPORTED, because tasks end transactions as transaction.size says."""
         return ConnectorTransactionBoundaries.SUPPORTED

@@ -1,4 +1,5 @@
-"""SingerSource: the records of a Singer tap, which runs as a process; its state is the source offset.
+"""SingerSource: produces the records of a Singer tap, which runs as a process; the tap's state is the source offset.
 
-`connector` has the settings, `process` runs the tap and ends it, `task` turns its messages into records.
+`connector` and `settings` define the connector, `process` runs and ends the tap, and `task` turns its messages into
+records.
 """

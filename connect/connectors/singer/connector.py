@@ -1,4 +1,4 @@
-"""`SingerSourceConnector`: runs a Singer tap, again and again."""
+"""`SingerSourceConnector`: runs a Singer tap repeatedly."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from .task import SingerSourceTask
 
 
 class SingerSourceConnector(SourceConnector):
-    """One task, as a tap has one state."""
+    """Runs one task, because a tap has a single state."""
 
     settings = SETTINGS
     task_class = SingerSourceTask
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED: messages between two states are in one transaction with the second one."""
+        """Return SUPPORTED, because records are committed in one transaction with the state that follows them."""
         return ExactlyOnceSupport.SUPPORTED
 
     def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """Return SUPPORTED: a transaction ends with each state."""
+        """Return SUPPORTED, because a transaction ends with each state."""
         return ConnectorTransactionBoundaries.SUPPORTED
 
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Refuse what is no state of a tap."""
+        """Raise ConnectError for offsets that are not a state of a tap; return True."""
         for partition, offset in offsets:
             if partition.keys() != {"tap"}:
-                raise ConnectError('a partition is {"tap": name}')
+                raise ConnectError('a partition must be {"tap": name}')
             if offset is None:
                 continue
             try:
                 json.loads(offset["state"])
             except (KeyError, TypeError, ValueError):
-                raise ConnectError('an offset is {"state": text}, with the JSON of the tap\'s state') from None
+                raise ConnectError('an offset must be {"state": text}, with the JSON of the tap\'s state') from None
         return True

@@ -1,4 +1,4 @@
-"""`Tap`: the process of a tap: its files, its messages, its end."""
+"""`Tap`: runs the process of a tap, and reads its messages."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 
 class Tap:
-    """One run of a tap: `await start(state)`, then lines until None, then `failure`."""
+    """One run of a tap: `await start(state)`, then call `line` until it returns None, then `failure`."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
-        self._files = tempfile.TemporaryDirectory(prefix="oncelog-tap-")  # only this user may read it
+        self._files = tempfile.TemporaryDirectory(prefix="oncelog-tap-")  # readable by this user only
         self._process: asyncio.subprocess.Process | None = None
         self._errors: asyncio.Task[None] | None = None
         self._tail: deque[str] = deque(maxlen=5)
 
     async def start(self, state: str | None) -> None:
-        """Start the tap behind a state; raises ConnectError where it cannot be started."""
+        """Start the tap from a state, or from the beginning if it is None; raises ConnectError if the start fails."""
         command = [*shlex.split(self._settings["tap.command"]), *self._arguments(state)]
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -39,7 +39,7 @@ class Tap:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 limit=self._settings["max.message.bytes"],
-                start_new_session=True,  # what it starts ends with it
+                start_new_session=True,  # so that its child processes end with it
             )
         except OSError as error:
             raise ConnectError(
@@ -48,7 +48,10 @@ class Tap:
         self._errors = asyncio.create_task(self._log_errors(self._process))
 
     async def line(self) -> bytes | None:
-        """Return the next message, or None at the end; raises ConnectError for one that is too large."""
+        """Return the next message, or None at the end of the output.
+
+        Raises ConnectError for a message that is too large.
+        """
         assert self._process is not None
         assert self._process.stdout is not None
         try:
@@ -58,7 +61,7 @@ class Tap:
             raise ConnectError(f"a message of the tap is larger than {limit} bytes: raise max.message.bytes") from None
 
     async def failure(self) -> str | None:
-        """Wait for the end of the process; returns why the tap has failed, or None."""
+        """Wait for the end of the process; return why the tap has failed, or None."""
         assert self._process is not None
         assert self._errors is not None
         code = await self._process.wait()
@@ -66,7 +69,7 @@ class Tap:
         return f"exit code {code}: {' | '.join(self._tail) or 'no message'}" if code else None
 
     async def stop(self) -> None:
-        """End the process: SIGTERM, then SIGKILL; remove the files."""
+        """End the process with SIGTERM, then SIGKILL, and remove its files."""
         process = self._process
         try:
             if process is not None:
@@ -76,7 +79,7 @@ class Tap:
                         await process.wait()
                 except TimeoutError:
                     log.warning("the tap has not ended after SIGTERM, and is killed")
-                self._signal(process, signal.SIGKILL)  # and what it has started
+                self._signal(process, signal.SIGKILL)  # including its child processes
                 await process.wait()
         finally:
             if self._errors is not None:
@@ -110,7 +113,7 @@ class Tap:
             try:
                 line = await process.stderr.readline()
             except ValueError:
-                continue  # a line beyond all bounds
+                continue  # the line is too long to be logged
             if not line:
                 return
             text = line.decode("utf-8", "replace").rstrip()[:1000]

@@ -17,7 +17,7 @@ def _command(name: str, value: Any) -> None:
     try:
         parts = shlex.split(value or "")
     except ValueError as error:
-        raise ConfigValueError(name, value, f"is no command: {error}") from None
+        raise ConfigValueError(name, value, f"is not a valid command: {error}") from None
     if not parts:
         raise ConfigValueError(name, value, "must name the program of a tap, such as tap-github")
 
@@ -30,7 +30,7 @@ def _json_object(name: str, value: Any) -> None:
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        raise ConfigValueError(name, "[hidden]", "is no JSON object")
+        raise ConfigValueError(name, "[hidden]", "is not a JSON object")
 
 
 SETTINGS = ConfigDef(
@@ -40,30 +40,30 @@ SETTINGS = ConfigDef(
         "are added.", _command,
     ),
     ConfigKey("tap.config", Type.PASSWORD, None, _HIGH, "The tap's configuration as JSON.", _json_object),
-    ConfigKey("tap.config.file", Type.STRING, None, _HIGH, "File with the configuration, in place of tap.config."),
-    ConfigKey("tap.catalog.file", Type.STRING, None, _MEDIUM, "File with the catalog: which streams to read."),
-    ConfigKey("topic.prefix", Type.STRING, "", _HIGH, "Put before the name of a stream to give the topic."),
-    ConfigKey("poll.interval.ms", Type.LONG, 60_000, _MEDIUM, "Wait between two runs of the tap.", at_least(0)),
+    ConfigKey("tap.config.file", Type.STRING, None, _HIGH, "File with the configuration, instead of tap.config."),
+    ConfigKey("tap.catalog.file", Type.STRING, None, _MEDIUM, "File with the catalog that selects streams."),
+    ConfigKey("topic.prefix", Type.STRING, "", _HIGH, "Prefix of topics; a topic is named prefix and stream."),
+    ConfigKey("poll.interval.ms", Type.LONG, 60_000, _MEDIUM, "Wait between two runs of the tap, in ms.", at_least(0)),
     ConfigKey(
         "batch.size", Type.INT, 2000, _LOW,
-        "With transaction.boundary=connector: records of a batch; a transaction has all batches up to a state.",
+        "With transaction.boundary=connector: records per batch; a transaction has all batches up to a state.",
         at_least(1),
     ),
     ConfigKey(
         "max.records.per.state", Type.INT, 100_000, _LOW,
-        "Most records between two states, which are kept in memory unless transaction.boundary=connector.", at_least(1),
+        "Maximum records between two states; kept in memory unless transaction.boundary=connector.", at_least(1),
     ),
-    ConfigKey("max.message.bytes", Type.INT, 16 << 20, _LOW, "Largest message of the tap.", at_least(1024)),
+    ConfigKey("max.message.bytes", Type.INT, 16 << 20, _LOW, "Maximum size of a message in bytes.", at_least(1024)),
     ConfigKey(
-        "tap.attempts", Type.INT, 3, _LOW, "Runs in a row that may fail; then the task fails.", at_least(1)
+        "tap.attempts", Type.INT, 3, _LOW, "Consecutive failed runs after which the task fails.", at_least(1)
     ),
     ConfigKey(
         "tap.stop.timeout.ms", Type.LONG, 5_000, _LOW,
-        "How long a tap may take to end after SIGTERM; then it is killed.", at_least(0),
+        "Maximum time for the tap to end after SIGTERM, in ms; then it is killed.", at_least(0),
     ),
 )  # fmt: skip
 
 
 def tap_name(values: Mapping[str, Any]) -> str:
-    """Return what the source partition calls a tap: the program of its command, without directory and arguments."""
+    """Return the tap's name in the source partition: the program of tap.command, without directory and arguments."""
     return shlex.split(values["tap.command"])[0].rpartition("/")[2]

@@ -1,7 +1,9 @@
-"""`SingerSourceTask`: source partition {"tap": name}, offset {"state": the JSON of the tap's last state message}.
+"""`SingerSourceTask`: turns the messages of a Singer tap into records.
 
-A state says that all records before it are done. So the records between two states make one batch, and with
-transaction.boundary=connector one transaction of several batches: they are committed together with the second state.
+The source partition is {"tap": name}, the offset {"state": the JSON of the tap's last state message}. A state means
+that all records before it are complete. Therefore the records between two states form one batch. With
+transaction.boundary=connector they form one transaction of several batches, which is committed together with the second
+state.
 """
 
 from __future__ import annotations
@@ -22,27 +24,27 @@ log = logging.getLogger(__name__)
 
 
 class SingerSourceTask(SourceTask):
-    """The only task of the connector. Values are JSON without a schema; keys have the key properties."""
+    """The only task of the connector. Values are JSON without a schema; keys contain the key properties."""
 
     def __init__(self) -> None:
         self._tap: Tap | None = None
         self._keys: dict[str, list[str]] = {}
         self._pending: list[dict[str, Any]] = []
-        """Record messages behind the last state."""
+        """The record messages since the last state that were not returned yet."""
         self._handed_over = 0
-        """Records behind the last state that are in the open transaction."""
+        """The number of records since the last state that are in the open transaction."""
         self._next_run = 0.0
         self._failures = 0
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Find out where to go on."""
+        """Read the settings and the state to continue from."""
         self._settings = SETTINGS.parse(config)
         self._partition = {"tap": tap_name(self._settings)}
         offset = await self.context.offsets.offset(self._partition)
         self._state: str | None = None if offset is None else offset.get("state")
 
     async def poll(self) -> list[SourceRecord] | None:
-        """Return the records up to the next state."""
+        """Return the records up to the next state, or None if a run of the tap returned no more records."""
         transactions = self.context.transactions
         tap = self._tap or await self._started()
         while (line := await tap.line()) is not None:
@@ -86,7 +88,7 @@ class SingerSourceTask(SourceTask):
         return tap
 
     async def _ended(self, tap: Tap) -> list[SourceRecord] | None:
-        """Return what is left behind the last state of a run that has ended well."""
+        """Return the records after the last state if the run succeeded; None if it failed and will be repeated."""
         failure = await tap.failure()
         await self.stop()
         self._next_run = asyncio.get_running_loop().time() + self._settings["poll.interval.ms"] / 1000
@@ -95,7 +97,7 @@ class SingerSourceTask(SourceTask):
             return self._batch() if self._pending or self._handed_over else None
         self._failures += 1
         if self._failures >= self._settings["tap.attempts"]:
-            raise ConnectError(f"the tap has failed {self._failures} times, at last with {failure}")
+            raise ConnectError(f"the tap has failed {self._failures} times, most recently with {failure}")
         log.warning("the tap has failed, and is run again behind its last state: %s", failure)
         if self._handed_over and self.context.transactions is not None:
             self.context.transactions.abort_transaction()
@@ -111,7 +113,7 @@ class SingerSourceTask(SourceTask):
         return records
 
     def _part(self) -> list[SourceRecord]:
-        """Return all records but one, which the state needs as the record that it comes with."""
+        """Return all pending records but one, which is kept to be returned with the next state."""
         messages, self._pending = self._pending[:-1], self._pending[-1:]
         self._handed_over += len(messages)
         return [self._record(message, None) for message in messages]
@@ -140,6 +142,7 @@ def _message(line: bytes) -> dict[str, Any]:
             _ = message["value"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConnectError(
-            f"the tap has written what is no Singer message: {line[:200]!r}; a tap writes messages alone to stdout"
+            f"the tap has written a line that is not a Singer message: {line[:200]!r}; "
+            "a tap must write only messages to stdout"
         ) from None
     return dict(message)

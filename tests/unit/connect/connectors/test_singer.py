@@ -89,7 +89,9 @@ async def test_a_tap_that_fails_runs_again_behind_its_last_state(tap: str, tmp_p
     async with await new.task() as task:
         assert ids(await task.poll()) == [0, 1, 2]
         assert await task.poll() == []
-        with pytest.raises(ConnectError, match="the tap has failed 2 times, at last with exit code 1: as it was told"):
+        with pytest.raises(
+            ConnectError, match="the tap has failed 2 times, most recently with exit code 1: as it was told"
+        ):
             await task.poll()
 
 
@@ -145,4 +147,4 @@ async def test_what_is_no_tap_is_said(tmp_path: Path, command: str, message: str
 def test_validation_refuses_what_is_no_command_and_no_json() -> None:
     config = {"tap.command": "'", "tap.config": "[]"}
     errors = [error for outcome in SingerSourceConnector.settings.validate(config) for error in outcome.errors]
-    assert [error.split(": ")[1] for error in errors] == ["is no command", "is no JSON object"]
+    assert [error.split(": ")[1] for error in errors] == ["is not a valid command", "is not a JSON object"]
