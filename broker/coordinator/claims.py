@@ -15,14 +15,15 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 TopicPartition: TypeAlias = tuple[str, int]
 
 NO_GENERATION: Final = -1
-"""The generation of a claim, or of a commit, that specifies no generation."""
+"""The generation id of a claim or an offset commit that has no generation."""
 
 
 class Claim(NamedTuple):
-    """The owner of a partition. Owners are compared by transactional id, because the producer id may change.
+    """The right of a transactional id, the owner, to commit a group's offsets on a partition.
 
-    `producer_id` is -1 while the producer id is unknown. `made_ms` is the time when the claim was made, in ms since the
-    epoch, or -1 if it is unknown.
+    Owners are compared by transactional id, because the producer id of a transactional id may change. `producer_id` is
+    -1 while it is unknown. `made_ms` is the time when the claim was made, in ms since the epoch, or -1 if it is
+    unknown.
     """
 
     producer_id: int
@@ -31,9 +32,9 @@ class Claim(NamedTuple):
     made_ms: int = -1
 
     def fences(self, transactional_id: str, generation_id: int) -> bool:
-        """Whether the claim refuses the commit.
+        """Whether the claim refuses an offset commit with this transactional id and generation.
 
-        It does if the committer is not the owner, and its generation is undefined or older than the claim's.
+        It does if the transactional id is not the owner's, and the generation is undefined or older than the claim's.
         """
         if transactional_id == self.transactional_id:
             return False
@@ -41,7 +42,7 @@ class Claim(NamedTuple):
 
 
 class ClaimKeeper(Protocol):
-    """The operations that the group coordinator needs from the group's home (a transaction coordinator)."""
+    """The operations that the group coordinator needs from the transaction coordinator, which stores the claims."""
 
     def newest_generation(self, group_id: str) -> int:
         """Return the newest generation recorded for the group, NO_GENERATION if no generation is recorded."""
@@ -52,16 +53,16 @@ class ClaimKeeper(Protocol):
         """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
 
         `forget`: the group itself is deleted, so its generation need not be remembered. Return None if the change is
-        durable already, else a shared future that resolves when it is. The call and the future raise KafkaError with
-        the codes of a coordinator. After an error nothing has changed, except that a drop of very many claims may have
+        durable already, else a shared future that resolves when it is. The call and the future raise KafkaError with a
+        coordinator error code. After an error nothing has changed, except that a drop of very many claims may have
         dropped a part of them; call again to drop the rest.
         """
 
 
 class ClaimedGroups(Protocol):
-    """The operations that the group's home needs from the group coordinator; none of them awaits.
+    """The operations that the transaction coordinator needs from the group coordinator, in order to manage claims.
 
-    They raise KafkaError if the group is not served.
+    None of them awaits. They raise KafkaError if the group cannot be served.
     """
 
     def check_served(self, group_id: str) -> None:
@@ -82,11 +83,11 @@ class ClaimedGroups(Protocol):
     def may_have_offsets(self, group_id: str) -> bool:
         """Whether the log may contain offsets of the group, pending or committed.
 
-        An offset's record may contain a claim.
+        If so, the offsets' records may contain claims.
         """
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """Return the claims that the committed offsets' records contained at start, by group id."""
+        """Return the claims that were found in the records of committed offsets at start, by group id."""
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""

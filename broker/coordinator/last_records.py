@@ -20,7 +20,10 @@ from .state_log import StateRecord
 
 _LEGACY_OFFSET: Final = b"\x00\x00"
 _OFFSET: Final = b"\x00\x01"
-"""The first bytes of the key of a committed offset: before Kafka 0.9, and since. The rest of the key is the same."""
+"""The first two bytes of a committed offset's key: before Kafka 0.9, and since then.
+
+The rest of the key is the same.
+"""
 
 
 class LastRecords:

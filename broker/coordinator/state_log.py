@@ -128,10 +128,10 @@ class StateLog:
         )
 
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if the records below `end_offset` are as durable as `durability` requires, else the flush's
-        future.
+        """Return None if all records below `end_offset` are durable, else a future that resolves when they are.
 
-        All callers that wait for the same flush share its future. Await it through `asyncio.shield`, or call `durable`.
+        The setting `durability` says what durable means. All callers that wait for the same flush share its future:
+        await it through `asyncio.shield`, or call `durable`.
         """
         return self._replica_manager.partition(self.topic, partition).log.flushed(end_offset)
 

@@ -1,7 +1,8 @@
-"""Keeps the claims by partition; the group coordinator refuses commits of fenced producers by them.
+"""Keeps each group's claims by partition. The group coordinator uses them to refuse commits of fenced producers.
 
-The group's home makes and drops claims, and installs them here through `ClaimedGroups` in `coordinator/claims.py`. This
-file writes nothing to a log. An installed claim is durable already, or becomes so before any response reports it.
+The transaction coordinator makes and drops claims, and installs them here through `ClaimedGroups` in
+`coordinator/claims.py`. This file writes nothing to a log. An installed claim is durable already, or becomes so before
+any response reports it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Represents a group of the classic protocol: its members, generation and protocol. Contains only data and pure rules.
 
-Never waits, appends to the log, answers requests or sets a timer; `rebalance` and `membership` do. The caller passes
-the time.
+Never waits, appends to the log, answers requests or sets a timer; `rebalance.py` and `membership.py` do. Callers pass
+the current time.
 
 Invariants: all members have the group's protocol type and share at least one protocol; a static instance id belongs to
 one member; the leader is a member; a member id is either pending or a member, never both; EMPTY has no members,
@@ -105,14 +105,14 @@ class ClassicGroup:
     # ---- members
 
     def count_in(self, footprint: GroupFootprint) -> None:
-        """Add the members of a replayed group to the footprint."""
+        """Count the memory of a replayed group's members in the footprint."""
         assert self.footprint is None
         self.footprint = footprint
         for member in self.members.values():
             self._count(member)
 
     def _count(self, member: ClassicGroupMember) -> None:
-        """Add the member to the footprint, or update its size there."""
+        """Count the member's memory in the footprint, or update the counted size."""
         if self.footprint is not None:
             size = member.size
             self.footprint.member_bytes += size - member.counted_size
@@ -124,7 +124,7 @@ class ClassicGroup:
             member.counted_size = 0
 
     def expect(self, member_id: str) -> None:
-        """Add a pending member id: an id that was assigned to a client, which must join with it."""
+        """Add a pending member id: an id that was assigned to a client, which has not joined with it yet."""
         self.pending_join.add(member_id)
         if self.footprint is not None:
             self.footprint.add_pending(self.group_id, member_id)
@@ -172,7 +172,7 @@ class ClassicGroup:
     def replace_static_member(self, group_instance_id: str, new_member_id: str) -> ClassicGroupMember:
         """Give a static member a new member id.
 
-        Return the new member, which has the settings and assignment of the old one.
+        Return the new member, with the previous member's settings and assignment.
         """
         old = self.members.pop(self.static_members[group_instance_id])
         new = ClassicGroupMember(
@@ -269,7 +269,7 @@ class ClassicGroup:
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among those that all members offer.
 
-        On a tie, the first one voted for wins.
+        On a tie, the earliest vote decides.
         """
         size = len(self.members)
         candidates = {name for name, count in self._offers.items() if count == size}

@@ -45,14 +45,17 @@ if TYPE_CHECKING:
 
 
 _DUE_AT_ONCE: Final = 50
-"""How many timed actions run before other tasks do. Very many sessions may end at the same moment."""
+"""How many timed actions run before the event loop runs other tasks. Very many sessions may end at the same moment."""
 
 _MAX_PREPARATIONS: Final = 20
-"""How often the deletion of a group is prepared before it fails because offsets on other partitions are committed."""
+"""How many times a group's tombstones are prepared before its deletion fails.
+
+Commits on further partitions outdate the prepared tombstones.
+"""
 
 
 class Commit(NamedTuple):
-    """One partition's offset in an OffsetCommit or TxnOffsetCommit."""
+    """The offset to commit on one partition, from an OffsetCommit or TxnOffsetCommit request."""
 
     partition: TopicPartition
     offset: int
@@ -73,7 +76,7 @@ class Committer(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One partition of an OffsetFetch response.
+    """The result of an OffsetFetch for one partition.
 
     `offset` is None if no offset was committed. `is_pending` says whether an undecided transaction has also committed
     an offset on the partition.
@@ -142,7 +145,7 @@ class GroupCoordinator:
     # ---- lifecycle
 
     async def start(self) -> None:
-        """Replay the log and restore the groups, without starting a timer."""
+        """Replay `__consumer_offsets` and restore the groups, without starting a timer."""
         groups = await self._log.load()
         for group in groups.values():
             self._membership.resume(group)
@@ -174,7 +177,10 @@ class GroupCoordinator:
         self._membership.release_all(ErrorCode.NOT_COORDINATOR)
 
     def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
-        """Raise KafkaError if the group cannot be served, or if its id is empty and `may_be_empty` is False."""
+        """Raise KafkaError if the group cannot be served, or if its id is empty and `may_be_empty` is False.
+
+        A group cannot be served while the broker loads or stops, or if the group's records are unreadable.
+        """
         if self._stopped:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
         if not self._loaded:
@@ -207,9 +213,9 @@ class GroupCoordinator:
         self._rearm()
 
     def settled(self, group_id: str) -> asyncio.Future[None] | None:
-        """Return None if all records appended for the group so far are durable, else a future for their flush.
+        """Return None if all records appended for the group are durable, else a future that resolves when they are.
 
-        Each caller gets a new future. The call, or the future, raises KafkaError with a coordinator's codes.
+        Each caller gets a new future. The call, or the future, raises KafkaError with a coordinator error code.
         """
         settled = self._log.settled(self._log.partition_for(group_id))
         dropping = self._upkeep.unsettled(group_id)
@@ -222,9 +228,9 @@ class GroupCoordinator:
     # ---- membership
 
     def join(self, request: Join) -> asyncio.Future[JoinGroupResponse]:
-        """Handle a JoinGroup.
+        """Handle a JoinGroup request. The future resolves when the generation begins, or at once.
 
-        The future resolves when the generation begins, or at once; errors are in the response.
+        Errors are in the response.
         """
         future: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
         try:
@@ -243,10 +249,10 @@ class GroupCoordinator:
     def sync(
         self, request: SyncGroupRequest, assignments: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[SyncGroupResponse]:
-        """Handle a SyncGroup. The future resolves when the assignment is durable, or at once.
+        """Handle a SyncGroup request. The future resolves when the assignment is durable, or at once.
 
         `assignments`: the request's assignments by member id, if the caller has decoded them already. Raise KafkaError
-        if the group is not served; other errors are in the response.
+        if the group cannot be served; other errors are in the response.
         """
         self._check(request.group_id)
         future: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
@@ -256,17 +262,17 @@ class GroupCoordinator:
         return future
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Handle a Heartbeat; return NONE or REBALANCE_IN_PROGRESS.
+        """Handle a Heartbeat request; return NONE or REBALANCE_IN_PROGRESS.
 
-        Raise KafkaError if the sender is not a current member.
+        Raise KafkaError if the group cannot be served, or if the sender is not a member of the current generation.
         """
         self._check(group_id)
         return self._membership.heartbeat(group_id, member_id, group_instance_id, generation_id)
 
     def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """Handle a LeaveGroup; return a response for each leaving member.
+        """Handle a LeaveGroup request; return a response for each leaving member.
 
-        Raise KafkaError if the group is not served.
+        Raise KafkaError if the group cannot be served.
         """
         self._check(group_id)
         return self._membership.leave(group_id, leaving)
@@ -274,9 +280,9 @@ class GroupCoordinator:
     # ---- groups
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """Return the group, None if it does not exist.
+        """Return the group, None if it does not exist. Callers must not change it.
 
-        Callers must not change it. Raise KafkaError if it is not served.
+        Raise KafkaError if the group cannot be served.
         """
         self._check(group_id, may_be_empty=True)
         return self._membership.groups.get(group_id)
@@ -287,9 +293,9 @@ class GroupCoordinator:
         return list(self._membership.groups.values())
 
     def delete_group(self, group_id: str) -> None:
-        """Handle a DeleteGroups: delete the group and its offsets.
+        """Handle a DeleteGroups request for one group: delete the group and its offsets.
 
-        Raise KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or a code of the log.
+        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or with an error code of the log.
         """
         self._check(group_id, may_be_empty=True)
         self._upkeep.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
@@ -297,9 +303,9 @@ class GroupCoordinator:
     def delete_group_in_steps(self, group_id: str) -> Steps[None]:
         """Delete a group like `delete_group`, but prepare the tombstones in steps, between which other tasks run.
 
-        The deletion itself takes place in the last step. Offsets committed meanwhile are deleted, too. If members join
-        meanwhile, the deletion is refused. Raise COORDINATOR_LOAD_IN_PROGRESS if offsets on other partitions are
-        committed again and again.
+        The deletion itself takes place in the last step. Offsets committed before that are deleted, too. If members
+        have joined before that, the deletion is refused. Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if commits on
+        further partitions outdate the prepared tombstones too often.
         """
         for _ in range(_MAX_PREPARATIONS):
             self._check(group_id, may_be_empty=True)
@@ -327,10 +333,10 @@ class GroupCoordinator:
         retention_ms: int = -1,
         knows_missing_groups: bool = True,
     ) -> list[ErrorCode]:
-        """Handle an OffsetCommit; return a code for each commit, in order. Raise KafkaError if all commits are refused.
+        """Handle an OffsetCommit request; return an error code for each commit, in order.
 
         `knows_missing_groups`: the client knows GROUP_ID_NOT_FOUND (v9+). Other clients get ILLEGAL_GENERATION for an
-        unknown group.
+        unknown group. Raise KafkaError if all commits are refused.
         """
         self._check(group_id, may_be_empty=True)
         codes, valid = self._sort_out(commits)
@@ -357,7 +363,7 @@ class GroupCoordinator:
     ) -> None:
         """Raise KafkaError if `commit_txn_offsets` would refuse all commits.
 
-        Call this before the group's partition is added to the transaction.
+        Call this before the group's partition of `__consumer_offsets` is added to the transaction.
         """
         self._check(group_id)
         self._membership.check_room(group_id)
@@ -373,11 +379,11 @@ class GroupCoordinator:
         commits: Iterable[Commit],
         transactional_id: str = "",
     ) -> list[ErrorCode]:
-        """Handle a TxnOffsetCommit: append offsets that are pending until the producer's marker.
+        """Handle a TxnOffsetCommit request: append offsets that are pending until the producer's marker.
 
-        Return a code for each commit, in order. The caller must have made sure that the group's partition of
-        `__consumer_offsets` is part of the producer's ongoing transaction. Raise KafkaError if all commits are refused,
-        CONCURRENT_PRODUCER_COMMIT if a claim on any of the partitions fences the producer.
+        Return an error code for each commit, in order. The caller must have made sure that the group's partition of
+        `__consumer_offsets` is part of the producer's ongoing transaction. Raise KafkaError if all commits are refused.
+        The code is CONCURRENT_PRODUCER_COMMIT if a claim on any of the partitions fences the producer.
         """
         self._check(group_id)
         self._membership.check_room(group_id)
@@ -406,7 +412,7 @@ class GroupCoordinator:
         retention_ms: int = -1,
         owner: tuple[str, int] = ("", -1),
     ) -> Steps[PreparedCommit]:
-        """Check and encode many commits in steps, before `commit_prepared` or `commit_txn_prepared`.
+        """Check and encode many commits in steps, before `commit_prepared` or `commit_txn_prepared` appends them.
 
         `owner`: the transactional id and producer id of a TxnOffsetCommit.
         """
@@ -433,7 +439,7 @@ class GroupCoordinator:
     def commit_prepared(
         self, prepared: PreparedCommit, committer: Committer, *, knows_missing_groups: bool = True
     ) -> list[ErrorCode]:
-        """Append a prepared OffsetCommit. Otherwise like `commit_offsets`.
+        """Append the prepared commits of an OffsetCommit. Otherwise like `commit_offsets`.
 
         `is_current` must have returned True in the same event-loop turn.
         """
@@ -457,7 +463,7 @@ class GroupCoordinator:
         producer_epoch: int,
         transactional_id: str,
     ) -> list[ErrorCode]:
-        """Append a prepared TxnOffsetCommit. Otherwise like `commit_txn_offsets`.
+        """Append the prepared commits of a TxnOffsetCommit. Otherwise like `commit_txn_offsets`.
 
         `is_current` must have returned True in the same event-loop turn.
         """
@@ -476,15 +482,19 @@ class GroupCoordinator:
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
     ) -> None:
-        """Commit or drop the producer's pending offsets, after its marker was appended to the partition.
+        """Commit or drop the producer's pending offsets after its marker was appended to their partition.
 
+        The partition is one of `__consumer_offsets`.
         Like every record, the marker takes effect when it is appended. Responses that depend on it wait until it is
         durable.
         """
         self._log.marker_appended(partition, producer_id, commit, marker_offset)
 
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
-        """Return a code for each commit, and the commits whose partition exists and whose metadata is not too large."""
+        """Return an error code for each commit, and the valid commits.
+
+        A commit is valid if its partition exists and its metadata is not too large.
+        """
         codes = []
         valid = []
         largest = self._config.offset_metadata_max_bytes
@@ -521,9 +531,9 @@ class GroupCoordinator:
         expire_ms: int = -1,
         owner: tuple[str, int] = ("", -1),
     ) -> OffsetAndMetadata:
-        """Return the value to store: the commit and the partition's claim.
+        """Return the value to store: the commit and the claim on its partition.
 
-        If the claim's owner commits, the claim gets the owner's producer id.
+        If the owner of the claim commits, the stored claim gets the owner's current producer id.
         """
         topic = self._metadata.topic(commit.partition[0])
         assert topic is not None
@@ -541,9 +551,9 @@ class GroupCoordinator:
         )
 
     def fetch_offsets(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> list[FetchedOffset]:
-        """Handle an OffsetFetch: return the offsets of the `wanted` partitions, committed or pending, or of all (None).
+        """Handle an OffsetFetch request for the `wanted` partitions, or for all partitions with offsets (None).
 
-        An unknown group has no offsets. Raise KafkaError if the group is not served.
+        An unknown group has no offsets. Raise KafkaError if the group cannot be served.
         """
         if wanted is None:
             return list(self.offset_snapshot(group_id, None))
@@ -554,7 +564,7 @@ class GroupCoordinator:
     def offset_snapshot(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> Iterator[FetchedOffset]:
         """Return the same offsets as `fetch_offsets`, as an iterator over the state at the time of this call.
 
-        Raise KafkaError if the group is not served.
+        Raise KafkaError if the group cannot be served.
         """
         self._check(group_id, may_be_empty=True)
         known, pending = self._offsets.snapshot(group_id)
@@ -562,9 +572,9 @@ class GroupCoordinator:
         return (FetchedOffset(p, known.get(p), p in pending) for p in partitions)
 
     def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> list[ErrorCode]:
-        """Handle an OffsetDelete (KIP-496); return a code for each partition.
+        """Handle an OffsetDelete request (KIP-496); return an error code for each partition.
 
-        Raise KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or a code of the log.
+        Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or with an error code of the log.
         """
         self._check(group_id)
         group = check_offset_delete(self._membership.groups.get(group_id), group_id)
@@ -637,7 +647,7 @@ class GroupCoordinator:
         return not self._loaded or bool(self._offsets.of_group(group_id)) or self._offsets.has_pending(group_id)
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """Return the claims that the committed offsets' records contain, by group id."""
+        """Return the claims that the records of committed offsets contain, by group id."""
         return {
             group_id: found
             for group_id in self._offsets.groups()
@@ -680,7 +690,10 @@ class GroupCoordinator:
 
 
 def _both(settled: asyncio.Future[None] | None, dropping: asyncio.Future[None]) -> asyncio.Future[None]:
-    """Return a new future that resolves when both have. `dropping` is shared by several callers, so it is shielded."""
+    """Return a new future that resolves when both futures have resolved.
+
+    `dropping` is shared by several callers, so it is shielded.
+    """
     both: asyncio.Future[Any] = asyncio.gather(asyncio.shield(dropping), *([] if settled is None else [settled]))
     both.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
     return both

@@ -1,11 +1,11 @@
-"""Appends the groups' records to their log, tells when they are durable, and replays the log at start.
+"""Appends the groups' records to `__consumer_offsets`, waits until they are durable, and replays them at start.
 
 Memory follows the log, not the disk: a record takes effect when it is appended, so memory always equals the result of a
 replay. Therefore no response, not even a reader's, may be sent before the log is durable up to the state that the
 response reports. `settled` returns the future to wait for. With durability=os there is never a wait.
 
-Errors have a coordinator's codes. After a failed flush no further append can become durable, so no response reports
-records that may be lost.
+Errors of the log are translated into coordinator error codes, such as NOT_COORDINATOR. After a failed flush no further
+append can become durable, so no response reports records that may be lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .records import decode_group, encode_group, encode_offset, group_key, offse
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 _DECODED_AT_ONCE: Final = 100
-"""How many values are decoded before other tasks run."""
+"""How many values are decoded before the event loop runs other tasks."""
 
 _COORDINATOR_CODES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -41,7 +41,7 @@ _COORDINATOR_CODES: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""The log's error codes mapped to a coordinator's error codes."""
+"""The coordinator error code for each error code of the log."""
 
 
 class GroupLog:
@@ -69,7 +69,7 @@ class GroupLog:
         return self._state_log.partition_for(group_id)
 
     def is_unreadable(self, group_id: str) -> bool:
-        """Whether the group is not served because some of its records could not be read."""
+        """Whether the group cannot be served because some of its records are unreadable."""
         if not (self.unreadable or self.unreadable_groups):
             return False
         return group_id in self.unreadable_groups or self.partition_for(group_id) in self.unreadable
@@ -86,8 +86,8 @@ class GroupLog:
     ) -> None:
         """Append offsets, or tombstones (None), in one batch: either all of them take effect or none does.
 
-        With a `producer_id`, the offsets are pending until the producer's marker. Raise KafkaError with a coordinator's
-        codes.
+        With a `producer_id`, the offsets are pending until the producer's marker. Raise KafkaError with a coordinator
+        error code.
         """
         partition = self.partition_for(group_id)
         records = [
@@ -173,7 +173,7 @@ class GroupLog:
     def marker_appended(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
         """Apply an appended marker: commit or drop the producer's pending offsets.
 
-        Responses then wait until it is durable.
+        `settled` then waits until the marker is durable.
         """
         self._end_offsets[partition] = max(self._end_offsets.get(partition, 0), marker_offset + 1)
         self._offsets.complete_transaction((partition, producer_id), commit, marker_offset)
@@ -212,10 +212,10 @@ class GroupLog:
             raise _coordinator_error(error) from error
 
     def settled(self, partition: int) -> asyncio.Future[None] | None:
-        """Return None if all records appended to the partition so far are durable, else a future for their flush.
+        """Return None if all records appended to the partition are durable, else a future that resolves when they are.
 
-        Each caller gets a new future. The call, or the future, raises KafkaError with a coordinator's codes,
-        COORDINATOR_NOT_AVAILABLE if the flush takes longer than `offsets.commit.timeout.ms`.
+        Each caller gets a new future. The call, or the future, raises KafkaError with a coordinator error code. The
+        code is COORDINATOR_NOT_AVAILABLE if the flush takes longer than `offsets.commit.timeout.ms`.
         """
         flush = self._pending_flush(partition)
         if flush is None:
@@ -248,10 +248,11 @@ class GroupLog:
     # ---- reading
 
     async def load(self) -> dict[str, ClassicGroup]:
-        """Replay every partition and restore the offsets. Return the groups whose metadata was found, by group id.
+        """Replay every partition of `__consumer_offsets`. Return the groups whose metadata was found, by group id.
 
-        A partition that cannot be read is recorded in `unreadable`. A group whose last record of a key cannot be
-        decoded is recorded in `unreadable_groups`. All other groups are served.
+        The offsets are restored in the OffsetStore. A partition that cannot be read is recorded in `unreadable`. A
+        group whose last record of a key cannot be decoded is recorded in `unreadable_groups`. All other groups are
+        served.
         """
         groups: dict[str, ClassicGroup] = {}
         reader = OffsetReader()
@@ -285,7 +286,10 @@ class GroupLog:
         groups: dict[str, ClassicGroup],
         reader: OffsetReader,
     ) -> None:
-        """Apply the last record of a key. With a producer id, the record is an offset of an open transaction."""
+        """Apply the last record of a key to the groups or offsets.
+
+        With a producer id, the record is an offset of an open transaction.
+        """
         offset, _, raw_key, value = record
         if value is None:
             return

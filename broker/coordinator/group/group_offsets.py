@@ -1,8 +1,8 @@
 """Stores the committed offsets of one group in compact form: a coordinator has hundreds of thousands of offsets.
 
-Owns the rule that the newest record of a partition is valid. Offsets committed together differ only in their numbers.
-The numbers are kept in one array, and the offsets share one tuple of the other fields. An `OffsetAndMetadata` is
-created on access.
+Owns the rule that the newest record of a partition is valid. Offsets that are committed together usually differ only in
+two numbers, the committed offset and the record's offset. These numbers are kept in one array, and such offsets share
+one tuple of the other fields. An `OffsetAndMetadata` is created on access.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
 
     def __init__(self) -> None:
         self.insertions = 0
-        """How often an offset was stored on a partition that had none."""
+        """How many times an offset was stored on a partition that had no offset."""
         self._places: dict[TopicPartition, int] = {}
         self._partitions: list[TopicPartition] = []
         self._numbers = array("q")
@@ -74,7 +74,7 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
         return self._places.copy()
 
     def copy(self) -> GroupOffsets:
-        """Return an independent copy of the offsets; `insertions` is not copied."""
+        """Return an independent copy of the offsets. Its `insertions` is 0."""
         copy = GroupOffsets()
         copy._places, copy._partitions = self._places.copy(), self._partitions.copy()
         copy._numbers, copy._rests = self._numbers[:], self._rests.copy()

@@ -44,9 +44,9 @@ from .state import GroupState
 
 
 class Join(NamedTuple):
-    """A JoinGroup request of any version.
+    """A JoinGroup request of any version. Timeouts are in ms.
 
-    For v0, `rebalance_timeout_ms` is the session timeout. Timeouts are in ms.
+    For v0, `rebalance_timeout_ms` is the session timeout.
     """
 
     group_id: str
@@ -114,7 +114,7 @@ class GroupMembership:
             self._rebalance.give_up_pending(group, member_id)
 
     def resume(self, group: ClassicGroup) -> None:
-        """Add a replayed group."""
+        """Add a group that was found in the log at start, and count its members' memory."""
         group.count_in(self._footprint)
         self.groups[group.group_id] = group
 
@@ -132,7 +132,10 @@ class GroupMembership:
     # ---- JoinGroup
 
     def join(self, request: Join, answer: JoinAnswer) -> None:
-        """Handle a JoinGroup. `answer` is called once: at once, or when the generation begins."""
+        """Handle a JoinGroup request.
+
+        `answer` is called exactly once, either immediately or when the generation begins.
+        """
         group = self.groups.get(request.group_id)
         if group is None and request.member_id:
             answer(failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
@@ -175,7 +178,10 @@ class GroupMembership:
         return member is not None or len(group.members) < self._max_size
 
     def _has_memory(self, group: ClassicGroup, request: Join) -> bool:
-        """Whether the member's data fits into `group.members.max.bytes`. An existing member may always shrink."""
+        """Whether the member's data fits into `group.members.max.bytes`.
+
+        An existing member may always reduce its data.
+        """
         protocols = size_of_protocols(request.protocols)
         member = group.members.get(request.member_id)
         if member is not None:
@@ -327,7 +333,10 @@ class GroupMembership:
     # ---- SyncGroup
 
     def sync(self, request: SyncGroupRequest, assignments: Mapping[str, bytes], answer: SyncAnswer) -> None:
-        """Handle a SyncGroup. `answer` is called once: at once, or when the assignments (by member id) are durable."""
+        """Handle a SyncGroup request, whose `assignments` are by member id.
+
+        `answer` is called exactly once, either immediately or when the assignments are durable.
+        """
         group = self.groups.get(request.group_id)
         if group is None:
             answer(failed_sync(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -361,9 +370,9 @@ class GroupMembership:
     # ---- Heartbeat
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Handle a Heartbeat; return NONE or REBALANCE_IN_PROGRESS.
+        """Handle a Heartbeat request; return NONE or REBALANCE_IN_PROGRESS.
 
-        Raise KafkaError if the sender is not a current member.
+        Raise KafkaError if the sender is not a member of the current generation.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -382,7 +391,7 @@ class GroupMembership:
     # ---- LeaveGroup
 
     def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """Handle a LeaveGroup: remove members at once and rebalance the others.
+        """Handle a LeaveGroup request: remove members at once and rebalance the remaining ones.
 
         Return a response for each leaving member.
         """

@@ -17,12 +17,12 @@ from .records import decode_key, decode_offset
 
 _PARTITION: Final = Struct(">i")
 _PLAIN: Final = Struct(">hqiBqBBB16s")
-"""The layout of a value of version 4 without metadata, whose only tagged field is the topic id, as in most commits."""
+"""The layout of most offset values: version 4, empty metadata, and the topic id as the only tagged field."""
 _PLAIN_SIZE: Final = _PLAIN.size
 
 
 class _Partitions(dict[int, TopicPartition]):
-    """The (topic, partition) tuples of a topic by partition index, created on first access."""
+    """The (topic, partition) tuples of one topic by partition index. A tuple is created on its first access."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -43,7 +43,7 @@ class OffsetReader:
         self._commit_timestamp_ms = -1
 
     def key(self, raw: bytes) -> tuple[str, TopicPartition | None] | UnknownRecord:
-        """Decode a key and return its group id and partition; the partition of a group's metadata key is None.
+        """Decode a record's key and return its group id and partition. The partition of a group's metadata key is None.
 
         Return UnknownRecord for a record of another kind.
         """

@@ -25,7 +25,7 @@ COMMITS_AT_ONCE: Final = 25
 """How many commits are prepared in one step."""
 
 ENCODING_UNITS: Final = 20
-"""The units of work that encoding one offset counts as."""
+"""The cost of encoding one offset, in units of work (`steps.py`)."""
 
 
 class PreparedCommit:

@@ -22,7 +22,7 @@ TOMBSTONES_AT_ONCE: Final = 50
 """How many tombstones are encoded in one step."""
 
 TOMBSTONE_UNITS: Final = 5
-"""The units of work that encoding one tombstone counts as."""
+"""The cost of encoding one tombstone, in units of work (`steps.py`)."""
 
 
 class PreparedDeletion:

@@ -26,7 +26,7 @@ from .state import GroupState
 from .timer import DeadlineTimer
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long, in ms, a new member's parked JoinGroup keeps the member in the group: it cannot send heartbeats yet."""
+"""How long, in ms, a new member's parked JoinGroup keeps it in the group, because it cannot send heartbeats yet."""
 
 SHORTEST_SYNC_MS: Final = 1000
 """The minimum time in ms for a SyncGroup, because members may set a rebalance timeout of 0."""
@@ -57,7 +57,7 @@ def failed_sync(code: ErrorCode) -> SyncGroupResponse:
 def joined(group: ClassicGroup, member_id: str, *, leader_id: str | None = None) -> JoinGroupResponse:
     """Return a member's JoinGroup response for the current generation. The leader's response also lists all members.
 
-    `leader_id` replaces the leader that the response names.
+    If given, `leader_id` replaces the group's leader in the response.
     """
     leader_id = leader_id or group.leader_id or ""
     return JoinGroupResponse(
@@ -113,7 +113,7 @@ class Rebalance:
     # ---- sessions
 
     def keep_alive(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
-        """Extend the member's session by `timeout_ms`, or by its session timeout if None."""
+        """Extend the member's session by `timeout_ms`, or by the member's session timeout if `timeout_ms` is None."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self._timer.schedule(_session_key(group, member.member_id), delay_ms, lambda: self._session_over(group, member))
 
@@ -236,7 +236,7 @@ class Rebalance:
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """Complete the join phase: remove dynamic members that have not joined, and answer the other members."""
+        """Complete the join phase: remove dynamic members that have not joined, and begin the next generation."""
         self._timer.cancel(_join_key(group))
         for member in [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]:
             self._logger.info("member_missed_rebalance", group=group.group_id, member=member.member_id)

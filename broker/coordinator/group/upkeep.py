@@ -36,17 +36,17 @@ _EXPIRED_AT_ONCE: Final = 200
 
 _UNITS_PER_GROUP: Final = 10
 _UNITS_PER_REMOVAL: Final = 5
-"""The units of work that the expiry of a group counts as, and the removal of an offset."""
+"""The cost of expiring a group, and of removing an offset, in units of work (`steps.py`)."""
 
 _REMOVED_AT_ONCE: Final = 300
-"""How many offsets are removed before other tasks run."""
+"""How many offsets are removed before the event loop runs other tasks."""
 
 _EXAMINED_AT_ONCE: Final = 2000
-"""How many offsets are checked before other tasks run."""
+"""How many offsets are checked before the event loop runs other tasks."""
 
 
 class GroupUpkeep:
-    """The removal of groups, offsets and claims. Times are in ms since the epoch."""
+    """The part of the group coordinator that removes groups, offsets and claims. Times are in ms since the epoch."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class GroupUpkeep:
         self._logger.info("group_deleted", group=group.group_id)
 
     def forget_if_unused(self, group: ClassicGroup) -> None:
-        """Remove a group that has no records in the log, and in memory no data besides its id."""
+        """Remove a group that has no records in the log and, in memory, no data besides its id."""
         group_id = group.group_id
         used = (
             not group.was_never_stored
@@ -122,9 +122,9 @@ class GroupUpkeep:
             self._log.remove(group_id, doomed)
 
     def unsettled(self, group_id: str) -> asyncio.Future[None] | None:
-        """Return the future of a drop of the group's claims that is not durable yet, None if all are durable.
+        """Return the shared future of a drop of the group's claims, None if all drops are durable.
 
-        The future is shared: shield it.
+        Await the future through `asyncio.shield`.
         """
         return self._unsettled.get(group_id)
 
@@ -223,8 +223,9 @@ class GroupUpkeep:
     def remove_offsets_of_lost_topics(self) -> None:
         """Remove, at start, the offsets of deleted topics that a crash left in the log.
 
-        Pending offsets of a replaced topic are dropped only from memory: a tombstone would also remove the offsets of
-        the new topic. A later start finds the dropped offsets again, pending or committed.
+        Pending offsets of a replaced topic (deleted, and created again under the same name) are dropped only from
+        memory: a tombstone would also remove the offsets of the new topic. A later start finds the dropped offsets
+        again, pending or committed.
         """
 
         def is_replaced(partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
@@ -266,7 +267,7 @@ class GroupUpkeep:
         await run_in_slices(self.expiry())
 
     def expiry(self) -> Steps[None]:
-        """Return the steps of `expire`. Each step looks at its group's state at that moment."""
+        """Do the work of `expire` in steps. Each step looks at its group's state at that moment."""
         now_ms = self._clock.now_ms()
         for group in list(self._membership.groups.values()):
             if self._is_deleted(group):

@@ -6,7 +6,7 @@ import asyncio
 
 
 class RetryBackoff:
-    """The pauses of one series of attempts: first `first_ms`, then twice as long each time, up to `last_ms`."""
+    """The pauses between attempts at an operation: first `first_ms`, then twice as long each time, up to `last_ms`."""
 
     def __init__(self, first_ms: int, last_ms: int) -> None:
         self._next_s = min(first_ms, last_ms) / 1000

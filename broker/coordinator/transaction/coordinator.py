@@ -3,12 +3,12 @@
 This file implements InitProducerId, EndTxn, WriteTxnMarkers, DescribeTransactions and ListTransactions.
 `registration.py` adds and verifies partitions, `fencing.py` fences producers.
 
-Lifecycle: `start` replays `__transaction_state`, resumes decided transactions and compares the logs with the state.
-`stop` leaves unfinished work to the next start. Everything runs on the event loop's thread.
+Lifecycle: `start` replays `__transaction_state`, resumes decided transactions and compares the partitions' logs with
+the coordinator's state. `stop` leaves unfinished work to the next start. Everything runs on the event loop's thread.
 
 Every request follows one pattern: decide (pure) → append and wait until durable → respond. There is no await between
-decision and append, so requests for one id never interleave inside a transition. A request that arrives during a
-transition, or before a decided transaction is complete, waits for it (within limits) and then decides again.
+decision and append, so requests for one transactional id never interleave inside a transition. A request that arrives
+during a transition, or before a decided transaction is complete, waits for it (within limits) and then decides again.
 
 Invariants: a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
 follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
@@ -47,12 +47,12 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         cause: Caller = UNKNOWN_CALLER,
         deadline: float | None = None,
     ) -> ProducerIdentity:
-        """Handle an InitProducerId: fence the previous producer of the id and return the new producer's identity.
+        """Handle an InitProducerId request: fence the id's previous producer and return the new producer's identity.
 
         `expected` is the identity that the producer currently holds (KIP-360), None for a new instance. An ongoing
         transaction is aborted first. `deadline` (event loop time) replaces the deadline of the pending wait. Raise
-        KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the id is
-        still busy at the deadline), or with a coordinator's code.
+        KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the
+        transactional id is still busy at the deadline), or with a coordinator error code.
         """
         if transactional_id is None:
             return ProducerIdentity(await self._producer_ids.next(), 0)
@@ -138,7 +138,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         keeps_session: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
-        """Decide the ongoing transaction, if that is possible without waiting.
+        """Handle an EndTxn request, if possible without waiting: decide to commit or abort the ongoing transaction.
 
         `written` are the partitions that the producer says it wrote. With None, every registered partition gets a
         marker. With `keeps_session` the written partitions stay registered. Return the producer's next identity, and a
@@ -187,13 +187,13 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         keeps_session: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> ProducerIdentity:
-        """Handle an EndTxn: decide the ongoing transaction. Return when the decision is durable; the markers follow.
+        """Handle an EndTxn request: decide to commit or abort the ongoing transaction.
 
-        `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`. Return the
-        producer's identity for its next transaction. Raise KafkaError INVALID_REQUEST (a partition in `written` is in
-        neither the transaction nor the session; nothing has changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (the id is still busy after the pending wait), or with a
-        coordinator's code.
+        Return the producer's identity for its next transaction when the decision is durable. The markers are written
+        later. `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`. Raise
+        KafkaError INVALID_REQUEST (a partition in `written` is in neither the transaction nor the session; nothing has
+        changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (the
+        transactional id is still busy after the pending wait), or with a coordinator error code.
         """
         deadline = self._waits.deadline()
         new_producer_id: int | None = None
@@ -230,16 +230,17 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         return written
 
     async def write_external_markers(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
-        """Handle a WriteTxnMarkers: apply an operator's markers. Return a code for each partition of each marker.
+        """Handle a WriteTxnMarkers request: apply an operator's markers.
 
-        The rules are in `external_markers.py`.
+        Return an error code for each partition of each marker. The rules are in `external_markers.py`.
         """
         return await ExternalMarkers(self, self._gateway, self._logger).write(markers, by)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Handle a DescribeTransactions: return the state of one transactional id.
+        """Handle a DescribeTransactions request for one transactional id: return its state.
 
-        Raise KafkaError INVALID_REQUEST (the id is empty), TRANSACTIONAL_ID_NOT_FOUND, or with a coordinator's code.
+        Raise KafkaError INVALID_REQUEST (the id is empty), TRANSACTIONAL_ID_NOT_FOUND, or with a coordinator error
+        code.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; send a non-empty one")
@@ -249,9 +250,9 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         return entry.metadata
 
     def list(self, wanted: TransactionFilter) -> Steps[list[TransactionMetadata]]:
-        """Handle a ListTransactions: return the states of the transactional ids that match the filter, in steps.
+        """Handle a ListTransactions request: return the states of the transactional ids that match, in steps.
 
-        Raise KafkaError INVALID_REGULAR_EXPRESSION, or with a coordinator's code.
+        Raise KafkaError INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
         """
         self._state.check_loaded()
         known = [entry.metadata for entry in self._state.entries()]

@@ -1,7 +1,7 @@
 """Contains the base of the transaction coordinator: its parts, and the only code path that changes a transactional id.
 
-It looks ids up, appends transitions, and acts when they are durable. The rules are in `decisions.py`, the requests in
-`registration.py`, `fencing.py` and `coordinator.py`. Everything runs on the event loop's thread.
+It looks transactional ids up, appends transitions, and acts when they are durable. The rules are in `decisions.py`, the
+requests in `registration.py`, `fencing.py` and `coordinator.py`. Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TransactionCore:
-    """The base class that changes transactional ids: it appends a transition, and acts when it is durable."""
+    """The base class of the transaction coordinator. It appends transitions, and acts when they are durable."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class TransactionCore:
                 self._timers.expect(entry.metadata.deadline_ms)
 
     async def stop(self) -> None:
-        """Stop timers and marker writing. Everything that a response has reported is durable already."""
+        """Stop the timers and the writing of markers. Everything that a response has reported is durable already."""
         self._waits.close()
         await self._timers.stop()
         await self.upkeep.stop()
@@ -152,7 +152,7 @@ class TransactionCore:
         return self.upkeep.is_repairing(producer_id, [partition])
 
     def check_home(self, key: str) -> None:
-        """Raise KafkaError if the state partition of `key` is not loaded or cannot be read."""
+        """Raise KafkaError unless the state partition of `key` (a transactional or group id) is loaded and readable."""
         self._state.check_readable(key)
 
     def wait_deadline(self) -> float:
@@ -160,7 +160,7 @@ class TransactionCore:
         return self._waits.deadline()
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
-        """Wait, on behalf of a client's request, until the id's previous transaction is complete.
+        """Wait, on behalf of a client's request, until the transactional id's previous transaction is complete.
 
         Raise KafkaError like `PendingWaits.until_settled`.
         """
@@ -189,7 +189,7 @@ class TransactionCore:
     def _transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
     ) -> asyncio.Future[None] | None:
-        """Append `new`. Follow-ups run when it is durable, even if the caller is cancelled.
+        """Append the value `new`. Its follow-ups run when it is durable, even if the caller is cancelled.
 
         Return None if `new` is current already, else a shared future that resolves when it is.
         """

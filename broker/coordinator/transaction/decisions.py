@@ -1,8 +1,8 @@
-"""Decides InitProducerId, AddPartitionsToTxn, EndTxn and fencing.
+"""Decides how a transactional id changes with InitProducerId, AddPartitionsToTxn, EndTxn and fencing.
 
-The rules are pure functions of an id's current value, the request and the time. Each returns the value to append next,
-or a `Step` that says what the caller must do first, or raises KafkaError with Kafka's code. They neither wait nor
-change anything. The caller appends the returned value without an await in between, or decides again.
+The rules are pure functions of the transactional id's current value, the request and the time. Each returns the value
+to append next, or a `Step` that says what the caller must do first, or raises KafkaError with Kafka's code. They
+neither wait nor change anything. The caller appends the returned value without an await in between, or decides again.
 
 `pending` is true while an earlier transition is appended but not yet durable: no decision may build on it.
 """
@@ -44,7 +44,7 @@ class Step(Enum):
     NEEDS_PRODUCER_ID = "needs producer id"
     """Decide again with a fresh producer id."""
     NOTHING = "nothing"
-    """Do nothing: the id is already in the requested state."""
+    """Do nothing: the transactional id is already in the requested state."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -67,12 +67,12 @@ def decide_init(
     new_producer_id: int | None,
     now_ms: int,
 ) -> TransactionMetadata | Step:
-    """Decide an InitProducerId for a known transactional id.
+    """Decide how an InitProducerId request changes a known transactional id.
 
     `expected` is the identity that the producer currently holds (KIP-360). It is None for a new instance, which fences
-    the current holder of the id. Return an EMPTY value with the identity for the response. While a transaction is
-    ongoing, return its abort under a fenced epoch instead; the caller decides again when the abort is complete. Raise
-    KafkaError PRODUCER_FENCED if `expected` is stale.
+    the current holder of the transactional id. Return an EMPTY value with the identity for the response. While a
+    transaction is ongoing, return its abort under a fenced epoch instead; the caller decides again when the abort is
+    complete. Raise KafkaError PRODUCER_FENCED if `expected` is stale.
 
     Stricter than Kafka in one point: a request with a stale `expected` epoch gets PRODUCER_FENCED without first
     aborting the ongoing transaction, so a zombie cannot disturb its successor.
@@ -114,7 +114,7 @@ def decide_add(
     session: bool = False,
     gone: frozenset[TopicPartition] = frozenset(),
 ) -> TransactionMetadata | Step:
-    """Decide the registration of partitions with the transaction, which starts if none is ongoing.
+    """Decide how partitions are registered with the transaction, which starts if none is ongoing.
 
     Used for AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890 and a session's first batch. With
     `session` the partitions stay registered after the transaction. `gone` are partitions of the session that no longer
@@ -137,7 +137,7 @@ def decide_add(
 def decide_fence(
     metadata: TransactionMetadata, *, pending: bool, server_version: TransactionVersion, now_ms: int
 ) -> TransactionMetadata | Step:
-    """Decide how to fence the id's producer: abort an ongoing transaction, but complete a decided one first.
+    """Decide how to fence a transactional id's producer: abort its ongoing transaction, or wait for a decided one.
 
     Return NOTHING when the producer is fenced and no transaction is open. A repeated call never bumps the epoch again.
     """
@@ -163,11 +163,12 @@ def decide_end(
     now_ms: int,
     written: Callable[[TransactionMetadata], Written] | None = None,
 ) -> TransactionMetadata | Step:
-    """Decide a client's EndTxn. `version` is TV_2 from request version 5 on, where every EndTxn bumps the epoch.
+    """Decide how a client's EndTxn request ends the transaction.
 
-    `written` is called just before a decision and returns the partitions that get a marker. It may raise KafkaError
-    INVALID_REQUEST. With None, every registered partition gets a marker. Raise KafkaError INVALID_PRODUCER_ID_MAPPING,
-    PRODUCER_FENCED or INVALID_TXN_STATE if the request is refused.
+    `version` is TV_2 from request version 5 on, where every EndTxn bumps the epoch. `written` is called just before a
+    decision and returns the partitions that get a marker. It may raise KafkaError INVALID_REQUEST. With None, every
+    registered partition gets a marker. Raise KafkaError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
+    INVALID_TXN_STATE if the request is refused.
     """
     if version.supports_epoch_bump:
         return _decide_end_v2(metadata, pending, identity, commit, version, new_producer_id, now_ms, written)
@@ -198,19 +199,19 @@ def _decide_end_v2(
     now_ms: int,
     written: Callable[[TransactionMetadata], Written] | None,
 ) -> TransactionMetadata | Step:
-    """Decide an EndTxn of KIP-890. The epoch distinguishes the end of this transaction from a retry for the previous
-    one.
+    """Decide how an EndTxn request of KIP-890 ends the transaction.
 
-    The table shows the outcome outside of a transaction, for a retry and for the current epoch. "ends": an abort is
-    decided. "nothing": success without a change. "fenced": PRODUCER_FENCED. "wrong": INVALID_TXN_STATE.
+    The epoch distinguishes the end of this transaction from a retry for the previous one. The table shows the outcome
+    outside of a transaction, for a retry and for the current epoch. "ends": an abort is decided. "nothing": success
+    without a change. "fenced": PRODUCER_FENCED. "wrong": INVALID_TXN_STATE.
 
-    ============== ===================== ====================
-    state          abort: retry/current  commit: retry/current
-    ============== ===================== ====================
-    EMPTY          fenced / ends         fenced / wrong
-    COMPLETE_ABORT nothing / ends        wrong / wrong
-    COMPLETE_COMMIT wrong / ends         nothing / wrong
-    ============== ===================== ====================
+    =============== ===================== ====================
+    state           abort: retry/current  commit: retry/current
+    =============== ===================== ====================
+    EMPTY           fenced / ends         fenced / wrong
+    COMPLETE_ABORT  nothing / ends        wrong / wrong
+    COMPLETE_COMMIT wrong / ends          nothing / wrong
+    =============== ===================== ====================
     """
     if pending or _is_next_identity(metadata, identity):
         # Check this first: the producer may already use the producer id that becomes current when this transition
@@ -265,7 +266,8 @@ def _decide_end_v2(
 def verify_partition(metadata: TransactionMetadata, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
     """Return NONE if an older client's batch may be appended: the transaction is ongoing and the partition registered.
 
-    A batch that arrives after the decision is late and gets INVALID_TXN_STATE. (A newer client's batch would wait.)
+    Otherwise return the error code. A batch that arrives after the decision is late and gets INVALID_TXN_STATE. (A
+    newer client's batch would wait.)
     """
     if metadata.producer_id != identity.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -286,7 +288,7 @@ def _check_current(metadata: TransactionMetadata, identity: ProducerIdentity) ->
 
 
 def _is_next_identity(metadata: TransactionMetadata, identity: ProducerIdentity) -> bool:
-    """Whether `identity` is the new one from an EndTxn response, which becomes current after the markers."""
+    """Whether the producer uses its next identity: the new producer id, which becomes current after the markers."""
     return metadata.state.is_prepare and identity == (metadata.next_producer_id, 0)
 
 

@@ -37,7 +37,7 @@ class TransactionEntry:
         return self.pending is None and not self.metadata.state.is_prepare
 
     def wake(self) -> None:
-        """Wake the waiting requests, which then check the state again."""
+        """Wake the requests that wait for this transactional id. They then check the state again."""
         waiters, self.waiters = self.waiters, None
         for waiter in waiters or ():
             if not waiter.done():

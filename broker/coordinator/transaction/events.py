@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from .entry import TransactionEntry
 
 LONG_WAIT_S: Final = 0.1
-"""In seconds. A shorter wait is normal and is logged at level debug."""
+"""The shortest wait, in seconds, that is logged at level info.
+
+A shorter wait is normal and is logged at level debug.
+"""
 
 
 class Cause(NamedTuple):
@@ -35,7 +38,7 @@ class Cause(NamedTuple):
         return self
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
-        """Return a context that does nothing, because no request waits."""
+        """Return a context that does nothing. (An action of the broker has no request that could wait.)"""
         return nullcontext()
 
     @classmethod
@@ -73,7 +76,10 @@ class TransactionEvents:
         self._metrics.count(OPENED)
 
     def initialised(self, before: TransactionMetadata, after: TransactionMetadata, recovers: bool, by: Caller) -> None:
-        """Record a completed InitProducerId. Unless the current holder of the id requested it, the holder is fenced."""
+        """Record a completed InitProducerId.
+
+        If a new producer took over the transactional id, the previous one is fenced.
+        """
         self._metrics.count(INITIALISATIONS, "recovered" if recovers else "new")
         if before.producer_epoch == NO_PRODUCER_EPOCH or before.producer_epoch == after.producer_epoch:
             self._say("info", "producer_initialised", "InitProducerId", before, after, by)

@@ -1,9 +1,9 @@
-"""Handles WriteTxnMarkers requests, whose markers do not come from this broker's own coordinator.
+"""Handles WriteTxnMarkers requests. Their markers do not come from this broker's own coordinator.
 
-Operators send them to end a hanging transaction (KIP-664: `kafka-transactions.sh abort`, Admin.abortTransaction).
-Apache Kafka appends any marker that is not older than the partition's state. Such a marker can end a transaction in one
-partition against the coordinator's decision, or raise an epoch so far that the rightful producer or coordinator is
-fenced. Here an external marker ends exactly the open transaction that it names, or changes nothing:
+Operators send such markers to end a hanging transaction (KIP-664: `kafka-transactions.sh abort`,
+Admin.abortTransaction). Apache Kafka appends any marker that is not older than the partition's state. It can end a
+transaction in one partition against the coordinator's decision, or raise an epoch so far that the rightful producer or
+coordinator is fenced. Here an external marker ends exactly the open transaction that it names, or changes nothing:
 
 =================================================== =========================================================
 state of the partition and the coordinator          outcome
@@ -46,12 +46,12 @@ AT_A_TIME = 20
 
 
 class Verdict(Enum):
-    """The outcome of an external marker in one partition."""
+    """The outcome of an external marker (of a WriteTxnMarkers request) in one partition."""
 
     NOTHING = "nothing"
-    """Succeed without a change."""
+    """Report success without a change."""
     WAIT = "wait"
-    """Wait until the decided transaction is complete, then judge again."""
+    """Wait until the decided transaction is complete, then judge the marker again."""
     ABORT_ALL = "abort all"
     """Abort the coordinator's whole transaction."""
     WRITE = "write"
@@ -74,12 +74,12 @@ class MarkerCoordinator(Protocol):
         """Return the time until which a request may wait, in event loop time."""
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
-        """Wait until the id is settled. Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline."""
+        """Wait until the transactional id is settled. Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline."""
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
     ) -> FenceOutcome | None:
-        """Abort the id's ongoing transaction and fence its producer."""
+        """Abort the transactional id's ongoing transaction and fence its producer."""
 
 
 def judge(
@@ -143,7 +143,7 @@ class ExternalMarkers:
         self._logger = logger
 
     async def write(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
-        """Apply each marker as far as the rules allow. Return a code for each partition of each marker, in order.
+        """Apply each marker as far as the rules allow. Return, in order, an error code for each of its partitions.
 
         All appended markers are durable when this method returns.
         """

@@ -53,7 +53,7 @@ class PartitionGateway(Protocol):
     """The operations that the coordinator needs from partition leaders."""
 
     async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
-        """Append the markers. Return a code for each partition of each marker when all markers are durable.
+        """Append the markers. Return an error code for each partition of each marker when all markers are durable.
 
         A marker in a `__consumer_offsets` partition also commits or drops the offsets pending there. Writing a marker
         twice is harmless. If a partition has recorded a higher coordinator epoch than the marker's, the marker is
@@ -101,7 +101,7 @@ class LocalPartitionGateway:
         self._metadata = metadata
 
     async def write_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
-        """Append the markers. Return a code for each partition of each marker when all markers are durable."""
+        """Append the markers. Return an error code for each partition of each marker when all markers are durable."""
         return await self._replica_manager.append_markers(markers)
 
     def is_ready(self, partition: TopicPartition) -> bool:

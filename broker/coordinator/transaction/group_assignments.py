@@ -8,7 +8,7 @@ Besides the assignments there are two fields:
 
 * `forgotten_generation`: claims up to that generation were dropped. Committed offsets may still contain them, because
   the offsets' records are not rewritten. These claims must not be restored.
-* `found`: claims that committed offsets contain and that are newer than all known ones, because part of
+* `found`: claims that committed offsets contain and that are newer than all known claims, because part of
   `__transaction_state` was lost. They are valid until they are replaced or dropped.
 
 A group may have as many producers as partitions, so a claim never visits all producers. Its cost depends only on the
@@ -33,7 +33,7 @@ _SPENT_AT_ONCE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions that one transactional id holds.
+    """The partitions that one transactional id holds in a group.
 
     `made_ms` is the time of the claim in ms since the epoch. `order` grows with every claim in the group. An assignment
     without partitions only records that its generation existed.
@@ -46,13 +46,17 @@ class Assignment:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The precedence: of two ids that hold a partition, the id with the higher rank owns it."""
+        """The precedence of the assignment: of two transactional ids that hold a partition, the higher rank owns it."""
         return self.generation_id, self.order
 
 
 @dataclass(slots=True)
 class GroupAssignments:
-    """The assignments of one group, by transactional id. Only `put` changes them."""
+    """The assignments of one group, by transactional id. Only `put` changes them.
+
+    `found` are valid claims that only committed offsets contain. `forgotten_generation` is the newest generation whose
+    claims were dropped although committed offsets may still contain them, NOTHING_FORGOTTEN if none were.
+    """
 
     forgotten_generation: int = NOTHING_FORGOTTEN
     found: dict[TopicPartition, Claim] = field(default_factory=dict)
@@ -69,12 +73,15 @@ class GroupAssignments:
 
     @property
     def is_blank(self) -> bool:
-        """Whether the group has no assignment, no found claim and no forgotten generation."""
+        """Whether the group has no assignment, no claim in `found` and no forgotten generation."""
         return not self._held and not self.found and self.forgotten_generation == NOTHING_FORGOTTEN
 
     @property
     def recorded_generation(self) -> int:
-        """The newest generation in the assignments. A claim in a committed offset is valid only if it is newer."""
+        """The newest generation in the assignments.
+
+        A claim in a committed offset is valid only if its generation is newer.
+        """
         return max(self._generations, default=NOTHING_FORGOTTEN)
 
     @property
@@ -89,7 +96,7 @@ class GroupAssignments:
         return self.last_order
 
     def put(self, transactional_id: str, assignment: Assignment | None) -> None:
-        """Replace the id's assignment. None removes it."""
+        """Replace the assignment of a transactional id. None removes it."""
         before = self._held.pop(transactional_id, None)
         if before is not None:
             self._generations[before.generation_id] -= 1
@@ -149,10 +156,10 @@ class GroupAssignments:
     # ---- consequences of a change
 
     def spent(self, generation_id: int) -> list[str]:
-        """Return ids without partitions whose assignment is superfluous if another one of that generation exists.
+        """Return transactional ids whose assignment is superfluous if another one of that generation exists.
 
-        At most ten ids are returned at a time. That is enough: every claim removes the returned ids, and adds at most
-        one.
+        Their assignments have no partitions. At most ten ids are returned at a time. That is enough: every claim
+        removes the returned assignments, and adds at most one.
         """
         without = self._without_partitions
         return [name for name in without if self._held[name].generation_id <= generation_id][:_SPENT_AT_ONCE]

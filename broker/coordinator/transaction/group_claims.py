@@ -8,7 +8,8 @@ fences a producer; `group_initialisation.py` does.
 Every change is one batch in the group's state partition, and takes effect with its append. Memory therefore always
 equals the result of a replay, and no response may report a change before it is durable. A drop of very many claims is
 split into several changes, one after another. At equal generation the order of the records counts. When a record is
-rewritten, the records of ids that later took partitions from it are therefore rewritten as well, in their order.
+rewritten, the records of transactional ids that later took partitions from it are therefore rewritten as well, in their
+order.
 
 Invariants
 
@@ -41,7 +42,7 @@ _LATE_LOOK_S: Final = 0.05
 
 _DROPPED_AT_ONCE: Final = 200_000
 _RECORD_OVERHEAD: Final = 40
-"""In bytes."""
+"""The bytes of a record besides its texts, as estimated for the size of a batch."""
 
 _APPEND_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -49,18 +50,18 @@ _APPEND_ERRORS: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_REQUEST,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_REQUEST,
 }
-"""The log's error codes mapped to a coordinator's error codes."""
+"""The coordinator error code for each error code of the log."""
 
 
 class Topics(Protocol):
-    """The operations that claims need from the metadata."""
+    """The operations on the metadata that claims need."""
 
     def topic(self, name: str) -> Any:
         """Return the topic (its `partitions` is the number of partitions), None if it does not exist."""
 
 
 class OwnedPartition(NamedTuple):
-    """A claim in the form that operators see."""
+    """A claim on one partition, in the form that operators see."""
 
     topic: str
     partition: int
@@ -101,7 +102,7 @@ class GroupClaims:
     # ---- start
 
     def replay(self, partition: int, key: GroupAssignmentKey, record: StateRecord) -> None:
-        """Apply a replayed record. Records must be passed in log order.
+        """Apply a replayed record of a claim. Records must be passed in log order.
 
         Also used when a state partition becomes readable after the start. An undecodable record makes only its own
         group unavailable.
@@ -131,7 +132,7 @@ class GroupClaims:
             self._settle(group_id)
 
     def stop(self) -> None:
-        """Stop the timer."""
+        """Stop the timer that enforces claims read after the start."""
         if self._late_timer is not None:
             self._late_timer.cancel()
 
@@ -189,7 +190,7 @@ class GroupClaims:
         return {} if group is None else group.holders(partitions)
 
     def of_group(self, group_id: str) -> dict[TopicPartition, Claim]:
-        """Return the claim of the owner of each partition of the group."""
+        """Return the claim on each partition of the group that has an owner."""
         group = self._groups.get(group_id)
         if group is None:
             return {}
@@ -219,9 +220,10 @@ class GroupClaims:
     def claim(
         self, group_id: str, transactional_id: str, generation_id: int, partitions: frozenset[TopicPartition]
     ) -> asyncio.Future[None] | None:
-        """Assign exactly these partitions to the id. Return None if the change is durable, else a future (shield it).
+        """Make a transactional id hold exactly these partitions of the group.
 
-        Raise KafkaError with a coordinator's code; nothing has changed then.
+        Return None if the change is durable, else a future (shield it). Raise KafkaError with a coordinator error code;
+        nothing has changed then.
         """
         self._check_readable(group_id)
         group = self._groups.get(group_id) or GroupAssignments()
@@ -243,9 +245,9 @@ class GroupClaims:
         return durable
 
     def release(self, group_id: str, transactional_id: str) -> asyncio.Future[None] | None:
-        """Release the partitions of a fenced id that other ids own.
+        """Release the partitions of a fenced transactional id that other transactional ids own.
 
-        Return None if that is durable or unnecessary, else a future.
+        Return None if the release is durable or unnecessary, else a future.
         """
         group = self._groups.get(group_id)
         assignment = None if group is None else group.held.get(transactional_id)
@@ -317,9 +319,9 @@ class GroupClaims:
         """Append one batch and apply it: new assignments (None: removed), and the removal of the `found` claims.
 
         If the removed claims had a newer generation than all remaining ones, and committed offsets may contain it, this
-        generation is remembered, unless the group itself is deleted (`forget`). `claims`: an id gets partitions, so the
-        append may be refused because the record is too large or the disk is full. A change that only releases
-        partitions must not be refused for these reasons.
+        generation is remembered, unless the group itself is deleted (`forget`). `claims`: a transactional id gets
+        partitions, so the append may be refused because the record is too large or the disk is full. A change that only
+        releases partitions must not be refused for these reasons.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
@@ -354,7 +356,7 @@ class GroupClaims:
     ) -> list[tuple[bytes, bytes | None]]:
         """Return the records of the changed assignments.
 
-        Ids that later took partitions from a changed assignment are written after it.
+        The assignments that later took partitions from a changed assignment are written after it.
         """
         changed = {name: held for name, held in changes.items() if held is not None}
         written = {**changed, **group.written_behind(changes)}
@@ -379,7 +381,10 @@ class GroupClaims:
         return None if flush is None else _as_coordinators(flush)
 
     def _now_ms(self, group_id: str) -> int:
-        """Return the time for a record: not before the group's last member left, even if the clock was set back."""
+        """Return the time for a record.
+
+        It is not before the group's last member left, even if the clock was set back.
+        """
         return max(self._clock.now_ms(), self._claimed.emptied_ms(group_id))
 
     def _put(self, group_id: str, group: GroupAssignments, transactional_id: str, held: Assignment | None) -> None:
@@ -416,7 +421,7 @@ class GroupClaims:
 
 
 def _slices(names: list[str], group: GroupAssignments, gone: frozenset[TopicPartition] | None) -> Iterator[list[str]]:
-    """Split the ids into at least one portion, each of which fits into a batch: a group may have any number of ids."""
+    """Split the transactional ids into portions whose records fit into a batch. At least one portion is returned."""
     portion: list[str] = []
     size = 0
     for name in names:
@@ -435,7 +440,7 @@ def _coordinator_error(error: KafkaError) -> KafkaError:
 
 
 def _as_coordinators(flush: asyncio.Future[None]) -> asyncio.Future[None]:
-    """Return a new future that follows `flush` and fails with a coordinator's codes."""
+    """Return a new future that follows `flush` and fails with a coordinator error code."""
     durable: asyncio.Future[None] = flush.get_loop().create_future()
 
     def flushed(done: asyncio.Future[None]) -> None:

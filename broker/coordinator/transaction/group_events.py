@@ -1,7 +1,8 @@
-"""Writes the log lines and metrics of a group's home: one line per event, and one metric if the event can be counted.
+"""Writes the log lines and metrics of group-aware initialisation: one line per event, and often one metric.
 
 Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. Fences and
-the transactions that they abort are reported by the homes of the fenced ids (`events.py`). Never decides anything.
+the transactions that they abort are reported by the coordinators of the fenced transactional ids (`events.py`). Never
+decides anything.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .events import LONG_WAIT_S, Caller, TransactionEvents
 
 
 class GroupEvents:
-    """The log and metrics of a group's home. Times are in seconds."""
+    """The log and metrics of group-aware initialisation and claims. Times are in seconds."""
 
     def __init__(self, transactions: TransactionEvents, metrics: Metrics, logger: Any) -> None:
         self._transactions = transactions
@@ -37,7 +38,7 @@ class GroupEvents:
         victims: Iterable[str],
         by: Caller,
     ) -> None:
-        """Record that a producer has claimed partitions. Its `victims` are now being fenced."""
+        """Record that a producer has claimed partitions. The transactional ids in `victims` are now being fenced."""
         self._metrics.count(CLAIMS_MADE)
         self._logger.info(
             "partitions_claimed",
@@ -95,7 +96,10 @@ class GroupEvents:
         )
 
     def fence_failed(self, group_id: str, transactional_id: str, error: BaseException) -> None:
-        """Record that a victim could not be fenced. The next call for the partitions tries again."""
+        """Record that a conflicting transactional id could not be fenced.
+
+        The next call for the partitions tries again.
+        """
         self._logger.warning("fence_failed", group=group_id, transactional_id=transactional_id, error=str(error))
 
     def waited(self, group_id: str, by: Caller, seconds: float, outcome: str, reason: str) -> None:
@@ -115,7 +119,7 @@ class GroupEvents:
     def refused(
         self, transactional_id: str | None, error: KafkaError, expected: ProducerIdentity | None, by: Caller
     ) -> None:
-        """Record a group-aware initialisation that was refused before it reached the id's home."""
+        """Record a group-aware initialisation that was refused before the transactional id's coordinator was called."""
         self._transactions.refused(transactional_id or "", error.code, by, identity=expected, reason=error.message)
 
 

@@ -1,8 +1,9 @@
-"""Defines the only access of a group's home to the homes (coordinators) of transactional ids.
+"""Defines the only access of a group's home to the homes of transactional ids.
 
-`TransactionHomes` is the interface. `LocalTransactionHomes` calls the transaction coordinator of this broker. With
-several brokers, another implementation would call each id's own coordinator. The home of an id never waits for a
-group's home.
+A group's home is the transaction coordinator that stores the group's claims. The home of a transactional id is the
+transaction coordinator that stores its state. `TransactionHomes` is the interface. `LocalTransactionHomes` calls the
+transaction coordinator of this broker. With several brokers, another implementation would call each id's own
+coordinator. The home of an id never waits for a group's home.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class TransactionHomes(Protocol):
-    """The operations that a group's home needs from the homes of transactional ids. All raise a coordinator's codes."""
+    """The operations that a group's home needs from the coordinators (homes) of transactional ids.
+
+    All of them raise KafkaError with a coordinator error code.
+    """
 
     def check_home(self, key: str) -> None:
         """Raise KafkaError unless the state partition of `key` (a transactional or group id) is loaded and readable."""
@@ -26,7 +30,10 @@ class TransactionHomes(Protocol):
     def check_initialise(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
     ) -> None:
-        """Raise KafkaError if `initialise` would refuse the request in the current state (None: a new id)."""
+        """Raise KafkaError if `initialise` would refuse the request in the current state.
+
+        None stands for a new transactional id.
+        """
 
     async def initialise(
         self,
@@ -37,19 +44,19 @@ class TransactionHomes(Protocol):
         cause: Caller,
         deadline: float,
     ) -> ProducerIdentity:
-        """Handle an InitProducerId of one id.
+        """Handle the InitProducerId of one transactional id; return the producer's new identity.
 
         Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time).
         """
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """Fence the id's producer. Return when its transaction is complete; there is no time limit."""
+        """Fence the transactional id's producer. Return when its transaction is complete; there is no time limit."""
 
     def transactional_id_of(self, producer_id: int) -> str | None:
         """Return the transactional id that has the producer id, None if no known id has it."""
 
     def producer_id_of(self, transactional_id: str) -> int:
-        """Return the id's current producer id, -1 if it is unknown."""
+        """Return the transactional id's current producer id, -1 if it is unknown."""
 
     async def unused_transactional_id(self, prefix: str) -> str:
         """Return a new transactional id: `prefix` and a unique number, which is a freshly allocated producer id."""
@@ -69,7 +76,10 @@ class LocalTransactionHomes:
     def check_initialise(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
     ) -> None:
-        """Raise KafkaError if `initialise` would refuse the request in the current state (None: a new id)."""
+        """Raise KafkaError if `initialise` would refuse the request in the current state.
+
+        None stands for a new transactional id.
+        """
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -103,7 +113,7 @@ class LocalTransactionHomes:
         cause: Caller,
         deadline: float,
     ) -> ProducerIdentity:
-        """Handle an InitProducerId of one id.
+        """Handle the InitProducerId of one transactional id; return the producer's new identity.
 
         Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time).
         """
@@ -112,7 +122,7 @@ class LocalTransactionHomes:
         )
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """Fence the id's producer. Return when its transaction is complete; there is no time limit."""
+        """Fence the transactional id's producer. Return when its transaction is complete; there is no time limit."""
         await self._coordinator.fence(transactional_id, cause=cause, reason=reason)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
@@ -120,7 +130,7 @@ class LocalTransactionHomes:
         return self._coordinator.transactional_id_of(producer_id)
 
     def producer_id_of(self, transactional_id: str) -> int:
-        """Return the id's current producer id, -1 if it is unknown."""
+        """Return the transactional id's current producer id, -1 if it is unknown."""
         try:
             return self._coordinator.describe(transactional_id).producer_id
         except KafkaError:

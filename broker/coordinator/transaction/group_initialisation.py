@@ -1,6 +1,7 @@
 """Implements group-aware initialisation: InitProducerId with a consumer group, a generation and partitions.
 
-Owns the order of the steps at the home of the group, after a draft of KIP-447. A call
+Owns the order of the steps at the group's home, the transaction coordinator that stores the group's claims. The steps
+follow a draft of KIP-447. A call
 
 1. is checked; a refused call changes nothing;
 2. claims the partitions, in the log and at the group coordinator in one step: from then on no other producer with an
@@ -45,8 +46,8 @@ _LONGEST_PREFIX: Final = 32_000
 class GroupInitialisation(NamedTuple):
     """A producer's request for a group-aware initialisation.
 
-    If `transactional_id` is None, the group's home assigns an id. `expected` is the identity that the producer
-    currently holds (KIP-360), None for a new instance.
+    If `transactional_id` is None, the transaction coordinator assigns an id. `expected` is the identity that the
+    producer currently holds (KIP-360), None for a new instance.
     """
 
     group_id: str
@@ -64,7 +65,7 @@ class _Fence(NamedTuple):
 
 @dataclass(slots=True)
 class _Turns:
-    """The lock that serialises the calls of one group, and the group's unfinished fences by victim."""
+    """The lock that serialises the calls of one group, and the group's unfinished fences by transactional id."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -123,8 +124,8 @@ class GroupAwareInitialiser:
         """Claim the partitions for the caller. Return its transactional id and its new identity.
 
         Raise KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
-        CONCURRENT_TRANSACTIONS (not complete within the wait: retry), or a code of InitProducerId or of either
-        coordinator.
+        CONCURRENT_TRANSACTIONS (not complete within the wait: retry), or with an error code of InitProducerId or of
+        either coordinator.
         """
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
         transactional_id = request.transactional_id
@@ -148,9 +149,10 @@ class GroupAwareInitialiser:
             return transactional_id, identity
 
     async def unfence(self, group_id: str, by: Caller) -> None:
-        """Drop all claims of a group for an operator. Return when that is durable.
+        """Drop all claims of a group for an operator. Return when the drop is durable.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete within the wait: retry), or a code of either coordinator.
+        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete within the wait: retry), or with an error code of either
+        coordinator.
         """
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
@@ -162,7 +164,7 @@ class GroupAwareInitialiser:
                 await asyncio.shield(durable)
 
     def owned(self, group_id: str) -> list[OwnedPartition]:
-        """Return the claim on each partition of a group. Raise KafkaError if the group is not served."""
+        """Return the claim on each partition of a group. Raise KafkaError if the group cannot be served."""
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
         return self._claims.owned(group_id)
@@ -216,7 +218,7 @@ class GroupAwareInitialiser:
     def _claim(
         self, turns: _Turns, request: GroupInitialisation, transactional_id: str, by: Caller
     ) -> tuple[asyncio.Future[None] | None, list[_Fence]]:
-        """Claim the partitions and start to fence conflicting ids.
+        """Claim the partitions and start to fence conflicting transactional ids.
 
         Return a future for the claim's durability (None: durable already), and the fences to wait for.
         """

@@ -2,10 +2,12 @@
 
 Owns the tasks that do this and their retries. Never decides: a task starts from PREPARE_* in the log, and retries until
 every marker is durable, both after failures of single partitions and after unexpected errors. Only then does COMPLETE_*
-follow, and only then can the id's next transaction begin. A partition that is deleted meanwhile needs no marker. A
-partition that refuses the marker needs none if its log has no open transaction of the producer. If the log has an open
-transaction, that transaction is a different one from the transaction that ends, and is aborted: a power failure has
-lost its marker, or the coordinator's record of it.
+follow, and only then can the transactional id's next transaction begin.
+
+A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
+open transaction of the producer. If the log has an open transaction, it is not the decided transaction, and is aborted:
+a power failure has lost its marker, or the coordinator's record of it.
+
 A failure is logged when it appears, when it changes and when it is over, not at each attempt.
 
 A transaction with many partitions is processed in slices. Nothing changes its transactional id meanwhile: until
@@ -39,13 +41,13 @@ _REFUSALS = frozenset(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""Codes by which a partition refuses a marker; its log is then checked for an open transaction."""
+"""The error codes by which a partition refuses a marker; its log is then checked for an open transaction."""
 
 _PER_TURN: Final = 500
-"""How many partitions' results are processed before other tasks run."""
+"""How many partitions' results are processed before the event loop runs other tasks."""
 
 _ATTEMPTS_PER_TURN: Final = 50
-"""How many markers are written one by one before other tasks run."""
+"""How many markers are written one by one before the event loop runs other tasks."""
 
 _SHOWN: Final = 20
 """How many partitions without their marker a log line lists."""
@@ -78,7 +80,7 @@ class TransactionMarkerWriter:
         self._afterwards[entry.metadata.transactional_id] = action
 
     def finish(self, entry: TransactionEntry) -> None:
-        """Start to write the markers of the decided transaction of `entry`. The task ends with COMPLETE_*."""
+        """Start the task that writes the markers of the decided transaction of `entry`, and then COMPLETE_*."""
         if self._stopped:
             return  # a decision that became durable while the broker stops: the next start resumes it
         metadata = entry.metadata
@@ -88,7 +90,7 @@ class TransactionMarkerWriter:
         task.add_done_callback(self._tasks.pop)
 
     async def stop(self) -> None:
-        """Cancel unfinished work. The next start finds PREPARE_* in the log and resumes it."""
+        """Cancel unfinished work. The next start finds PREPARE_* in the log and resumes the work."""
         self._stopped = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -96,7 +98,7 @@ class TransactionMarkerWriter:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def write(self, marker: Marker, before: dict[TopicPartition, str]) -> dict[TopicPartition, str]:
-        """Write one marker. Return the partitions that still need it, each with the reason.
+        """Write one marker to its partitions. Return the partitions that still need the marker, each with the reason.
 
         Partitions that need no marker are logged and left out. `before` is the result of the previous attempt: only
         changes are logged.
@@ -142,11 +144,11 @@ class TransactionMarkerWriter:
         return left
 
     async def _overrule(self, marker: Marker, partition: TopicPartition, refusal: ErrorCode) -> ErrorCode:
-        """Resolve a refused marker. Return NONE if the log has no open transaction of the producer, or it is aborted.
+        """Resolve a refused marker: abort an open transaction of the producer in the log. Return NONE or an error code.
 
-        The open transaction is either a later one, whose record the coordinator has lost, or an earlier one, whose
-        marker the log has lost. Both happen after a power failure with durability=os. Such a transaction can no longer
-        commit.
+        NONE means that the log has no open transaction of the producer any more. The open transaction is either a later
+        one, whose record the coordinator has lost, or an earlier one, whose marker the log has lost. Both happen after
+        a power failure with durability=os. Such a transaction can no longer commit.
         """
         try:
             known = self._gateway.producer(partition, marker.producer_id)

@@ -46,13 +46,13 @@ class TransactionMetadata:
 
     `previous_producer_id` is the producer id before the latest change of the producer id. `next_producer_id` becomes
     the current producer id when the markers are written; it is used when the epochs are exhausted (KIP-890).
-    `last_producer_epoch` is the epoch that a retry of the latest request that bumped the epoch would carry. It is not
+    `last_producer_epoch` is the epoch that a retry would carry of the latest request that bumped the epoch. It is not
     in the log, so a retry after a restart is fenced, as in Kafka.
     `topic_partitions` are the partitions of the ongoing transaction. From PREPARE_* on, they are exactly the partitions
     that get a marker.
-    `session_partitions` stay registered after this transaction: either because the previous transaction wrote them, or
-    for the whole session. The latter are `preregistered`. That set is not in the log: after a restart it equals
-    `session_partitions`.
+    `session_partitions` stay registered after this transaction, for one of two reasons: the previous transaction wrote
+    them, or they are registered for the whole session (`preregistered`). `preregistered` is not in the log: after a
+    restart it equals `session_partitions`.
     `unknown_tags` are the unknown tagged fields of a record from a newer version; they are written back.
     Two more fields are not in the log. `fenced`: no producer holds the current epoch, and the previous holder stays
     fenced. `ended_session_epoch`: the producer epoch at which the latest session ended.
@@ -91,7 +91,7 @@ class TransactionMetadata:
         return self.state is TransactionState.ONGOING and self.deadline_ms < now_ms
 
     def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the id has no open transaction and has been idle for at least `expiration_ms`."""
+        """Whether the transactional id has no open transaction and has been idle for at least `expiration_ms`."""
         return self.state.may_expire and self.last_update_timestamp_ms <= now_ms - expiration_ms
 
 
@@ -291,7 +291,10 @@ def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadat
 
 
 def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> TransactionMetadata:
-    """Return the value with a higher epoch that no producer holds. The id's next record writes the epoch to the log."""
+    """Return the value with a higher epoch that no producer holds.
+
+    The transactional id's next record writes the epoch to the log.
+    """
     assert producer_epoch > metadata.producer_epoch, "an epoch never falls"
     return replace(
         metadata,

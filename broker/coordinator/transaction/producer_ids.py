@@ -1,6 +1,6 @@
-"""Allocates producer ids, from blocks that are durable in the metadata log before their first id is used.
+"""Allocates producer ids, from blocks that are durable in the metadata log before their first producer id is used.
 
-Never allocates an id twice. The unused rest of a block is lost at a restart, which is harmless.
+Never allocates a producer id twice. The unused rest of a block is lost at a restart, which is harmless.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from ....protocol.errors import ErrorCode, KafkaError
 
 _REFILL_AT = 100
-"""How many ids are left when the next block is requested, so that no producer has to wait for a block."""
+"""How many producer ids are left when the next block is requested, so that no producer has to wait for a block."""
 
 
 class ProducerIdManager:
@@ -30,9 +30,10 @@ class ProducerIdManager:
         return self._current.pop() if self._current else None
 
     async def refill(self) -> None:
-        """Return when ids are available. Raise KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated.
+        """Return when producer ids are available, allocating a block if necessary.
 
-        Clients of all versions retry this code: the disk may recover, or the broker may restart.
+        Raise KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated. Clients of all versions retry this
+        code: the disk may recover, or the broker may restart.
         """
         if self._current:
             return
@@ -59,7 +60,7 @@ class ProducerIdManager:
         return producer_id
 
     async def close(self) -> None:
-        """Cancel a pending allocation. Requests that wait for it fail with COORDINATOR_NOT_AVAILABLE."""
+        """Cancel a pending allocation of a block. Requests that wait for it fail with COORDINATOR_NOT_AVAILABLE."""
         self._closed = True
         if self._refill is not None:
             self._refill.cancel()

@@ -35,16 +35,19 @@ class TransactionFilter:
 
     @property
     def unknown_states(self) -> list[str]:
-        """The names in `states` that are not states. They match no id and are returned in the response."""
+        """The names in `states` that are not states.
+
+        They match no transactional id and are returned in the response.
+        """
         return [name for name in self.states if name not in STATE_BY_LABEL]
 
     def select(
         self, known: Iterable[TransactionMetadata], now_ms: int, max_pattern_size: int
     ) -> Steps[list[TransactionMetadata]]:
-        """Return the ids that match, in steps, because the request does not limit their number.
+        """Return the matching transactional ids' values, in steps, because the request does not limit their number.
 
-        The pattern is RE2 and must match the whole id (KIP-1152). Raise KafkaError INVALID_REGULAR_EXPRESSION if it is
-        invalid or too large.
+        The pattern is RE2 and must match the whole transactional id (KIP-1152). Raise KafkaError
+        INVALID_REGULAR_EXPRESSION if it is invalid or too large.
         """
         states = {STATE_BY_LABEL[name] for name in self.states if name in STATE_BY_LABEL}
         pattern = (

@@ -30,7 +30,7 @@ class Repair:
 
     @property
     def key(self) -> tuple[int, TopicPartition]:
-        """The producer id and the partition, which together have at most one open transaction."""
+        """The producer id and the partition. Together they have at most one open transaction."""
         return self.marker.producer_id, self.marker.partitions[0]
 
 

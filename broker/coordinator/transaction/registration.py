@@ -27,14 +27,17 @@ _NOWHERE: Final[TopicPartition] = ("", -1)
 
 
 class Verified(NamedTuple):
-    """The result of a verification: `code` applies to the `registered` partitions, `other` to all others."""
+    """The result of a verification.
+
+    `code` is the error code for the `registered` partitions, `other` for all others.
+    """
 
     registered: frozenset[TopicPartition]
     code: ErrorCode
     other: ErrorCode
 
     def code_of(self, partition: TopicPartition) -> ErrorCode:
-        """Return the code for one of the verified partitions."""
+        """Return the error code for one of the verified partitions."""
         return self.code if partition in self.registered else self.other
 
 
@@ -53,7 +56,7 @@ class PartitionRegistration(TransactionCore):
         writes: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> asyncio.Future[None] | Step | None:
-        """Register partitions, if that is possible without waiting.
+        """Register partitions with a transaction, if that is possible without waiting.
 
         With `session` they stay registered after this transaction. `writes`: the caller (another broker) will append to
         the partitions without calling `wrote`. Return None if they are registered durably, a future that resolves when
@@ -116,12 +119,12 @@ class PartitionRegistration(TransactionCore):
         by: Caller = UNKNOWN_CALLER,
         deadline: float | None = None,
     ) -> None:
-        """Handle an AddPartitionsToTxn or AddOffsetsToTxn: register partitions durably with the ongoing transaction.
+        """Handle an AddPartitionsToTxn or AddOffsetsToTxn request: register partitions durably with the transaction.
 
         The caller must have checked that the partitions exist. `deadline` (event loop time) replaces the deadline of
         the pending wait. Raise KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as
-        in Kafka, INVALID_PRODUCER_EPOCH), CONCURRENT_TRANSACTIONS (the id is still busy at the deadline), or with a
-        coordinator's code.
+        in Kafka, INVALID_PRODUCER_EPOCH), CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline),
+        or with a coordinator error code.
         """
         if deadline is None:
             deadline = self._waits.deadline()
@@ -201,8 +204,8 @@ class PartitionRegistration(TransactionCore):
     ) -> ErrorCode:
         """Return NONE if an older client's batch belongs to the ongoing transaction (KIP-890 part 1).
 
-        Otherwise return the code of `verify_partition`, or CONCURRENT_TRANSACTIONS while a repair of the partition is
-        outstanding.
+        Otherwise return the error code of `verify_partition`. Return CONCURRENT_TRANSACTIONS while an earlier
+        transaction of the producer has yet to be ended in the partition.
         """
         try:
             entry = self._known(transactional_id)
@@ -215,7 +218,7 @@ class PartitionRegistration(TransactionCore):
     def verify_all(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
     ) -> Verified:
-        """Handle an AddPartitionsToTxn with VerifyOnly: verify all partitions at one point in time.
+        """Handle an AddPartitionsToTxn request with VerifyOnly: verify all partitions at one point in time.
 
         They are not verified in slices, because between two turns of the event loop a transaction may end, and the next
         transaction may begin with other partitions. The caller is a partition leader that appends next, so partitions
@@ -240,7 +243,10 @@ class PartitionRegistration(TransactionCore):
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Verify a partition like `verify_partition`, but let an appended decision count before it is durable."""
+    """Return the code of `verify_partition`, but let an appended decision count before it is durable.
+
+    A batch that is late because its session has ended gets INVALID_TXN_STATE.
+    """
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE and entry.pending is not None and entry.pending.state.is_prepare:
         return ErrorCode.INVALID_TXN_STATE

@@ -68,7 +68,7 @@ def opens(metadata: TransactionMetadata, producer_id: int, producer_epoch: int, 
 
 
 def came_late(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
-    """Whether the sender's session ended at that epoch, and no transaction of that epoch is ongoing."""
+    """Whether a batch is late: the producer's session ended at the batch's epoch, whose transactions are over."""
     return (
         producer_epoch == metadata.ended_session_epoch
         and producer_id == metadata.producer_id

@@ -27,7 +27,7 @@ class TransactionState(IntEnum):
     EMPTY = 0
     """No transaction has begun under this producer epoch."""
     ONGOING = 1
-    """Partitions are registered; batches may be open in their logs."""
+    """The transaction has registered partitions; their logs may contain its batches."""
     PREPARE_COMMIT = 2
     """The decision to commit is in the log, and is durable before any response. The markers are being written."""
     PREPARE_ABORT = 3
@@ -35,9 +35,9 @@ class TransactionState(IntEnum):
     """The transaction is committed, and every marker is durable."""
     COMPLETE_ABORT = 5
     DEAD = 6
-    """The id has expired. This state is never written to the log: the id's record becomes a tombstone."""
+    """The transactional id has expired. This state is never written to the log: its record becomes a tombstone."""
     PREPARE_EPOCH_FENCE = 7
-    """A state that clients may name in filters, but that no id is ever in.
+    """A state that clients may name in filters, but that no transactional id is ever in.
 
     Kafka uses it in memory between the bump of the epoch and the abort that follows. This broker does both in one
     transition.
@@ -60,7 +60,7 @@ class TransactionState(IntEnum):
 
     @property
     def may_expire(self) -> bool:
-        """Whether no transaction is open, so that an idle id may expire."""
+        """Whether no transaction is open, so that the transactional id may expire when it is idle."""
         return self is TransactionState.EMPTY or self.is_complete
 
     @property
@@ -94,7 +94,7 @@ class TransactionVersion(IntEnum):
 
     TV_0 = 0
     TV_1 = 1
-    """Log records are flexible (value version 1)."""
+    """Log records have flexible fields (value version 1)."""
     TV_2 = 2
     """KIP-890: producing to a partition registers it, and every transaction ends with a new epoch."""
 

@@ -36,9 +36,9 @@ _DECODED_AT_ONCE = 100
 """How many values are decoded before the event loop runs other tasks."""
 
 _TOMBSTONES_PER_BATCH = 30
-"""Small enough that a batch is never too large, however long the ids are.
+"""How many tombstones are written in one batch: few enough that the batch is never too large, however long the ids are.
 
-A refused batch would keep its ids for ever.
+A refused batch would keep its transactional ids for ever.
 """
 
 _COMPLETION_DELAY_S = 0.2
@@ -65,7 +65,7 @@ class TransactionStateManager:
     """The entries of all transactional ids of this broker, and the appends that change them."""
 
     def __init__(self, state_log: StateLog, clock: Clock, level: Callable[[], TransactionVersion], logger: Any) -> None:
-        """`level` returns the finalized transaction.version."""
+        """`level` returns the finalized level of the feature transaction.version."""
         self._state_log = state_log
         self._clock = clock
         self._level = level
@@ -78,14 +78,15 @@ class TransactionStateManager:
         self.unreadable: dict[int, str] = {}
         """The state partitions that could not be replayed, with the reason.
 
-        Their ids are not served. An id that is not in memory may be in one of them, so it does not count as unknown.
+        Their transactional ids are not served. An id that is not in memory may be in one of them, so it does not count
+        as unknown.
         """
         self.read_later: set[int] = set()
         """The unreadable partitions that may become readable; partitions with undecodable records are left out."""
         self.on_group_assignment: GroupAssignmentReplay | None = None
 
     def entries(self) -> Iterator[TransactionEntry]:
-        """Iterate over the entries of all known ids, except new ids (epoch -1, not yet in the log)."""
+        """Iterate over the entries of all known transactional ids, except new ones (epoch -1, not yet in the log)."""
         return (entry for entry in self._entries.values() if entry.metadata.producer_epoch != NO_PRODUCER_EPOCH)
 
     def check_loaded(self) -> None:
@@ -94,7 +95,7 @@ class TransactionStateManager:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def get(self, transactional_id: str) -> TransactionEntry | None:
-        """Return the id's entry, None if the id is unknown.
+        """Return the entry of a transactional id, None if the id is unknown.
 
         Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the replay is done, or COORDINATOR_NOT_AVAILABLE if the id's
         state cannot be read.
@@ -105,7 +106,7 @@ class TransactionStateManager:
         return entry
 
     def peek(self, transactional_id: str) -> TransactionEntry | None:
-        """Return the id's entry if it is in memory, without checking whether its state is loaded."""
+        """Return the entry of a transactional id if it is in memory, without checking whether its state is loaded."""
         return self._entries.get(transactional_id)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
@@ -116,18 +117,18 @@ class TransactionStateManager:
         return entry.metadata.transactional_id
 
     def create(self, metadata: TransactionMetadata) -> TransactionEntry:
-        """Add an entry for a new id. The entry is removed again if its first transition fails."""
+        """Add an entry for a new transactional id. The entry is removed again if its first transition fails."""
         assert metadata.transactional_id not in self._entries
         entry = TransactionEntry(metadata, self._state_log.partition_for(metadata.transactional_id))
         self._entries[metadata.transactional_id] = entry
         return entry
 
     def transition(self, entry: TransactionEntry, new: TransactionMetadata) -> asyncio.Future[None] | None:
-        """Append `new`. Return None if it is current already, else a future that resolves when it is.
+        """Append the value `new`. Return None if it is current already, else a future that resolves when it is.
 
-        The future is shared: await it through `asyncio.shield`. The call and the future fail with KafkaError with a
-        coordinator's code; the id's value is then unchanged. A record larger than `max.message.bytes` is refused while
-        partitions are added, never when the transaction ends: a decision may have any size.
+        The future is shared: await it through `asyncio.shield`. The call and the future raise KafkaError with a
+        coordinator error code; the transactional id's value is then unchanged. A record larger than `max.message.bytes`
+        is refused while partitions are added, never when the transaction ends: a decision may have any size.
         """
         try:
             end_offset = self._append(entry, new)
@@ -153,7 +154,10 @@ class TransactionStateManager:
         return done
 
     def complete(self, entry: TransactionEntry, new: TransactionMetadata) -> None:
-        """Make COMPLETE_* current. It is written with the id's next record, or by itself after a short delay."""
+        """Make a COMPLETE_* value current.
+
+        It is written with the id's next record, or by itself after a short delay.
+        """
         assert new.state.is_complete
         assert entry.pending is None
         entry.unwritten = new
@@ -164,7 +168,7 @@ class TransactionStateManager:
         self._become(entry, new)
 
     def write_completed(self) -> None:
-        """Write every COMPLETE_* that is not in the log yet. If a write fails, the next call retries it."""
+        """Write every COMPLETE_* value that is not in the log yet. If a write fails, the next call retries it."""
         for entry in list(self._completed.values()):
             if entry.pending is None and entry.unwritten is not None:
                 try:
@@ -173,15 +177,15 @@ class TransactionStateManager:
                     continue
 
     def stop(self) -> None:
-        """Write every outstanding COMPLETE_* and stop the timer."""
+        """Write every COMPLETE_* value that is not in the log yet, and stop the timer."""
         if self._completion_timer is not None:
             self._completion_timer.cancel()
         self.write_completed()
 
     def remove_expired(self, now_ms: int, expiration_ms: int, most: int) -> list[TransactionMetadata]:
-        """Write tombstones for at most `most` expired ids and remove their entries.
+        """Write tombstones for at most `most` expired transactional ids and remove their entries.
 
-        Return the last values of these ids.
+        Return their last values.
         """
         removed = []
         for partition, entries in self._expired(now_ms, expiration_ms, most).items():
@@ -202,13 +206,19 @@ class TransactionStateManager:
         return removed
 
     async def load(self) -> None:
-        """Replay every partition of the topic. Partitions that cannot be read are recorded in `unreadable`."""
+        """Replay every partition of `__transaction_state`.
+
+        Partitions that cannot be read are recorded in `unreadable`.
+        """
         for partition in self._state_log.existing():
             await self.load_partition(partition)
         self._loaded = True
 
     async def load_partition(self, partition: int) -> bool:
-        """Replay one partition, possibly again after it was `unreadable`. Return whether its ids are served now."""
+        """Replay one state partition, possibly again after it was `unreadable`.
+
+        Return whether its ids are served now.
+        """
         try:
             await self._load_partition(partition)
         except (KafkaError, DecodeError, ValueError) as error:
@@ -293,7 +303,10 @@ class TransactionStateManager:
             raise
 
     def _write(self, entry: TransactionEntry, values: list[TransactionMetadata]) -> int:
-        """Append values of one id as one batch; return its end offset. Raise KafkaError with a coordinator's code."""
+        """Append values of one transactional id as one batch; return the batch's end offset.
+
+        Raise KafkaError with a coordinator error code.
+        """
         key = encode_key(values[0].transactional_id)
         level = self._level()
         records = [(key, encode_value(value, level)) for value in values]

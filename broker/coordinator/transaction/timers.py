@@ -48,19 +48,19 @@ class TransactionTimers:
         self._remove_expired = remove_expired
         self._next_ms = 0
         self._rest_until = 0.0
-        """In event loop time, which does not change when the clock is set."""
+        """The event loop time before which no scan for timeouts starts. It does not change when the clock is set."""
         self._timer: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._running = False
 
     def start(self) -> None:
-        """Start both timers on the running event loop."""
+        """Start the timers for timeouts and expiry on the running event loop."""
         self._running = True
         self._arm(self._clock.now_ms() + self._abort_interval_ms)
         self._arm_expiry()
 
     async def stop(self) -> None:
-        """Stop both timers."""
+        """Stop the timers for timeouts and expiry."""
         self._running = False
         for timer in (self._timer, self._expiry):
             if timer is not None:

@@ -38,7 +38,7 @@ UNREACHABLE_PRODUCER_ID: Final = 1 << 62
 """The lowest producer id that no producer can have been assigned: ids are allocated in blocks upwards from 0."""
 
 EXPIRED_AT_ONCE: Final = 500
-"""How many expired ids are removed without an await."""
+"""How many expired transactional ids are removed without an await."""
 
 _IDS_PER_UNIT: Final = 4
 _UNITS_PER_ABORT: Final = 50
@@ -143,7 +143,7 @@ class TransactionUpkeep:
         return again_ms if next_deadline is None else min(again_ms, next_deadline)
 
     def remove_expired(self, now_ms: int) -> bool:
-        """Remove ids that have been idle for transactional.id.expiration.ms and have no open transaction.
+        """Remove transactional ids that have been idle for transactional.id.expiration.ms and have no open transaction.
 
         At most EXPIRED_AT_ONCE ids are removed, in order not to block the event loop. Return whether more expired ids
         may be left.
@@ -156,7 +156,7 @@ class TransactionUpkeep:
         return len(removed) == EXPIRED_AT_ONCE
 
     def _fence(self, entry: TransactionEntry, cause: Cause, now_ms: int) -> bool:
-        """Abort an ongoing transaction. Return whether the abort was appended."""
+        """Abort an ongoing transaction and fence its producer. Return whether the abort was appended."""
         before = entry.metadata
         fenced = prepare_fence(before, self._transaction_version(), now_ms)
         try:
@@ -180,7 +180,7 @@ class TransactionUpkeep:
         return max((producer_id for producer_id in known_ids if producer_id < UNREACHABLE_PRODUCER_ID), default=-1)
 
     def _raise_epochs(self, entries: Iterable[TransactionEntry]) -> None:
-        """Raise the epoch of ids whose producer has a higher epoch in a partition's log.
+        """Raise the epoch of transactional ids whose producer has a higher epoch in a partition's log.
 
         This happens only with copied logs, or when a crash lost state (durability=os). The log would refuse a batch or
         a marker with a lower epoch. The current producer is fenced and its ongoing transaction aborted.
@@ -223,7 +223,7 @@ class TransactionUpkeep:
                 self._markers.finish(entry)
 
     def _end_session(self, entry: TransactionEntry) -> None:
-        """End the session in memory. The record on disk stays until the id's next record replaces it."""
+        """End the transactional id's session in memory. The record on disk stays until the next record replaces it."""
         before = entry.metadata
         entry.metadata = replace(before, **without_session(before))
         if before.state is TransactionState.ONGOING:

@@ -38,11 +38,12 @@ class PendingWaits:
     async def until_settled(
         self, entry: TransactionEntry, deadline: float | None, by: Caller = UNKNOWN_CALLER, *, counted: bool = True
     ) -> None:
-        """Return when `entry` is settled. This is only a hint: the caller must check the state again.
+        """Return when `entry` is settled: no transition is pending, and no decided transaction is incomplete.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline (None: no deadline), when the broker stops, and at once
-        if too many requests wait already. A separate limit applies to large requests. A wait that is not `counted` does
-        not belong to a client's request, and does not count towards the limit.
+        This is only a hint: the caller must check the state again. Raise KafkaError CONCURRENT_TRANSACTIONS at the
+        deadline (None: no deadline), when the broker stops, and at once if too many requests wait already. A separate
+        limit applies to large requests. A wait that is not `counted` does not belong to a client's request, and does
+        not count towards the limit.
         """
         if entry.is_settled:
             return  # settled since the caller decided to wait, so no transition would wake the caller
