@@ -18,6 +18,7 @@ from .peers import Peer, apache_kafka, oncelog
 
 
 def main() -> None:
+    """Run the chosen cases on all brokers and print the table."""
     options = argparse.ArgumentParser(prog="bench", description=__doc__)
     options.add_argument("--rounds", type=int, default=3, help="number of runs of each case on each broker (default 3)")
     options.add_argument("--only", action="append", choices=sorted(CASES), help="run only this case; may be repeated")
@@ -54,6 +55,7 @@ def main() -> None:
 
 
 def show(names: list[str], figures: dict[str, Figure], values: dict[str, dict[str, list[float]]], rounds: int) -> None:
+    """Print the medians of all figures, and the ratios to Apache Kafka."""
     table = Table(title=f"medians of {rounds} alternated rounds, librdkafka client")
     table.add_column("figure")
     for name in names:

@@ -152,6 +152,7 @@ async def oncelog_transactions(address: str, topic: str, load: Load) -> Took:
 
 @asynccontextmanager
 async def _open(client: Any) -> AsyncIterator[Any]:
+    """Start an aiokafka client, and stop it at the end of the block."""
     await client.start()
     try:
         yield client
@@ -170,6 +171,7 @@ async def aiokafka_produce(address: str, topic: str, load: Load, keys: int = 0) 
 
 
 def _aiokafka_consumer(address: str) -> Any:
+    """Return an aiokafka consumer without a group."""
     return aiokafka.AIOKafkaConsumer(
         bootstrap_servers=address, auto_offset_reset="earliest", enable_auto_commit=False, group_id=None
     )
@@ -293,6 +295,7 @@ KEYS: Final = 1000
 
 
 def _names(keys: int) -> list[bytes]:
+    """Return `keys` different record keys."""
     return [b"key-%05d" % number for number in range(keys)]
 
 
@@ -328,6 +331,7 @@ def make_topic(address: str) -> str:
 
 
 def main() -> None:
+    """Run the chosen cases with all clients and print the table."""
     options = argparse.ArgumentParser(prog="bench.clients", description=__doc__)
     options.add_argument(
         "--rounds", type=int, default=5, help="number of runs of each case with each client (default 5)"
@@ -364,6 +368,7 @@ def main() -> None:
 
 
 def show(clients: list[str], cases: dict[str, Load], taken: dict[str, dict[str, list[Took]]], rounds: int) -> None:
+    """Print the medians and ratios of all cases."""
     table = Table(title=f"medians of {rounds} alternated rounds: items per s, and client processor time per item in µs")
     table.add_column("")
     for client in clients:

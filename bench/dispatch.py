@@ -37,6 +37,7 @@ class Peer:
         self.answer_allowance = 100_000_000
 
     def close(self, reason: str) -> None:
+        """Raise RuntimeError, because the broker must not close the connection."""
         raise RuntimeError(reason)
 
 
@@ -50,6 +51,7 @@ class Bench:
         self.only = only
 
     def note(self, name: str, begun: float, calls: int = CALLS) -> None:
+        """Record the CPU time per call since `begun` if it is the least of the case."""
         took = (time.process_time() - begun) / calls * 1e6
         self.least[name] = min(took, self.least.get(name, took))
 
@@ -86,6 +88,7 @@ class Bench:
 
 
 def frame_of(request: Any, version: int) -> memoryview:
+    """Return the frame of an encoded request."""
     from oncelog.protocol.framing import encode_request
 
     return memoryview(bytearray(b"".join(encode_request(request, version, 1, "bench"))[4:]))
@@ -94,6 +97,7 @@ def frame_of(request: Any, version: int) -> memoryview:
 def batch_of(
     count: int, size: int, codec: int = 0, varied: bool = False, producer: tuple[int, int, int] | None = None
 ) -> bytearray:
+    """Return a batch of `count` records of about `size` bytes."""
     from oncelog.protocol.batch_header import assemble_batch
     from oncelog.protocol.compression import Compression, compress
     from oncelog.protocol.records import encode_record
@@ -127,6 +131,7 @@ def batch_of(
 
 
 async def requests(bench: Bench) -> Callable[[], None]:
+    """Prepare Produce, Fetch and Metadata requests; return a function that measures them."""
     from oncelog.protocol.messages import fetch, metadata, produce
 
     def producing(count: int, size: int, partitions: int = 1) -> memoryview:
@@ -166,6 +171,7 @@ async def requests(bench: Bench) -> Callable[[], None]:
 
 
 async def appends(bench: Bench) -> Callable[[], None]:
+    """Prepare batches; return a function that measures their appends to a log."""
     batches = {
         "append 1 x 100 B": (batch_of(1, 100), CALLS),
         "append 16 x 1 KB": (batch_of(16, 1000), CALLS),
@@ -256,6 +262,7 @@ async def transactions(bench: Bench) -> Callable[[], Coroutine[Any, Any, None]]:
 
 
 async def measure(rounds: int, only: str) -> dict[str, float]:
+    """Measure all cases with a new broker; return the least CPU times by case, in µs."""
     from oncelog.broker.node import BrokerNode
 
     settings = {"durability": "os", "log_segment_bytes": 20_000_000, "log_retention_bytes": 20_000_000}

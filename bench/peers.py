@@ -29,6 +29,7 @@ class Peer:
 
 @contextlib.contextmanager
 def oncelog(directory: Path, durability: str) -> Iterator[Peer]:
+    """Run an oncelog broker with this durability."""
     begun = time.monotonic()
     with BrokerProcess(directory, "--durability", durability) as broker:
         yield Peer(f"oncelog {durability}", broker.address, broker.pid, time.monotonic() - begun)
@@ -36,6 +37,7 @@ def oncelog(directory: Path, durability: str) -> Iterator[Peer]:
 
 @contextlib.contextmanager
 def apache_kafka(directory: Path) -> Iterator[Peer]:
+    """Run an Apache Kafka broker."""
     kafka = ApacheKafka(directory)
     try:
         start_s = kafka.start()

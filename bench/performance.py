@@ -74,6 +74,7 @@ def cpu_s(pid: int) -> float:
 
 
 def memory_mb(pid: int) -> float:
+    """Return the resident memory of a process in MB."""
     return float(psutil.Process(pid).memory_info().rss) / 1e6
 
 
@@ -146,6 +147,7 @@ def check(answer: Any) -> None:
 
 
 def batch_of(count: int, size: int, timestamp_ms: int, producer: tuple[int, int, int] | None = None) -> bytes:
+    """Return a batch of `count` records of `size` bytes; `producer` is (id, epoch, sequence) of a transactional one."""
     value = bytes(97 + number * 31 % 26 for number in range(min(size, 1 << 16))) * (1 + size // (1 << 16))
     producer_id, epoch, sequence = producer or (-1, -1, -1)
     return assemble_batch(
@@ -164,11 +166,13 @@ def batch_of(count: int, size: int, timestamp_ms: int, producer: tuple[int, int,
 
 
 def produce(batch: bytes, partition: int = 0, transactional_id: str | None = None) -> Frame:
+    """Return an encoded Produce request for one batch."""
     topics = [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(partition, batch)])]
     return encoded(ProduceRequest(transactional_id, 1, 30_000, topics), PRODUCE)
 
 
 def fetch(offset: int, size: int, partition: int = 0) -> Frame:
+    """Return an encoded Fetch request for up to `size` bytes of one partition."""
     rows = [FetchPartition(partition, fetch_offset=offset, partition_max_bytes=size)]
     request = FetchRequest(
         max_wait_ms=0, min_bytes=0, max_bytes=size, session_epoch=-1, topics=[FetchTopic(TOPIC, partitions=rows)]
@@ -177,12 +181,14 @@ def fetch(offset: int, size: int, partition: int = 0) -> Frame:
 
 
 def create(link: Wire, partitions: int) -> None:
+    """Create the topic of the benchmark."""
     answer = link.call(CreateTopicsRequest([CreatableTopic(TOPIC, partitions, 1)], timeout_ms=120_000), CREATE)
     if answer.topics[0].error_code:
         raise RuntimeError(f"topic {TOPIC} with {partitions} partitions: {answer.topics[0].error_message}")
 
 
 def now_ms() -> int:
+    """Return the wall-clock time in ms."""
     return int(time.time() * 1000)
 
 
@@ -190,6 +196,7 @@ def now_ms() -> int:
 
 
 def partitions(most: int) -> Growth:
+    """Measure how costs grow with the number of partitions."""
     growth = Growth(
         "Partitions",
         "partitions",
@@ -219,6 +226,7 @@ def partitions(most: int) -> Growth:
 
 
 def connections(most: int) -> Growth:
+    """Measure how costs grow with the number of connections."""
     growth = Growth(
         "Connections",
         "connections",
@@ -241,6 +249,7 @@ def connections(most: int) -> Growth:
 
 
 def transactional_ids(most: int) -> Growth:
+    """Measure how costs grow with the number of transactional ids."""
     growth = Growth(
         "Transactional ids",
         "transactional-ids",
@@ -293,6 +302,7 @@ def transactional_ids(most: int) -> Growth:
 
 
 def record_size(most: int) -> Growth:
+    """Measure how costs grow with the size of records."""
     growth = Growth(
         "Record size",
         "record-size",
@@ -317,6 +327,7 @@ def record_size(most: int) -> Growth:
 
 
 def log_size(most: int) -> Growth:
+    """Measure how costs grow with the size of a partition."""
     growth = Growth(
         "Log size",
         "log-size",
@@ -385,6 +396,7 @@ GROWTHS: Final[dict[str, tuple[Callable[[int], Growth], int]]] = {
 
 
 def main() -> None:
+    """Run the measurements, print the tables, and write the page if asked."""
     options = argparse.ArgumentParser(prog="bench.performance", description=__doc__)
     options.add_argument("--only", action="append", choices=sorted(GROWTHS), help="measure only this; may be repeated")
     options.add_argument("--divide", type=int, default=1, help="divide the largest sizes by this, for a short run")

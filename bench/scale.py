@@ -98,6 +98,7 @@ def made(directory: Path, ids: int, groups: int, offsets: int) -> Path:
 
 
 async def _make(directory: Path, ids: int, groups: int, offsets: int) -> None:
+    """Create the coordinators' directory."""
     async with BrokerNode(directory, durability="os") as broker:
         topic = await broker.metadata.create_topic(TOPIC, offsets, {})
         now_ms = broker.clock.now_ms()
@@ -123,6 +124,7 @@ class _LogFile:
         self._end_offset = 0
 
     def append(self, pairs: Pairs, timestamp_ms: int) -> None:
+        """Write one batch of (key, value) pairs."""
         base = self._end_offset
         records = [Record(offset, timestamp_ms, key, value, []) for offset, (key, value) in enumerate(pairs, base)]
         self._file.write(encode_batch(records, base_offset=base, leader_epoch=0))
@@ -144,6 +146,7 @@ def _transactions(ids: int, now_ms: int) -> Iterator[tuple[str, Pairs]]:
 def _one_transaction(
     new: TransactionMetadata, number: int, level: TransactionVersion, now_ms: int
 ) -> list[list[TransactionMetadata]]:
+    """Return the states that a committed transaction writes to the transaction log, one list per batch."""
     empty = increment_epoch(new, 60_000, -1, now_ms)
     ongoing = add_partitions(empty, [(TOPIC, number % 20), (TOPIC, (number + 1) % 20)], level, now_ms)
     prepared = prepare_end(ongoing, True, level, now_ms)
@@ -207,6 +210,7 @@ def partitions(home: Path, count: int, rounds: int) -> Iterator[tuple[str, str]]
 
 
 async def _create(home: Path, count: int) -> None:
+    """Create a topic with `count` partitions in a new directory."""
     async with BrokerNode(home, durability="os") as broker:
         await broker.metadata.create_topic(TOPIC, count, {})
 
@@ -243,16 +247,19 @@ class _Timed:
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
+        """Measure the block as one sample of the time `name`."""
         begun, cpu = time.perf_counter(), self._cpu_s()
         yield
         self._seconds.setdefault(name, []).append((time.perf_counter() - begun, self._cpu_s() - cpu))
 
     def start(self, name: str) -> None:
+        """Start the broker and measure the time until it is ready."""
         begun = time.perf_counter()
         self.process.start(START_TIMEOUT_S)
         self._seconds.setdefault(name, []).append((time.perf_counter() - begun, self._cpu_s()))
 
     def stop(self, name: str) -> None:
+        """Stop the broker and measure the time until its process has ended."""
         begun, cpu = time.perf_counter(), _cpu_of_ended_s() + self._cpu_s()
         code = self.process.terminate(STOP_TIMEOUT_S)
         if code:
@@ -260,6 +267,7 @@ class _Timed:
         self._seconds.setdefault(name, []).append((time.perf_counter() - begun, _cpu_of_ended_s() - cpu))
 
     def note_memory(self, name: str) -> None:
+        """Record the broker's resident memory."""
         self._memory.setdefault(name, []).append(psutil.Process(self.process.pid).memory_info().rss / 1e6)
 
     def figures(self) -> Iterator[tuple[str, str]]:
@@ -271,6 +279,7 @@ class _Timed:
             yield name, f"{statistics.median(megabytes):.0f} MB"
 
     def _cpu_s(self) -> float:
+        """Return the broker's CPU time in seconds."""
         spent = psutil.Process(self.process.pid).cpu_times()
         return float(spent.user + spent.system)
 

@@ -146,6 +146,7 @@ def check(codes: Iterator[int]) -> None:
 
 
 async def retention(scene: Scene) -> AsyncIterator[None]:
+    """Let retention delete one record in each of 1,000 partitions."""
     count = 1000 // scene.divisor
     topic = await scene.topic(count)
     await scene.write_each(topic, count)
@@ -157,6 +158,7 @@ async def retention(scene: Scene) -> AsyncIterator[None]:
 
 
 async def delete_records(scene: Scene) -> AsyncIterator[None]:
+    """Delete one record in each of 300 partitions with DeleteRecords."""
     count = 300 // scene.divisor
     topic = await scene.topic(count)
     await scene.write_each(topic, count)
@@ -167,6 +169,7 @@ async def delete_records(scene: Scene) -> AsyncIterator[None]:
 
 
 async def delete_topics(scene: Scene) -> AsyncIterator[None]:
+    """Delete 300 topics with one DeleteTopics request."""
     names = [await scene.topic() for _ in range(300 // scene.divisor)]
     for name in names:
         await scene.write_each(name, 1)
@@ -176,6 +179,7 @@ async def delete_topics(scene: Scene) -> AsyncIterator[None]:
 
 
 async def time_look_up(scene: Scene) -> AsyncIterator[None]:
+    """Look up offsets by time in 300 MB of records with equal timestamps."""
     topic = await scene.topic()
     await scene.fill(topic, 300, batch(bytes(900)))
     yield
@@ -185,6 +189,7 @@ async def time_look_up(scene: Scene) -> AsyncIterator[None]:
 
 
 async def tiny_records(scene: Scene) -> AsyncIterator[None]:
+    """Write 1,000,000 empty records with one Produce request."""
     topic = await scene.topic()
     records = _tiny(scene, None)
     yield
@@ -192,6 +197,7 @@ async def tiny_records(scene: Scene) -> AsyncIterator[None]:
 
 
 async def tiny_records_compacted(scene: Scene) -> AsyncIterator[None]:
+    """Write 1,000,000 empty records with one Produce request to a compacted topic."""
     topic = await scene.topic(cleanup_policy="compact")
     records = _tiny(scene, b"k")
     yield
@@ -199,10 +205,12 @@ async def tiny_records_compacted(scene: Scene) -> AsyncIterator[None]:
 
 
 def _tiny(scene: Scene, key: bytes | None) -> bytes:
+    """Return a batch of 1,000,000 records with an empty value, divided by the scale."""
     return encode_batch([Record(n, 1_700_000_000_000, key, b"", []) for n in range(1_000_000 // scene.divisor)])
 
 
 async def cold_segment(scene: Scene) -> AsyncIterator[None]:
+    """Read from a segment of 1 GB after a restart of the broker."""
     topic = await scene.topic(segment_bytes=str(1 << 30))
     await scene.fill(topic, 1000, batch(bytes(4000)))
     (end,) = await scene.offsets(topic, 1, -1)
@@ -214,6 +222,7 @@ async def cold_segment(scene: Scene) -> AsyncIterator[None]:
 
 
 async def fetch_of_many(scene: Scene) -> AsyncIterator[None]:
+    """Fetch from 10,000 partitions with one request, five times."""
     count = 10_000 // scene.divisor
     each = min(1000, count)
     names = [await scene.topic(each) for _ in range(count // each)]
@@ -224,6 +233,7 @@ async def fetch_of_many(scene: Scene) -> AsyncIterator[None]:
 
 
 async def compaction(scene: Scene) -> AsyncIterator[None]:
+    """Compact 2 GB of records."""
     topic = await scene.topic(segment_bytes=str(256 << 20), min_cleanable_dirty_ratio="0.01")
     keyed = [Record(n, 1_700_000_000_000, b"%d" % (n % 100), bytes(1000), []) for n in range(900)]
     await scene.fill(topic, 2000, encode_batch(keyed))
@@ -233,6 +243,7 @@ async def compaction(scene: Scene) -> AsyncIterator[None]:
 
 
 async def unlinking(scene: Scene) -> AsyncIterator[None]:
+    """Delete a topic with 3 GB of records."""
     topic = await scene.topic(segment_bytes=str(512 << 20))
     await scene.fill(topic, 3000, batch(bytes(900_000)))
     yield
@@ -242,12 +253,14 @@ async def unlinking(scene: Scene) -> AsyncIterator[None]:
 
 
 async def creation(scene: Scene) -> AsyncIterator[None]:
+    """Create 300 topics with one CreateTopics request."""
     yield
     topics = [CreatableTopic(f"created-{n}", 1, -1, [], []) for n in range(300 // scene.divisor)]
     check(row.error_code for row in (await scene.wire.call(CreateTopicsRequest(topics, 60_000), 7)).topics)
 
 
 async def writer_to_many(scene: Scene) -> AsyncIterator[None]:
+    """Write to 300 partitions with acks=all for ten seconds."""
     count = 300 // scene.divisor
     topic = await scene.topic(count)
     await scene.write_each(topic, count, acks=-1)
@@ -258,6 +271,7 @@ async def writer_to_many(scene: Scene) -> AsyncIterator[None]:
 
 
 async def nothing(scene: Scene) -> AsyncIterator[None]:
+    """Do nothing for five seconds."""
     yield
     await asyncio.sleep(5.0)
 
@@ -326,6 +340,8 @@ def probe(address: str, acks: int) -> None:
 
 
 class _Oncelog:
+    """An oncelog broker process."""
+
     name = "oncelog"
 
     def __init__(self, home: Path, durability: str) -> None:
@@ -344,6 +360,8 @@ class _Oncelog:
 
 
 class _Kafka:
+    """An Apache Kafka broker process."""
+
     name = "Apache Kafka"
 
     def __init__(self, home: Path) -> None:

@@ -70,7 +70,7 @@ class SideReads:
             raise NotAtHand(partial(self._get_piece, segment, start, size))
 
     def require(self, job: Callable[[], ResultT], take: Callable[[ResultT], None]) -> None:
-        """Raise NotAtHand if there are threads: its steps run `job` in a thread and pass the result to `take`."""
+        """Without threads, do nothing. Otherwise raise a NotAtHand that runs `job` in a thread and calls `take`."""
         if self._threads is not None:
             raise NotAtHand(partial(self._run, job, take))
 

@@ -161,6 +161,7 @@ class Inspection:
             raise self._refusal(error) from None
 
     async def _finish_walk(self) -> None:
+        """Check the remaining records in slices, with a turn of the event loop before each."""
         finished = False
         while not finished:
             await asyncio.sleep(0)
@@ -189,6 +190,7 @@ class Inspection:
         return True
 
     def _refusal(self, error: CorruptBatch) -> KafkaError:
+        """Return the KafkaError for records that are invalid or exceed the limits."""
         too_large = isinstance(error, BatchBudgetExceeded)
         code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.INVALID_RECORD
         return KafkaError(code, f"{self._where}: {error.message}")

@@ -23,7 +23,7 @@ _GRANT: Final = 16 * 1024 * 1024
 
 
 class DiskSpace:
-    """The space of one data directory."""
+    """The free space of one data directory, minus its reserve."""
 
     __slots__ = ("_directory", "_fs", "_full", "_granted", "_granted_internally", "decision_bytes", "reserve_bytes")
 
@@ -58,6 +58,10 @@ class DiskSpace:
         self._granted_internally -= size
 
     def _grant(self, size: int, kept: int, setting: str) -> int:
+        """Read the free space and return how many bytes may be written before it is read again.
+
+        Raise KAFKA_STORAGE_ERROR if `size` bytes would use the `kept` bytes, which `setting` reserves.
+        """
         try:
             available = self._fs.free_space(self._directory) - kept
         except OSError as error:

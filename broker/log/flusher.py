@@ -231,12 +231,14 @@ class LogFlusher:
     # --- flushes -----------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
+        """Begin flushes at the end of this turn of the event loop."""
         self._idle.clear()
         self._scheduled = True
         # Batches that are appended in the rest of this turn of the event loop become part of the same flush.
         self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
+        """Begin the flushes that are due, as many as the limits allow."""
         self._scheduled = False
         for _ in range(min(_BEGUN_PER_TURN, MOST_AT_ONCE - len(self._flushing))):
             dirty = self._next_dirty()
@@ -257,6 +259,7 @@ class LogFlusher:
         return self._urgent or self._later
 
     def _flush(self, log: Flushable) -> None:
+        """Begin a flush of a log: run the log's next task, or its postponed task, in a thread."""
         # A postponed flush does not cover the batches that were appended since, so another flush has to follow.
         again = True if log in self._postponed else None
         try:
@@ -273,6 +276,7 @@ class LogFlusher:
             run.add_done_callback(partial(self._flushed, log, task))
 
     def _flushed(self, log: Flushable, task: FlushTask, run: asyncio.Future[None]) -> None:
+        """Handle the end of a flush: tell the log, and begin the next flushes."""
         again = self._flushing.pop(log, None)
         error = run.exception()
         if not self._failed:
@@ -295,6 +299,7 @@ class LogFlusher:
         self._rest()
 
     def _finish(self, log: Flushable, task: FlushTask) -> None:
+        """Tell the log that a flush has succeeded; if this raises, the flush counts as failed."""
         try:
             log.finish_flush(task)
         except Exception as error:  # the log's waiters must neither wait forever nor get an acknowledgement
@@ -327,6 +332,7 @@ class LogFlusher:
         self._postponed[log] = task
 
     def _flush_postponed(self) -> None:
+        """Flush the logs whose flush was postponed."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -336,6 +342,7 @@ class LogFlusher:
     # --- housekeeping ------------------------------------------------------------------------------------------------
 
     def _job_done(self, what: str, future: asyncio.Future[None]) -> None:
+        """Note that a job has succeeded, and complete its future."""
         self._undone.pop(what, None)
         self._episodes.succeeded(what)
         if not future.done():
@@ -344,6 +351,7 @@ class LogFlusher:
     def _job_failed(
         self, job: Callable[[], None], what: str, lane: Lane, error: BaseException, future: asyncio.Future[None]
     ) -> None:
+        """Log that a job has failed, keep it for `try_again`, and fail its future."""
         self._episodes.failed(what, error)
         self._undone[what] = job, lane
         if not future.done():
@@ -352,6 +360,7 @@ class LogFlusher:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _fail(self, error: OSError) -> None:
+        """Stop all work and call `on_failure`, once."""
         if not self._failed:
             self._give_up()
             self._on_failure(error)

@@ -32,6 +32,7 @@ class LeaderEpochs:
         self.latest = -1
 
     def _path(self) -> str:
+        """Return the path of the checkpoint file."""
         return f"{self._directory}/{LEADER_EPOCHS}"
 
     def load(self, end_offset: int) -> None:

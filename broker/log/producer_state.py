@@ -34,10 +34,12 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
+        """The sequence of the first record; -1 if the batch has no sequence."""
         return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE if self.last_sequence >= 0 else -1
 
     @property
     def first_offset(self) -> int:
+        """The offset of the first record."""
         return self.last_offset - self.offset_delta
 
 
@@ -92,6 +94,7 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
+        """The sequence of the last record of the producer's current epoch; -1 if there is none."""
         return self.batches[-1].last_sequence if self.batches else -1
 
     @property
@@ -152,6 +155,7 @@ class ProducerStateEntry:
                 raise self._out_of_order(first, expected, where)
 
     def _out_of_order(self, sequence: int, expected: int, where: str) -> KafkaError:
+        """Return an OUT_OF_ORDER_SEQUENCE_NUMBER error."""
         return KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"{where}: producer {self.producer_id} sent sequence {sequence}, but sequence {expected} is next (the last"

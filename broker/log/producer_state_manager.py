@@ -265,4 +265,5 @@ class ProducerStateManager:
             self._fs.unlink(self.snapshot_path(offset))
 
     def snapshot_path(self, offset: int) -> str:
+        """Return the path of the snapshot file as of `offset`."""
         return f"{self._directory}/{segment_name(offset, SNAPSHOT)}"

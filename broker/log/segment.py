@@ -116,6 +116,7 @@ class LogSegment:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def path(self, kind: str = LOG) -> str:
+        """Return the path of the segment's `.log` file, or of its file with the suffix `kind`."""
         return f"{self._directory}/{segment_name(self.base_offset, kind)}{self._suffix}"
 
     def create(self) -> None:
@@ -201,6 +202,7 @@ class LogSegment:
         )
 
     def _used(self, *, loaded: bool = False) -> None:
+        """Tell the cache that the indexes are used, or have just been loaded."""
         if self.cache is not None:
             if loaded:
                 self.cache.loaded(self)
@@ -246,6 +248,7 @@ class LogSegment:
         return written
 
     def index_files_present(self) -> bool:
+        """Whether the files of the offset index and of the time index exist."""
         return self._fs.exists(self.path(OFFSET_INDEX)) and self._fs.exists(self.path(TIME_INDEX))
 
     def rename(self, suffix: str) -> None:
@@ -375,10 +378,12 @@ class LogSegment:
                 self.write_indexes()
 
     def _index_file(self, kind: str) -> bytes:
+        """Return the content of an index file; empty if the file does not exist."""
         path = self.path(kind)
         return self._fs.read_file(path) if self._fs.exists(path) else b""
 
     def _load_indexes(self) -> None:
+        """Load or rebuild the offset and time indexes in this thread."""
         self.take_indexes(self.read_indexes(self.file))
 
     @property
@@ -533,10 +538,12 @@ class LogSegment:
         self.size = position + header.size
 
     def _check_offset(self, position: int, header: BatchHeader) -> None:
+        """Raise BrokenBatch if the last offset of a batch is too large for this segment."""
         if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise BrokenBatch(position, f"offset {header.last_offset} is too far from base offset {self.base_offset}")
 
     def _add_entry(self, last_offset: int, position: int) -> None:
+        """Add an entry for the batch at byte `position` to the offset and time indexes."""
         self.offset_index.append(last_offset, position)
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         self._bytes_since_entry = 0

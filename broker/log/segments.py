@@ -37,6 +37,7 @@ class LogSegments:
 
     @property
     def first(self) -> LogSegment:
+        """The oldest segment."""
         return self._segments[0]
 
     def add(self, segment: LogSegment) -> None:

@@ -81,4 +81,5 @@ def decode_offsets(content: bytes) -> dict[tuple[str, int], int]:
 
 
 def _checksum(entries: Iterable[tuple[str, int, int]]) -> int:
+    """Return the crc32c of the entries as text lines."""
     return crc32c("\n".join(f"{topic} {partition} {offset}" for topic, partition, offset in entries).encode())

@@ -112,6 +112,7 @@ class TimestampSearch:
         )
 
     def _first_not_older(self, timestamp: int, start: int, limit: int) -> Steps[FoundRecord | None]:
+        """Do one attempt of `first_not_older`."""
         for segment in list(self._segments.from_offset(start)):
             if segment.base_offset >= limit:
                 return None
@@ -137,6 +138,7 @@ class TimestampSearch:
         return None
 
     def _newest(self, start: int, limit: int) -> Steps[FoundRecord | None]:
+        """Do one attempt of `newest`."""
         best: tuple[LogSegment, int, BatchHeader, int] | None = None
         for segment in list(self._segments.from_offset(start)):
             if segment.base_offset >= limit:
