@@ -66,7 +66,7 @@ class ClaimMap:
             if claim is not None and claim.fences(transactional_id, generation_id):
                 raise KafkaError(
                     CONCURRENT_PRODUCER_COMMIT,
-                    f"{partition[0]}-{partition[1]} of group {group_id!r} belongs to producer"
-                    f" {claim.transactional_id!r} in generation {claim.generation_id}; {transactional_id!r} commits in"
-                    f" generation {generation_id}.",
+                    f"Partition {partition[0]}-{partition[1]} of group {group_id!r} is claimed by producer"
+                    f" {claim.transactional_id!r} in generation {claim.generation_id}, but {transactional_id!r} commits"
+                    f" in generation {generation_id}: initialise the producer again in the group's current generation.",
                 )

@@ -246,7 +246,8 @@ class ClassicGroup:
             if holder is not None and holder != member_id:
                 raise KafkaError(
                     ErrorCode.FENCED_INSTANCE_ID,
-                    f"Group {self.group_id!r}: instance {group_instance_id!r} now belongs to member {holder!r}.",
+                    f"Group {self.group_id!r}: instance {group_instance_id!r} now belongs to member {holder!r}."
+                    " Give each consumer its own group.instance.id.",
                 )
             if holder is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -515,7 +515,7 @@ class GroupCoordinator:
         group = self._membership.groups.get(group_id)
         if group is None:
             if committer.generation_id >= 0 and (committer.member_id or not committer.member_optional):
-                raise KafkaError(missing, f"There is no group {group_id!r}.")
+                raise KafkaError(missing, f"There is no group {group_id!r}: check the group id.")
         else:
             member_id, instance_id, generation_id, optional = committer
             check_commit(

@@ -310,7 +310,9 @@ class GroupLog:
         except DecodeError as error:
             why = f"{GROUP_METADATA_TOPIC}-{partition}, offset {offset}: {error}"
             self.unreadable_groups[group_id] = why
-            self._logger.error("group_unreadable", group=group_id, why=why, remedy="start the release that wrote it")
+            self._logger.error(
+                "group_unreadable", group=group_id, why=why, remedy="start the release that wrote the record"
+            )
 
 
 def _failure(done: asyncio.Future[None]) -> KafkaError | None:

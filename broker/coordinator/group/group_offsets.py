@@ -38,7 +38,7 @@ _Rest: TypeAlias = tuple[object, ...]
 
 
 class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
-    """The offsets of a group by partition.
+    """The offsets of a group by partition, iterated in the order in which the partitions were first committed.
 
     Each partition has a place in the arrays, which hold its committed offset, its record offset, and the other fields.
     When an offset is removed, the offset in the last place moves into the free place. The cost of a change therefore

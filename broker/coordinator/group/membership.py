@@ -440,7 +440,8 @@ def _check_generation(group: ClassicGroup, generation_id: int) -> None:
     if generation_id != group.generation_id:
         raise KafkaError(
             ErrorCode.ILLEGAL_GENERATION,
-            f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}.",
+            f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}:"
+            " join the group again.",
         )
 
 

@@ -54,14 +54,15 @@ def check_commit(
 def _wrong_generation(group: ClassicGroup, generation_id: int) -> KafkaError:
     return KafkaError(
         ErrorCode.ILLEGAL_GENERATION,
-        f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}.",
+        f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}: join the group again,"
+        " or commit with its current generation.",
     )
 
 
 def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
     """Return the group if its offsets may be deleted. Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if not."""
     if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}.")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}: check the group id.")
     if group.state is not GroupState.EMPTY and not group.is_consumer_group:
         # the broker cannot know which topics the members of such a group use
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -71,7 +72,7 @@ def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGro
 def check_group_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
     """Return the group if it may be deleted. Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if not."""
     if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}.")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}: check the group id.")
     if group.state is not GroupState.EMPTY:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id!r} has members: stop them first.")
     return group

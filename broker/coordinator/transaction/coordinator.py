@@ -81,7 +81,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         deadline: float,
     ) -> ProducerIdentity:
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; send a non-empty one")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; set transactional.id")
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -243,7 +243,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         code.
         """
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; send a non-empty one")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; set transactional.id")
         entry = self._state.get(transactional_id)
         if entry is None or entry.metadata.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)

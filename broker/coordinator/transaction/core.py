@@ -174,7 +174,7 @@ class TransactionCore:
 
     def _known(self, transactional_id: str) -> TransactionEntry:
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; send a non-empty one")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; set transactional.id")
         entry = self._state.get(transactional_id)
         if entry is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)

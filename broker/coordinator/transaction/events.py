@@ -76,9 +76,8 @@ class TransactionEvents:
         self._metrics.count(OPENED)
 
     def initialised(self, before: TransactionMetadata, after: TransactionMetadata, recovers: bool, by: Caller) -> None:
-        """Record a completed InitProducerId.
-
-        If a new producer took over the transactional id, the previous one is fenced.
+        """Record a completed InitProducerId: a first one, an epoch bump by the holder, or a takeover that fences the
+        holder.
         """
         self._metrics.count(INITIALISATIONS, "recovered" if recovers else "new")
         if before.producer_epoch == NO_PRODUCER_EPOCH or before.producer_epoch == after.producer_epoch:

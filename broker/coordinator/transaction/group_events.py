@@ -1,4 +1,4 @@
-"""Writes the log lines and metrics of group-aware initialisation: one line per event, and often one metric.
+"""Writes the log lines and metrics of group-aware initialisation: one line per event, and one metric if it is counted.
 
 Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. Fences and
 the transactions that they abort are reported by the coordinators of the fenced transactional ids (`events.py`). Never
@@ -70,7 +70,9 @@ class GroupEvents:
 
     def unreadable(self, group_id: str, why: str) -> None:
         """Record that a claim of the group cannot be decoded."""
-        self._logger.error("claims_unreadable", group=group_id, why=why, remedy="start the release that wrote it")
+        self._logger.error(
+            "claims_unreadable", group=group_id, why=why, remedy="start the release that wrote the record"
+        )
 
     def fight(self, group_id: str, generation_id: int, claimant: str, rival: str, by: Caller) -> None:
         """Record that two producers have taken partitions from each other too often."""

@@ -165,8 +165,8 @@ class TransactionMarkerWriter:
             log_epoch=known.producer_epoch,
             commit=marker.commit,
             reason=refusal.name,
-            remedy="no action needed: the open transaction is not the one that ends, and is aborted. With durability=os"
-            " a power failure can lose its marker, or the coordinator's record of it",
+            remedy="no action is needed: the open transaction is not the decided one, and is aborted. With"
+            " durability=os a power failure can lose its marker, or the coordinator's record of it",
         )
         epoch = max(marker.producer_epoch, known.producer_epoch)
         again = replace(marker, commit=False, partitions=[partition], producer_epoch=epoch, transaction_version=0)

@@ -295,7 +295,7 @@ def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> Transact
 
     The transactional id's next record writes the epoch to the log.
     """
-    assert producer_epoch > metadata.producer_epoch, "an epoch never falls"
+    assert producer_epoch > metadata.producer_epoch, "a producer epoch never decreases"
     return replace(
         metadata,
         producer_epoch=producer_epoch,
@@ -338,7 +338,7 @@ def _next(metadata: TransactionMetadata, state: TransactionState, **changes: Any
     changed = replace(metadata, state=state, **changes)
     assert changed.producer_epoch >= 0
     if changed.producer_id == metadata.producer_id:
-        assert changed.producer_epoch >= metadata.producer_epoch, "an epoch never falls"
+        assert changed.producer_epoch >= metadata.producer_epoch, "a producer epoch never decreases"
     else:
         assert changed.producer_epoch == 0, "a new producer id starts at epoch 0"
     if state.is_prepare and metadata.state is TransactionState.ONGOING:

@@ -248,7 +248,7 @@ class TransactionUpkeep:
         if self._undecided:
             self._logger.error(
                 "open_transactions_not_compared",
-                reason="some transaction state is unreadable",
+                reason="a partition of the transaction state is unreadable",
                 transactions=len(self._undecided),
             )
 
