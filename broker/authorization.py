@@ -1,4 +1,4 @@
-"""Authorize requests. This release allows every client every request; this module defines the hook and the operations.
+"""Authorize requests. This release allows all requests of all clients; this module defines the hook and the operations.
 
 An authorizer is called with each request before the request's handler. To refuse the request, it raises KafkaError with
 one of the *_AUTHORIZATION_FAILED codes.

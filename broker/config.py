@@ -832,7 +832,7 @@ class BrokerConfig(ConfigTable):
         if name not in cls.names and is_security_setting(name):
             raise ConfigError(
                 key,
-                "this release does not support it: the broker serves plaintext to every client that can reach its port."
+                "this release does not support it. The broker serves plaintext to every client that can reach its port."
                 " Remove the setting, and limit who can reach the port (a firewall, a proxy that terminates TLS)",
             )
         return super().find(key)

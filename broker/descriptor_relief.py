@@ -22,7 +22,7 @@ SYNCED_AT_ONCE: Final = 16
 
 
 class Crowding:
-    """Whether more files are open than the pool's capacity, as a future to wait for.
+    """The state of a pool that may have more files open than its capacity, as a future to wait for.
 
     `end` is a future that is done when the crowding is over, or None while the pool is not crowded. A request that
     appends to many logs checks it between two logs, and waits.
@@ -56,7 +56,10 @@ class CrowdedPool(Protocol):
 
 
 class DescriptorRelief:
-    """The flush threads' work for one pool. It is used on the event loop on which it was created."""
+    """A helper that lets the flush threads sync the files of one pool.
+
+    It is used on the event loop on which it was created.
+    """
 
     def __init__(self, pool: CrowdedPool, threads: Threads, crowding: Crowding) -> None:
         self._pool = pool

@@ -21,7 +21,7 @@ These are listening sockets, the event loop, the lock file, and files and direct
 """
 
 LARGEST_DEFAULT: Final = 16_384
-"""The default number of open data files where the process's limit is higher."""
+"""The most data files that are open by default, even if the process's limit allows more."""
 
 _FEWEST_FILES: Final = 8
 

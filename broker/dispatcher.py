@@ -146,13 +146,12 @@ class Dispatcher:
         self._authorize = authorize
         self._group_aware = group_aware
         self._apis: dict[int, HandledApi] = {}
-        # By API key and version, for bodies without extension fields: the handler, the header's decoder, the body's
-        # decoder.
+        # By API key and version, for bodies without extension fields: the handler, and the decoders of header and body.
         self._plain: dict[tuple[int, int], tuple[HandledApi, Decode, Decode]] = {}
         self._modules = set(_handler_modules())
         self._complete = False
-        # By API key and version: the function that replaces codes unknown to the version (None if it knows all), the
-        # encoder.
+        # By API key and version: the function that replaces codes which the version lacks (None if it lacks none), and
+        # the encoder.
         self._encoders: dict[
             tuple[int, int], tuple[Callable[[Any], None] | None, Callable[[Response, int], list[Buffer]]]
         ] = {}
@@ -223,7 +222,7 @@ class Dispatcher:
             key, version = header.request_api_key, header.request_api_version
             api = self._apis.get(key) or self._load(key)
             if api is None:
-                raise MalformedRequest(f"the API {api_name(key)} is not served by this broker")
+                raise MalformedRequest(f"the API {api_name(key)} is not supported by this broker")
             extension_version = 1 if self._group_aware and header.extension_version >= 1 else -1
             context = RequestContext(
                 self._broker, connection, key, version, header.correlation_id, header.client_id, extension_version
@@ -251,7 +250,7 @@ class Dispatcher:
         position: int,
         refusal: KafkaError | None,
     ) -> Exchange:
-        """Decode the body. If the body is large, decode only the first slice."""
+        """Decode the body and return the exchange. If the body is large, decode only its first slice."""
         version = context.api_version
         if len(frame) <= LARGE_FRAME:
             request, problem = self._read(api, frame, version, position)
@@ -435,7 +434,9 @@ class Dispatcher:
 
     def _checked(self, exchange: Exchange, answer: Any) -> Response | None:
         if answer is not None and not isinstance(answer, Response):
-            raise TypeError(f"the handler of {api_name(exchange.api.key)} answered with {type(answer).__name__}")
+            raise TypeError(
+                f"the handler of {api_name(exchange.api.key)} returned {type(answer).__name__} instead of a response"
+            )
         return answer
 
     def _failed(self, exchange: Exchange, error: BaseException) -> Steps[Response | None]:
@@ -452,8 +453,7 @@ class Dispatcher:
             limit = f"response.max.bytes = {self._max_bytes}"
             message = f"The response would have more than {limit} bytes. Request fewer items at a time."
         elif isinstance(error, asyncio.CancelledError):
-            # The broker stops. The client repeats the request on a new connection; it may treat an unknown error as
-            # fatal.
+            # The broker stops. A client repeats the request on a new connection, but might treat an error as fatal.
             connection.close("the request was cancelled because the broker is stopping")
             return None
         else:
@@ -465,8 +465,7 @@ class Dispatcher:
                 "The broker failed unexpectedly; see its log for the cause.",
             )
         if exchange.is_silent:
-            # The client expects no response and would match one with its next request. Closing the connection reports
-            # the failure.
+            # The client expects no response and would match one with its next request. It notices a closed connection.
             connection.close(f"a request with acks=0, which gets no response, failed: {message}")
             return None
         return (yield from error_response(exchange.request, exchange.context.api_version, code, message))
@@ -526,7 +525,7 @@ def _handler_modules() -> frozenset[str]:
 def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
     """Return the paths of a response's codes, and a substitute for each code that the version does not know."""
     request = request_class(api_key)
-    assert request is not None, "it was decoded"
+    assert request is not None, "the request was decoded"
     older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}
     return code_paths(request.response, version), {code: old for code, old in older.items() if code != old}
 

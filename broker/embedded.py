@@ -57,12 +57,12 @@ class Broker:
 
     @property
     def host(self) -> str:
-        """The host that the broker advertises to its clients."""
+        """The host to which clients connect; 127.0.0.1 if the listener is bound to all interfaces."""
         return self._node.host
 
     @property
     def port(self) -> int:
-        """The port that the broker advertises to its clients."""
+        """The port to which clients connect."""
         return self._node.port
 
     @property
@@ -91,5 +91,5 @@ class Broker:
         return self._node.failure
 
     async def wait_failed(self) -> KafkaError:
-        """Wait until the data directory fails; return the error that `failure` then has."""
+        """Wait until the data directory fails; return the error, which is also in `failure`."""
         return await self._node.wait_failed()

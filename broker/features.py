@@ -1,8 +1,8 @@
 """Define the names and levels of the protocol features (KIP-584) and when each is enabled.
 
-`inter.broker.protocol.version` is the level at which a cluster's brokers work together. A feature is enabled at that
-level if the level is at least the one that introduced the feature. While a feature is disabled, the broker neither
-advertises nor accepts it; data that the feature left on disk stays there and is ignored.
+`inter.broker.protocol.version` is the level at which a cluster's brokers work together. A feature is enabled if that
+level is at least the level that introduced the feature. While a feature is disabled, the broker neither advertises nor
+accepts it, and ignores the data that the feature left on disk.
 """
 
 from __future__ import annotations

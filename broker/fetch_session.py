@@ -21,7 +21,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 EVICTION_AGE_S: Final = 120.0
-"""The age in seconds since its last use at which a session may be replaced by a new one (Kafka's default)."""
+"""Seconds since its last use after which a session may be replaced by a new one (Kafka's default)."""
 
 FIRST_TOPIC_ID_VERSION: Final = 13
 

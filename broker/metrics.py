@@ -64,7 +64,7 @@ METRICS: Final = (
         FENCES,
         Kind.COUNTER,
         ("reason",),
-        "Producer epochs bumped by another party than the producer itself: another instance, another producer of"
+        "Producer epochs bumped by a party other than the producer itself: another instance, another producer of"
         " the group, a timeout or an operator.",
     ),
     Metric(

@@ -146,7 +146,7 @@ class BrokerNode:
         return self.log_manager.failed
 
     async def wait_failed(self) -> KafkaError:
-        """Wait until the data directory fails; return the error that `failure` then has."""
+        """Wait until the data directory fails; return the error, which is also in `failure`."""
         await self._failed.wait()
         assert self.failure is not None
         return self.failure
@@ -160,12 +160,12 @@ class BrokerNode:
 
     @property
     def port(self) -> int:
-        """The port that the broker advertises to its clients."""
+        """The port to which clients connect."""
         return self._endpoint(None)[1]
 
     @property
     def host(self) -> str:
-        """The host that the broker advertises to its clients."""
+        """The host to which clients connect; 127.0.0.1 if the listener is bound to all interfaces."""
         return self._endpoint(None)[0]
 
     @property
@@ -185,10 +185,8 @@ class BrokerNode:
     def leader(self, connection: ConnectionInfo, topic: str, index: int) -> tuple[int, str, int]:
         """Return (node id, host, port) of the broker that leads a partition, with an address the client can reach."""
         assert self.metadata.topic(topic) is not None, (topic, index)
-        return (
-            self.metadata.node_id,
-            *self._endpoint(connection),
-        )  # the only broker leads every partition
+        # The metadata has only one broker so far, which leads every partition.
+        return (self.metadata.node_id, *self._endpoint(connection))
 
     def _endpoint(self, connection: ConnectionInfo | None) -> tuple[str, int]:
         assert self._listener is not None, "started"
@@ -270,7 +268,7 @@ class BrokerNode:
 
     def _internal_topic(self, name: str) -> int:
         topic = self.metadata.topic(name)
-        assert topic is not None, "made at start"
+        assert topic is not None, "created at start"
         return topic.partitions
 
     # ---- start and stop
@@ -302,7 +300,8 @@ class BrokerNode:
         await self._complete_metadata()
         self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
         self.replica_manager.offsets_owner = self.group_coordinator
-        initialiser = self.group_initialiser  # made first: it follows the coordinators' replays
+        # Created first, because the coordinators pass it what they read from their logs.
+        initialiser = self.group_initialiser
         await self.group_coordinator.start()
         await self.transaction_coordinator.start()
         initialiser.start()

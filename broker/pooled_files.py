@@ -162,7 +162,7 @@ class PooledFile:
                 pool.move(self, pool.clean)
 
     def keep_failure(self, error: OSError) -> None:
-        """Raise `error` in every later call that writes or syncs the file."""
+        """Remember `error`, which every later write or sync of the file raises."""
         with self._pool.lock:
             self.failure = error
             self._pool.move(self, self._pool.kept)
@@ -239,8 +239,7 @@ class DescriptorPool:
         self.capacity = capacity
         self.lock = new_lock()
         self.relief: DescriptorRelief | None = None
-        # Files with a descriptor, the least recently used first: fully synced; not fully synced; never closed by the
-        # pool.
+        # Files with a descriptor, least recently used first: synced; with unsynced bytes; never closed by the pool.
         self.clean: OrderedDict[PooledFile, None] = OrderedDict()
         self.dirty: OrderedDict[PooledFile, None] = OrderedDict()
         self.kept: OrderedDict[PooledFile, None] = OrderedDict()

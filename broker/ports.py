@@ -78,7 +78,7 @@ class FileSystem(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def is_directory(self, path: str) -> bool:
-        """Return whether `path` is a directory; a symbolic link to a directory is none."""
+        """Return whether `path` is a directory; a symbolic link to a directory does not count."""
 
     def file_size(self, path: str) -> int: ...
 
@@ -116,7 +116,7 @@ class FileSystem(Protocol):
         """
 
     def boot_id(self) -> str:
-        """Return an id of the running boot of the operating system, or "" if it is unknown.
+        """Return the id of the operating system's current boot, or "" if it is unknown.
 
         While the id is the same, the page cache still has all bytes that were written.
         """
@@ -242,7 +242,7 @@ class RealFile:
 
 
 class RealFileLock:
-    """An flock on a directory and on a file in it. The operating system releases both at any end of the process."""
+    """An flock on a directory and on a file in it, which the operating system releases when the process ends."""
 
     __slots__ = ("_directory", "_fds")
 

@@ -1,4 +1,15 @@
-"""Define what a setting is: its name, type, default, check, documentation, and whether it may change at run time."""
+"""Define what a setting is: its name, type, default, check, documentation, and whether it may change at run time.
+
+The settings of a component form a table: a class body with one declaration per setting. The typed attributes that the
+code reads, the parsing of files, environment variables and flags, DescribeConfigs and the reference page are all made
+from the table::
+
+    class BrokerConfig(ConfigTable):
+        num_partitions: int = integer(1, at_least(1), doc="Partitions of a topic that is created without a number.")
+
+A setting's name is the attribute's name with dots (`num.partitions`), which is Kafka's name if Kafka has the setting.
+This module knows no setting; the tables are in `config.py` and `topic_config.py`.
+"""
 
 from __future__ import annotations
 
@@ -211,12 +222,15 @@ def between(low: int | float, high: int | float) -> Check:
 
 
 def gzip_level(value: int) -> str | None:
-    """Return a problem unless the value is a level that zlib supports: 1 to 9, or -1 for zlib's default."""
+    """Return the problem of a level that zlib lacks, or None. Valid are 1 to 9, and -1 for the default."""
     return None if value == -1 or 1 <= value <= 9 else "is not a gzip level. Use 1 to 9, or -1 for the default"
 
 
 def one_replica(value: int) -> str | None:
-    """Return a problem unless the value is a replication factor that one node supports: 1, or -1 for the default."""
+    """Return the problem of a replication factor that one node does not support, or None.
+
+    Valid are 1, and -1 for the default.
+    """
     if value in (1, -1):
         return None
     return "is not possible, because this broker is a single node with one replica. Use 1 or omit the setting"

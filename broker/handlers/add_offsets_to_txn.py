@@ -15,7 +15,7 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Reply:
     """Register the partition of `__consumer_offsets` that stores the group's offsets."""
     broker = context.broker
     topic = broker.metadata.topic(OFFSETS_TOPIC)
-    assert topic is not None, "made at start"
+    assert topic is not None, "created at start"
     partitions = [(OFFSETS_TOPIC, partition_for_key(request.group_id, topic.partitions))]
     durable = broker.transaction_coordinator.add_partitions_now(
         request.transactional_id,

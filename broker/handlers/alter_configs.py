@@ -63,7 +63,7 @@ def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
     configs.clear()
     for config in item.configs:
         if config.name not in TopicConfig.settings:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a topic setting.")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a topic setting. Correct its name.")
         if config.name in configs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once. Set it once.")
         if config.value is None:

@@ -31,7 +31,8 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         for software in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE_NAME.fullmatch(software):
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"{software!r} is not a valid client software name or version."
+                    ErrorCode.INVALID_REQUEST,
+                    f"{software!r} is not a client software name or version. Use a-z, A-Z, 0-9, '-' and '.'.",
                 )
         context.connection.state["client_software"] = (request.client_software_name, request.client_software_version)
     config, metadata = context.broker.config, context.broker.metadata

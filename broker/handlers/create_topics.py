@@ -43,7 +43,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
 def _items(
     context: RequestContext, topics: Sequence[CreatableTopic]
 ) -> Steps[tuple[dict[str, tuple[CreatableTopic, int]], int]]:
-    """Return each topic with its number of occurrences, by name, and the total number of their partitions."""
+    """Return the topics by name, each with its number of occurrences, and the total number of their partitions."""
     items: dict[str, tuple[CreatableTopic, int]] = {}
     for topic in topics:
         _, times = items.get(topic.name, (topic, 0))

@@ -44,7 +44,8 @@ def _partition(context: RequestContext, topic: str, index: int) -> Steps[Partiti
         log = context.broker.log_manager.get(topic, index)
     except KafkaError as error:
         return PartitionResponse(index, error.code, str(error))
-    entries = list(log.producers.entries()) if log is not None else []  # a copy, as producers may change
+    # A copy, because producers may change at each pause.
+    entries = list(log.producers.entries()) if log is not None else []
     for entry in entries:
         yield context.rows()
         answer.active_producers.append(

@@ -111,7 +111,7 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
     name, value = config.name, config.value
     setting = TopicConfig.settings.get(name)
     if setting is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a topic setting.")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a topic setting. Correct its name.")
     if config.config_operation == Operation.DELETE:
         configs.pop(name, None)
         return

@@ -57,13 +57,16 @@ SMALL_BATCH_BYTES: Final = 8192
 """Uncompressed batches up to this size, with at most a thousand records, are checked when they are appended."""
 
 _WORTH_OF_SMALL_BYTE: Final = 8
-"""The cost of a byte of a small batch, relative to other bytes. All its records, which may be tiny, are visited."""
+"""The cost of a byte in a small batch, relative to other bytes.
+
+All records of a small batch, which may be tiny, are visited in one step.
+"""
 
 _CODEC: Final = 0x07
 _ZSTD: Final = 4
 
 _FEW: Final = AT_ONCE_BYTES // (_WORTH_OF_SMALL_BYTE * SMALL_BATCH_BYTES)
-"""This many small batches can always be checked at once."""
+"""The number of small batches that can always be checked at once."""
 
 # The needs of a batch before it is appended, as bits. TRANSACTIONAL is one of them: the partition must be registered.
 _TO_OPEN: Final = 0x100

@@ -93,6 +93,6 @@ class AnswerMemory:
                 if self.used <= self._limit or now - since < self._stall_s * self._limit / self.used:
                     break
                 self.leave(debtor)
-                debtor.evict("queued.max.response.bytes is used up, and its peer takes no answers")
+                debtor.evict("queued.max.response.bytes is exceeded, and its peer reads no responses")
         if self._unsent:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check)

@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size() + self._held
 
     def count_unsent(self) -> None:
-        """Report the unsent bytes to the listener's memory for responses if there are more than `COUNTED_BYTES`.
+        """Report the unsent bytes to the listener's `AnswerMemory` if they are more than `COUNTED_BYTES`.
 
         Called for large responses and at each sweep for idle connections.
         """
@@ -334,9 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = now
 
     def _broken(self, error: Exception) -> None:
-        """Log an unexpected error and close the connection, because later responses would no longer match their
-        requests.
-        """
+        """Log an unexpected error and close the connection, as later responses would not match their requests."""
         self._listener.log.error("connection_failed", connection=self.id, peer=self.peer_host, exc_info=error)
         self.abort()
 

@@ -1,7 +1,7 @@
 """Accept connections within the configured limits, close idle ones, and shut down in an orderly way.
 
-A listener owns the set of its open connections and the memory that they share for requests and responses. The broker
-creates one object per configured listener.
+A listener owns the set of its open connections and the memory that they share for requests and responses. A broker with
+several listeners would have one `Listener` for each; this release has exactly one.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Listener:
             if 0 < idle_s < quiet_s and connection.idle:
                 connection.evict("idle for connections.max.idle.ms")
             elif 0 < request_s < quiet_s and connection.receiving:
-                connection.evict("nothing more of its request came for connection.request.idle.ms")
+                connection.evict("its request arrived in part and did not continue for connection.request.idle.ms")
         self._schedule_sweep(loop)
 
     # ---- shutdown

@@ -5,7 +5,7 @@ place). It is valid until the next call of `writable`. While the buffer is `pinn
 only added behind the existing ones.
 
 The buffer grows to the size of the current frame, but only as bytes really arrive: it doubles when it is full. A peer
-cannot make the broker allocate memory by announcing a large frame, and each byte is copied at most twice.
+cannot make the broker allocate memory by announcing a large frame, and a byte is copied once or twice on average.
 
 This module does no I/O.
 """
@@ -36,7 +36,7 @@ class FrameSizeError(Exception):
     """The error of a frame whose announced size is negative or larger than `socket.request.max.bytes`."""
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"a frame announces {size} bytes, allowed are 0..{limit}{_guess(size)}")
+        super().__init__(f"a frame announces {size} bytes; the allowed range is 0..{limit}{_guess(size)}")
         self.size = size
 
 
@@ -129,7 +129,7 @@ class ReceiveBuffer:
         self._view.release()
         try:
             self._buffer.append(0)
-        except BufferError:  # a view of a frame lives
+        except BufferError:  # a view of a frame is still in use
             self._view = memoryview(self._buffer)
             return
         self._view = memoryview(self._buffer)

@@ -136,7 +136,7 @@ class RequestMemory:
             self._held.pop(holder, None)
 
     def _serve(self) -> None:
-        """Make the reservations at the head of each queue for which memory is free, and resume their connections."""
+        """Grant the waiting reservations that now fit, in each queue's order, and resume their connections."""
         for waiting in self._waiting.values():
             while waiting:
                 _, count, _, holder = waiting[0]
@@ -175,4 +175,4 @@ class RequestMemory:
             if wanted <= 0 or (rate and number):
                 break
             wanted += negative_count
-            holder.evict("queued.max.request.bytes is used up, and its request arrives most slowly")
+            holder.evict("queued.max.request.bytes is used up, and its request arrives more slowly than others")
