@@ -199,7 +199,8 @@ async def test_offsets_of_a_group_are_set_read_and_deleted(bootstrap: str, fresh
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topic(name, 2)
         assert await admin.group_offsets(group) == {}
-        await admin.alter_group_offsets(group, {first: 7, second: OffsetAndMetadata(3, "note")})
+        wanted: dict[TopicPartition, int | OffsetAndMetadata] = {first: 7, second: OffsetAndMetadata(3, "note")}
+        await admin.alter_group_offsets(group, wanted)
         offsets = await admin.group_offsets(group)
         assert offsets == {first: OffsetAndMetadata(7), second: OffsetAndMetadata(3, "note")}
         await admin.delete_group_offsets(group, [first])

@@ -302,20 +302,20 @@ class TestHanging:
             nonlocal looks
             looks += 1
             if looks == look:
-                await admin.delete_topics([topic])
+                await owner.delete_topics([topic])
                 async with asyncio.timeout(20):
-                    while topic in await admin.list_topics():
+                    while topic in await owner.list_topics():
                         await asyncio.sleep(0.01)
             return await describe_producers(*arguments, **options)
 
         async with (
             broker_where_transactions_hang(tmp_path, kafka=kafka) as (address, hang),
-            Admin(bootstrap_servers=address) as admin,
+            Admin(bootstrap_servers=address) as owner,
         ):
-            await admin.create_topic(topic, 1)
+            await owner.create_topic(topic, 1)
             await hang(topic, 0, 4_711_000, 3)
             monkeypatch.setattr(transactions, "describe_producers", topic_is_deleted_first)
-            assert await admin.find_hanging_transactions() == []
+            assert await owner.find_hanging_transactions() == []
             assert looks >= look
 
     async def test_transaction_of_a_living_coordinator_is_not_hanging(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from oncelog.protocol.batch_header import DELETE_HORIZON, LOG_APPEND_TIME
@@ -43,7 +44,8 @@ async def test_bits_of_a_client(
 ) -> None:
     topic, now = fresh_name("bits"), int(time.time() * 1000)
     async with RawConnection(bootstrap) as wire:
-        await wire.create_topic(topic, **TOPICS[kind])
+        configs: dict[str, Any] = TOPICS[kind]
+        await wire.create_topic(topic, **configs)
         sent = encode_batch([Record(i, now + i, b"k", b"v%d" % i, []) for i in range(3)])
         answer = await wire.produce(topic, bytes(with_attributes(sent, bits)))
         assert ErrorCode(answer.error_code) is code

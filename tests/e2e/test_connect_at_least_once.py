@@ -36,7 +36,7 @@ class Scripted(SourceConnector):
         return ConfigDef()
 
     @property
-    def task_class(self) -> type[SourceTask]:
+    def task_class(self) -> type[SourceTask]:  # type: ignore[override]
         return ScriptedTask
 
     async def start(self, config: Mapping[str, str]) -> None:

@@ -60,7 +60,7 @@ async def committed(bootstrap: str, topic: str, count: int) -> list[Any]:
 
 
 async def over_a_restart(
-    bootstrap: str, name: str, topic: str, config: dict[str, str], more: Callable[[], None]
+    bootstrap: str, name: str, topic: str, config: dict[str, str], more: Callable[[], object]
 ) -> tuple[list[Any], Any]:
     """Return the values of six records: three before a restart, three that came after it; and the offsets."""
     config = {"name": name, "exactly.once.support": "required", **config}
@@ -90,7 +90,7 @@ async def test_sql(bootstrap: str, fresh_name: Names, tmp_path: Path) -> None:
         "batch.max.rows": "2",
     }
     values, offsets = await over_a_restart(
-        bootstrap, name, f"{name}-t", config, lambda: database.execute(insert, ("[4,5,6]",)) and None
+        bootstrap, name, f"{name}-t", config, lambda: database.execute(insert, ("[4,5,6]",))
     )
     database.close()
     assert [value["id"] for value in values] == [1, 2, 3, 4, 5, 6]
@@ -165,6 +165,6 @@ async def test_singer(bootstrap: str, fresh_name: Names, tmp_path: Path, boundar
         "batch.size": "2",
         "transaction.boundary": boundary,
     }
-    values, offsets = await over_a_restart(bootstrap, name, name, config, lambda: count.write_text("6") and None)
+    values, offsets = await over_a_restart(bootstrap, name, name, config, lambda: count.write_text("6"))
     assert [value["id"] for value in values] == [0, 1, 2, 3, 4, 5]
     assert offsets["offsets"][0]["offset"] == {"state": "6"}

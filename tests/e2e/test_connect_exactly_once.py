@@ -40,7 +40,8 @@ Names = Callable[[str], str]
 
 async def config_topic(bootstrap: str, workers: Group) -> tuple[ConfigTopicState, list[str]]:
     """Return what the group's config topic says, and the keys of its records."""
-    state, keys = ConfigTopicState(), []
+    state = ConfigTopicState()
+    keys: list[str] = []
     async with Consumer(
         bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
     ) as consumer:

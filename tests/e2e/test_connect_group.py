@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from oncelog.connect.group.protocol import ConnectProtocol
@@ -124,7 +125,7 @@ async def test_workers_divide_the_work_and_take_over_what_one_leaves(
     assert second.last.received.leader_url == "http://worker-0:8083/"
     assert second.last.received.leader == first.member.member_id
     for number, worker in enumerate((first, second)):
-        owned = (*worker.work.connectors, *worker.work.tasks)
+        owned: list[Any] = [*worker.work.connectors, *worker.work.tasks]
         assert {first.member.owner_url(each) for each in owned} == {f"http://worker-{number}:8083/"}
     await first.stop()
     await group.until_even(second)

@@ -45,7 +45,7 @@ class Counting(SourceConnector):
         )
 
     @property
-    def task_class(self) -> type[SourceTask]:
+    def task_class(self) -> type[SourceTask]:  # type: ignore[override]
         return CountingTask
 
     def start(self, config: Mapping[str, str]) -> None:

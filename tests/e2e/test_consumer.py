@@ -54,7 +54,7 @@ async def test_records_come_in_order_with_everything_they_had(bootstrap: str, to
         await producer.flush()
     async with reader(bootstrap) as consumer:
         consumer.assign([(topic, 1)])
-        records = []
+        records: list[Any] = []
         while len(records) < 2:
             records += await consumer.poll(5000)
     first, second = records
@@ -64,7 +64,7 @@ async def test_records_come_in_order_with_everything_they_had(bootstrap: str, to
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_all_codecs_are_read(bootstrap: str, topic: str, codec: str) -> None:
+async def test_all_codecs_are_read(bootstrap: str, topic: str, codec: Any) -> None:
     async with Producer(bootstrap_servers=bootstrap, compression_type=codec, linger_ms=50) as producer:
         for number in range(100):
             await producer.enqueue(topic, b"%d" % number, partition=0)

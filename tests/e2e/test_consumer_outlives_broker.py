@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import pytest
 from oncelog import Admin, Consumer, ConsumerRecord, Processor, Producer
@@ -32,12 +32,12 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killable]
         from support.apache_kafka import ApacheKafka
 
         with ApacheKafka(tmp_path) as kafka:
-            yield kafka
+            yield cast(Killable, kafka)
         return
     from support.broker import BrokerProcess
 
     with BrokerProcess(tmp_path) as broker:
-        yield broker
+        yield cast(Killable, broker)
 
 
 async def crash(broker: Killable) -> None:

@@ -28,6 +28,7 @@ from oncelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.schema import Request
@@ -143,7 +144,8 @@ def test_a_partition_whose_offset_is_asked_for_many_times_is_answered_once(broke
 def test_groups_of_more_offsets_than_an_answer_may_have_are_refused(broker: BrokerProcess) -> None:
     groups = [OffsetFetchRequestGroup("group", topics=None)]
     groups += [
-        OffsetFetchRequestGroup(f"g{n}", topics=[OffsetFetchRequestTopic("wide", list(range(2500)))]) for n in range(79)
+        OffsetFetchRequestGroup(f"g{n}", topics=[OffsetFetchRequestTopics("wide", partition_indexes=list(range(2500)))])
+        for n in range(79)
     ]
     answer = call(broker, OffsetFetchRequest(groups=groups), 8)
     assert {group.error_code for group in answer.groups} == {ErrorCode.INVALID_REQUEST}  # type: ignore[attr-defined]
@@ -186,7 +188,7 @@ def test_more_topics_than_one_request_may_create_are_refused(broker: BrokerProce
     codes = {topic.error_code for topic in answer.topics}  # type: ignore[attr-defined]
     assert codes == {ErrorCode.POLICY_VIOLATION}
     with Wire(broker.address) as wire:
-        assert not any(topic.name.startswith("many") for topic in wire.call(MetadataRequest(None), 12).topics)
+        assert not any((topic.name or "").startswith("many") for topic in wire.call(MetadataRequest(None), 12).topics)
 
 
 def test_two_thousand_topics_are_created_and_deleted(broker: BrokerProcess) -> None:

@@ -151,8 +151,7 @@ async def test_look_ups_and_reads_of_many_segments_keep_few_of_them_open(tmp_pat
             for _ in range(40):
                 for consumer, offset in enumerate(positions):
                     answer = await wire.fetch("t", offset, partition_max_bytes=600)
-                    row = answer.responses[0].partitions[0]
-                    (value,) = values_in(row.records)
+                    (value,) = values_in(answer.responses[0].partitions[0].records)
                     assert value is not None
                     assert value.rstrip(b"\0") == b"%d" % offset
                     positions[consumer] = offset + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -35,7 +36,7 @@ def test_everything_is_still_there(tmp_path: Path, name: str) -> None:
     with tarfile.open(FIXTURES / name) as packed:
         packed.extractall(tmp_path, filter="data")
     with BrokerProcess(tmp_path) as broker:
-        client = {"bootstrap.servers": broker.address}
+        client: dict[str, Any] = {"bootstrap.servers": broker.address}
         # Its producer's next life ends the transaction that was open, so a transactional reader comes to the end.
         producer = Producer({**client, "transactional.id": TRANSACTIONAL_ID})
         producer.init_transactions(TIMEOUT_S)

@@ -34,7 +34,9 @@ async def used_up_to(epoch: int, directory: Path, transactional_id: str) -> None
         metadata = dataclasses.replace(broker.transaction_coordinator.describe(transactional_id), producer_epoch=epoch)
         value = encode_value(metadata, TransactionVersion.TV_2)
         record = Record(0, metadata.last_update_timestamp_ms, encode_key(transactional_id), value, [])
-        home = partition_for_key(transactional_id, broker.metadata.topic(TRANSACTION_STATE_TOPIC).partitions)
+        topic = broker.metadata.topic(TRANSACTION_STATE_TOPIC)
+        assert topic is not None
+        home = partition_for_key(transactional_id, topic.partitions)
         log = broker.replica_manager.partition(TRANSACTION_STATE_TOPIC, home).log
         log.append(encode_batch([record]), origin=AppendOrigin.COORDINATOR)
 

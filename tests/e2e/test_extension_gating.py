@@ -31,7 +31,7 @@ def level(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def connection(level: str) -> AsyncIterator[RawConnection]:
+async def connection(level: Any) -> AsyncIterator[RawConnection]:
     async with Broker(inter_broker_protocol_version=level) as broker, RawConnection(broker.address) as connection:
         yield connection
 
@@ -135,7 +135,7 @@ async def test_a_malformed_header_tag_fails_its_request_only(
 async def test_a_malformed_field_of_the_extension_is_answered_and_the_connection_lives(
     connection: RawConnection, level: str
 ) -> None:
-    request = EndTxnRequest("x", 1, 0, True, unknown_tags=((9000, b"\x02\x02t"),))
+    request = EndTxnRequest("x", 1, 0, True, unknown_tags=((9000, b"\x02\x02t"),))  # type: ignore[call-arg]
     answer = await connection.call(request, 3)
     malformed = ErrorCode.INVALID_REQUEST if level == "4.1" else ErrorCode.UNSUPPORTED_VERSION
     assert answer.error_code == malformed
@@ -143,5 +143,5 @@ async def test_a_malformed_field_of_the_extension_is_answered_and_the_connection
 
 
 async def test_tags_that_no_definition_knows_are_ignored(connection: RawConnection) -> None:
-    request = HeartbeatRequest("g", 1, "m", unknown_tags=((9000, b"?"), (12345, b"")))
+    request = HeartbeatRequest("g", 1, "m", unknown_tags=((9000, b"?"), (12345, b"")))  # type: ignore[call-arg]
     assert (await connection.call(request, 4)).error_code == ErrorCode.UNKNOWN_MEMBER_ID

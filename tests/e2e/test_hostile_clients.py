@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -134,7 +135,8 @@ async def test_nothing_is_left_of_two_thousand_connections(broker: BrokerNode) -
     wires.clear()
     del writer, reader, raw
     assert live_connections() <= living
-    assert not broker.replica_manager.partition("t", 0).log._listeners
+    log: Any = broker.replica_manager.partition("t", 0).log
+    assert not log._listeners
     await serves(broker.address)
 
 
@@ -219,7 +221,8 @@ async def test_a_partition_asked_for_twice_in_one_waiting_fetch(broker: BrokerNo
             assert (await producer.produce("t", batch(b"x"))).error_code == 0
         _, answer = await wire.receive(FetchRequest, 12)
         assert any(part.records for part in answer.responses[0].partitions)
-        assert not broker.replica_manager.partition("t", 0).log._listeners
+        log: Any = broker.replica_manager.partition("t", 0).log
+    assert not log._listeners
 
 
 async def test_a_topic_asked_for_a_thousand_times_is_told_once(

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import lz4.frame
+import lz4.frame  # type: ignore[import-untyped]
 import pytest
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.compression import Compression

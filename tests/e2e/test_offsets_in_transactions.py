@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ def offset_of(wire: Wire, group: str, topic: str, version: int = 9, *, stable: b
     """The committed offset of partition 0, or the error in its place."""
     found = fetch(wire, group, [(topic, 0)], version, stable=stable)[topic, 0]
     return found.error or found.offset
+
+
+def is_committed(wire: Wire, group: str, offset: int) -> bool:
+    return offset_of(wire, group, "t", stable=True) == offset
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -174,4 +179,4 @@ def test_pending_offsets_and_members_survive(tmp_path: Path, crash: bool) -> Non
                 txn.wire = wire
                 assert txn.end(txn.tid == "commits", 5).error_code == 0
             for number, expected in enumerate((10, -1, -1)):
-                eventually(lambda n=number, e=expected: offset_of(wire, f"group-{n}", "t", stable=True) == e)
+                eventually(partial(is_committed, wire, f"group-{number}", expected))

@@ -712,6 +712,7 @@ async def test_others_come_in_between_appends_to_many_partitions(
     async with RawConnection(broker.address) as wire:
         await wire.call(request, 9)
         log = broker.log_manager.get("wide", 0)
+        assert log is not None
         append = type(log).append
 
         def noted(*arguments: Any, **named: Any) -> Any:

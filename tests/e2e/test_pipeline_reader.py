@@ -19,7 +19,7 @@ from oncelog.pipeline.source.offsets import OffsetRange  # noqa: E402
 from oncelog.pipeline.source.range_reader import CLIENT_DEFAULTS, RangeReader  # noqa: E402
 
 Row = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS: Any = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 async def fill(bootstrap: str, topic: str, chance: random.Random) -> None:
@@ -55,7 +55,7 @@ async def fill(bootstrap: str, topic: str, chance: random.Random) -> None:
             await producer.abort_transaction()
 
 
-async def consumed(bootstrap: str, partition: TopicPartition, isolation: str) -> tuple[list[Row], int]:
+async def consumed(bootstrap: str, partition: TopicPartition, isolation: Any) -> tuple[list[Row], int]:
     """All records, and the end."""
     async with Consumer(
         bootstrap_servers=bootstrap, isolation_level=isolation, auto_offset_reset="earliest"

@@ -395,7 +395,7 @@ async def test_a_newer_run_that_claims_between_the_look_and_the_fence_stays_the_
             newer.append(await world.claim())
         return record
 
-    late._record = look_and_be_late  # type: ignore[method-assign]
+    late._record = look_and_be_late  # type: ignore[method-assign, assignment]
     with pytest.raises(SupersededError):
         await late.begin(world.query, STATE_TOPIC, old)
     attempt = await world.sink.begin(world.query, STATE_TOPIC, newer[0])

@@ -148,11 +148,11 @@ async def test_a_cancelled_run_can_be_run_again(job: Job, phase: str) -> None:
         assert isinstance(worker._producers, GroupAwareProducer)
         producer = worker._producers._owned.producer
         if phase == "offsets":
-            producer.send_offsets_to_transaction = then_cancel(producer.send_offsets_to_transaction)  # type: ignore[method-assign]
+            producer.send_offsets_to_transaction = then_cancel(producer.send_offsets_to_transaction)  # type: ignore[method-assign, assignment]
         elif phase == "deciding":
             assert producer._transactions is not None
             calls = producer._transactions._calls
-            calls.end = then_cancel(calls.end)  # type: ignore[method-assign]
+            calls.end = then_cancel(calls.end)  # type: ignore[method-assign, assignment]
         async with asyncio.timeout(WAIT_S):
             while phase == "gathering" and not worker._batch.records:
                 await asyncio.sleep(0)
@@ -381,7 +381,7 @@ async def test_a_function_that_is_a_generator_is_refused_and_skips_nothing(job: 
 
 async def test_settings_of_one_client_may_be_given_for_both(job: Job) -> None:
     await job.fill(range(30))
-    settings = {"group.instance.id": "worker", "linger_ms": 1, "client_id": "copier"}
+    settings: Any = {"group.instance.id": "worker", "linger_ms": 1, "client_id": "copier"}
     async with job.processor(**settings) as processor:
         running = asyncio.create_task(processor.run())
         await job.until_committed(30)

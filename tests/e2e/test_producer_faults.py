@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 from oncelog import KafkaError, KafkaTimeoutError, Producer
@@ -94,13 +95,13 @@ async def test_many_faults_at_random(bootstrap: str, proxy: FaultProxy, fresh_na
         skip = chance.randrange(6)
         chance.choice(
             [
-                lambda skip=skip: proxy.break_before(ProduceRequest, skip=skip),
-                lambda skip=skip: proxy.break_after(ProduceRequest, skip=skip),
-                lambda skip=skip: proxy.answer(ProduceRequest, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER), skip=skip),
-                lambda skip=skip: proxy.change(
-                    ProduceRequest, code_in_answer(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND), skip=skip
+                partial(proxy.break_before, ProduceRequest, skip=skip),
+                partial(proxy.break_after, ProduceRequest, skip=skip),
+                partial(proxy.answer, ProduceRequest, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER), skip=skip),
+                partial(
+                    proxy.change, ProduceRequest, code_in_answer(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND), skip=skip
                 ),
-                lambda skip=skip: proxy.hold(ProduceRequest, 0.01, skip=skip),
+                partial(proxy.hold, ProduceRequest, 0.01, skip=skip),
             ]
         )()
     async with Producer(FAST, bootstrap_servers=proxy.address, batch_size=150) as producer:

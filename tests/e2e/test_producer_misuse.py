@@ -25,7 +25,7 @@ Names = Callable[[str], str]
 WAIT_S = 20.0
 Send = Callable[..., Any]
 
-WRONG = [
+WRONG: list[dict[str, Any]] = [
     {"timestamp_ms": 1.7e9},
     {"timestamp_ms": 2**70},
     {"timestamp_ms": True},

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from oncelog import Consumer, KafkaTimeoutError, Producer
+from oncelog import Consumer, KafkaTimeoutError, Producer, TopicPartition
 from support.proxy import FaultProxy, topic_behind_proxy
 
 WAIT_S = 30.0
@@ -42,7 +42,8 @@ async def test_a_producer_that_is_closed_without_answers_has_sent_everything(pro
     proxy.open.set()
     async with asyncio.timeout(WAIT_S), Consumer(bootstrap_servers=proxy.address) as consumer:
         await closing
-        while (end := (await consumer.end_offsets([("t", 0)]))["t", 0]) <= RECORDS:
+        partition = TopicPartition("t", 0)
+        while (end := (await consumer.end_offsets([partition]))[partition]) <= RECORDS:
             await asyncio.sleep(0.05)
         assert end == RECORDS + 1
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import decode_response
-from oncelog.protocol.messages.api_versions import ApiVersionsRequest
+from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from oncelog.protocol.messages.metadata import MetadataRequest
 from support.raw_connection import RawConnection
 
@@ -46,7 +46,7 @@ async def test_api_versions_lists_what_is_served(bootstrap: str, version: int) -
 async def test_an_unknown_api_versions_version_is_told_which_are_known(bootstrap: str, version: int) -> None:
     async with RawConnection(bootstrap) as wire:
         wire.send_bytes(framed(header(18, version) + b"\0\0\0\0"))
-        correlation_id, response = decode_response(ApiVersionsRequest.response, 0, await wire.receive_bytes())
+        correlation_id, response = decode_response(ApiVersionsResponse, 0, await wire.receive_bytes())
         assert (correlation_id, response.error_code) == (7, E.UNSUPPORTED_VERSION)
         assert [api.api_key for api in response.api_keys] == [18]
         assert (await wire.call(ApiVersionsRequest("test-client", "1.0"), 3)).error_code == 0

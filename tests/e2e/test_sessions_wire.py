@@ -161,7 +161,7 @@ async def test_offsets_open_a_transaction_as_well(world: World, speech: Speech) 
         await world.complete()
         assert await producer.commit_offsets("g", "t", offset) is E.NONE
         opened = world.broker.transaction_coordinator.describe("id")
-        assert (opened.state, opened.topic_partitions) == (TransactionState.ONGOING, {T0, home})
+        assert (opened.state, opened.topic_partitions) == (TransactionState.ONGOING, frozenset({T0, home}))
         assert await producer.end() is E.NONE, "known to be written although not named"
     request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])], require_stable=True)
     async with asyncio.timeout(10):

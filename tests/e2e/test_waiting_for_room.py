@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 from oncelog import Consumer, IllegalStateError, Producer
@@ -24,7 +25,7 @@ async def proxy() -> AsyncIterator[FaultProxy]:
         yield proxy
 
 
-async def outcomes(waiting: list[asyncio.Task[object]]) -> list[object]:
+async def outcomes(waiting: Iterable[asyncio.Task[Any]]) -> list[Any]:
     async with asyncio.timeout(WAIT_S):
         return await asyncio.gather(*waiting, return_exceptions=True)
 

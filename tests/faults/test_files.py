@@ -17,7 +17,7 @@ from support.raw_connection import batch
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the files of a data directory")
 
-SMALL = {"segment_bytes": "1024", "index_interval_bytes": "0"}
+SMALL: dict[str, Any] = {"segment_bytes": "1024", "index_interval_bytes": "0"}
 FIRST = "t-0/00000000000000000000"
 
 

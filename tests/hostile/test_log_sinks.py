@@ -50,6 +50,7 @@ def broker(directory: Path, sink: str) -> Iterator[tuple[subprocess.Popen[bytes]
     finally:
         process.kill()
         process.wait()
+        assert process.stdout is not None
         process.stdout.close()
         if sink != "reader gone":
             os.close(reader)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from oncelog.broker.log import PartitionLog
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from support.apache_kafka import ApacheKafka
@@ -56,7 +58,7 @@ def committed(address: str, topic: str, count: int) -> list[bytes | None]:
     """What a stock reader gets."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    values = []
+    values: list[Any] = []
     while len(values) < count:
         message = consumer.poll(30)
         assert message is not None, values
@@ -103,10 +105,11 @@ async def test_transactions_go_on_in_partitions_that_kafka_wrote(data: Path, tmp
 
     async with BrokerNode(tmp_path, logging_level="error") as broker:
         log = broker.replica_manager.partition("a", 0).log
+        assert isinstance(log, PartitionLog)
         assert log.leader_epochs.latest > 0
         assert any(entry.coordinator_epoch > 0 for entry in log.producers.entries()), "the restarts raised no epoch"
 
-        def broker_producers(topic: str) -> list[object]:
+        def broker_producers(topic: str) -> list[Any]:
             return list(broker.replica_manager.partition(topic, 0).log.producers.entries())
 
         await asyncio.to_thread(work, broker.address)

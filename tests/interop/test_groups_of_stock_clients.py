@@ -29,6 +29,7 @@ from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 from support.broker import BrokerProcess
+from support.reading import offset_of, partition_of
 
 Fresh = Callable[[str], str]
 PARTITIONS = 4
@@ -95,7 +96,7 @@ def poll(consumers: list[Consumer], done: Callable[[], bool]) -> list[tuple[int,
         for one in consumers:
             for message in one.consume(50, 0.02):
                 assert message.error() is None, message.error()
-                seen.append((message.partition(), message.offset()))
+                seen.append((partition_of(message), offset_of(message)))
     return seen
 
 
@@ -108,7 +109,7 @@ def poll_count(one: Consumer, count: int) -> list[tuple[int, int]]:
         message = one.poll(0.1)
         if message is not None:
             assert message.error() is None, message.error()
-            seen.append((message.partition(), message.offset()))
+            seen.append((partition_of(message), offset_of(message)))
     return seen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -125,7 +125,7 @@ async def confluent(bootstrap: str, shares: Shares, group: str, strategy: str) -
         while not stopped.is_set():
             for message in consumer.consume(500, 0.05):
                 assert message.error() is None
-                shares.values.append(message.value())
+                shares.values.append(message.value() or b"")
             shares.assigned["confluent"] = {one.partition for one in consumer.assignment()}
         consumer.close()
 
@@ -160,7 +160,7 @@ async def fill(bootstrap: str, topic: str, start: int, end: int) -> None:
 async def test_a_mixed_group_shares_evenly_and_reads_everything_once(
     bootstrap: str,
     fresh_name: Names,
-    theirs: Callable[..., AsyncIterator[None]],
+    theirs: Callable[..., AbstractAsyncContextManager[None]],
     strategy: str,
     first: str,
 ) -> None:

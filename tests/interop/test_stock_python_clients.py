@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from support.reading import offset_of, partition_of
 
 Name = Callable[[str], str]
 COUNT = 500
@@ -58,7 +59,7 @@ def consume_all(bootstrap: str, topic: str, count: int, **config: Any) -> list[t
         for _ in until(lambda: len(seen) >= count):
             for message in consumer.consume(count, 0.2):
                 assert message.error() is None, message.error()
-                seen.append((message.partition(), message.offset(), message.value()))
+                seen.append((partition_of(message), offset_of(message), message.value() or b""))
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()
@@ -108,7 +109,7 @@ def test_librdkafka_administers(bootstrap: str, fresh_name: Name) -> None:
     admin.incremental_alter_configs([change])[change].result(DEADLINE_S)
     rows = admin.describe_configs([resource])[resource].result(DEADLINE_S)
     assert rows["retention.ms"].value == "777"
-    ends = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})
+    ends = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})  # type: ignore[no-untyped-call]
     assert [future.result(DEADLINE_S).offset for future in ends.values()] == [0]
     cluster = admin.describe_cluster().result(DEADLINE_S)
     assert len(cluster.nodes) == 1

@@ -13,6 +13,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
+from support.reading import partition_of
 from support.wire import Wire
 
 Fresh = Callable[[str], str]
@@ -55,10 +56,10 @@ def committed_values(bootstrap: str, topic: str, count: int, isolation: str = "r
                 continue
             error = message.error()
             if error is None:
-                values.append(message.value())
+                values.append(message.value() or b"")
                 ended.discard(message.partition())
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                ended.add(partition_of(message))
             else:
                 raise KafkaException(error)
     finally:
@@ -129,7 +130,7 @@ class TestConfluentKafka:
                 for attempt in ("aborted", "committed"):
                     writer.begin_transaction()
                     for message in batch:
-                        writer.produce(sink, message.value(), partition=message.partition())
+                        writer.produce(sink, message.value(), partition=partition_of(message))
                     writer.send_offsets_to_transaction(
                         reader.position(reader.assignment()), reader.consumer_group_metadata(), DEADLINE_S
                     )

@@ -103,10 +103,10 @@ def test_all_is_there(tmp_path: Path, topics: Any) -> None:
 def test_brokers_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SILENCE_S", 0.0)
     monkeypatch.setattr(checks, "PROBE_S", 0.0)
+    away = ""
     monkeypatch.setattr(checks, "reachable", lambda config: away)
     notices: list[str] = []
     watch = SilenceWatch(job(tmp_path, "127.0.0.1:9092"), notices.append)
-    away = ""
     watch.look()
     assert notices == []
     away = "Connection refused"
@@ -125,7 +125,12 @@ def test_brokers_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_nobody_looks_while_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
-    monkeypatch.setattr(checks, "reachable", lambda config: looked.append(config) or "")
+
+    def reachable(config: object) -> str:
+        looked.append(config)
+        return ""
+
+    monkeypatch.setattr(checks, "reachable", reachable)
     watch = SilenceWatch(job(tmp_path, "127.0.0.1:9092"), lambda text: None)
     watch.heard()
     watch.look()

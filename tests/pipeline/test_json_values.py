@@ -53,7 +53,8 @@ def read(spark: SparkSession, values: list[bytes | None], **policies: str) -> Da
     at = datetime.datetime(2026, 1, 1)
     rows = [(value, b"k", "orders", 2, 10 + number, at) for number, value in enumerate(values)]
     kinds = "value binary, key binary, topic string, partition int, offset bigint, timestamp timestamp"
-    source = Source(name="orders", json=JSON, **policies)
+    options: dict[str, Any] = dict(policies)
+    source = Source(name="orders", json=JSON, **options)
     return columns_of(spark.createDataFrame(rows, kinds), source)
 
 

@@ -12,8 +12,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from oncelog.broker.coordinator.group.offset_rules import ErrorCode
-from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, KafkaError
+from oncelog.protocol.errors import CONCURRENT_PRODUCER_COMMIT, ErrorCode, KafkaError
 from support.group_aware_world import GROUP, GroupAwareWorld
 from support.group_world import in_virtual_time
 

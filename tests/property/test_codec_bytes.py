@@ -17,7 +17,7 @@ from oncelog.protocol.schema import Message, Struct
 from support.definitions import case_name, instances, message_classes, message_versions
 from support.kio_oracle import UNKNOWN_TO_KIO, is_extension, kio_bytes, kio_class, to_kio
 
-cached_format = cache(format_of)
+cached_format: Any = cache(format_of)
 CASES = list(message_versions())
 EXAMPLES = settings(
     max_examples=6,
@@ -89,7 +89,7 @@ def test_the_oracle_leaves_out_only_what_is_named() -> None:
 @given(st.data())
 def test_unknown_tags_are_written_back_among_the_known_ones(data: st.DataObject) -> None:
     tags = data.draw(st.dictionaries(st.integers(2, 2**31 - 1), st.binary(max_size=300), max_size=4))
-    message = FetchRequest(cluster_id="c", replica_state=ReplicaState(1, 2), unknown_tags=tuple(sorted(tags.items())))
+    message = FetchRequest(cluster_id="c", replica_state=ReplicaState(1, 2), unknown_tags=tuple(sorted(tags.items())))  # type: ignore[call-arg]
     raw = codec.encode(message, 15)
     assert codec.decode(FetchRequest, raw, 15) == message
     assert codec.encode(codec.decode(FetchRequest, raw, 15), 15) == raw

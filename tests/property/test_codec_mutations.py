@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from construct import ConstructError
+from construct import ConstructError  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oncelog.protocol import codec
@@ -36,7 +36,7 @@ EXAMPLES = settings(
     max_examples=6, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 
-cached_format = cache(format_of)
+cached_format: Any = cache(format_of)
 
 
 def mutated(raw: bytes, mutations: list[tuple[int, bytes]], cut: int | None) -> bytes:

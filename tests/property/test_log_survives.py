@@ -559,8 +559,9 @@ class LogMachine(RuleBasedStateMachine):
             read = self.log.read(offset, self.rng.choice([1, 300, 5000]), IsolationLevel.READ_COMMITTED)
             if not at_once(read).records:
                 return seen
-            assert at_once(read).aborted is not None
-            aborted = sorted(at_once(read).aborted, key=lambda entry: entry[1])
+            listed = at_once(read).aborted
+            assert listed is not None
+            aborted = sorted(listed, key=lambda entry: entry[1])
             cursed: set[int] = set()
             for position, header in iter_batches(at_once(read).records):
                 while aborted and aborted[0][1] <= header.last_offset:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,8 @@ def filled(
     sizes: list[tuple[int, int]], flushed: int, **config: int
 ) -> tuple[PartitionLog, list[tuple[int, int, int]]]:
     """A log of batches of (records, bytes of each), the first `flushed` of them on disk; (base, end, size) of each."""
-    log = open_log(FaultyFileSystem(), **config)
+    options: dict[str, Any] = config
+    log = open_log(FaultyFileSystem(), **options)
     batches = []
     for number, (count, size) in enumerate(sizes):
         data = batch(*["x" * size] * count)

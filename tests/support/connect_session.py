@@ -32,6 +32,11 @@ class Step(NamedTuple):
     """Headers besides the content type JSON; None takes one away."""
 
 
+def bodies(*given: Any) -> tuple[Any, ...]:
+    """The bodies of requests, of any type."""
+    return given
+
+
 def has_topics(active: Any) -> bool:
     return bool(active["files"]["topics"])
 
@@ -220,7 +225,7 @@ def odd_requests(source: str, topic: str) -> list[Step]:
         Step("POST", "/connectors", {**named, "initial_state": ["PAUSED"]}),
         *(
             Step("PUT", "/admin/loggers/x", body)
-            for body in ([], None, {"level": ""}, {"level": ["INFO"]}, {"level": {}}, b"null", b"{")
+            for body in bodies([], None, {"level": ""}, {"level": ["INFO"]}, {"level": {}}, b"null", b"{")
         ),
         Step("GET", "/admin/loggers/ROOT"),
         # names
@@ -289,7 +294,7 @@ def odd_requests(source: str, topic: str) -> list[Step]:
         Step("GET", "/connectors/odd/status", until=states("STOPPED")),
         *(
             Step("PATCH", offsets, body)
-            for body in (
+            for body in bodies(
                 {"offsets": {}},
                 {"offsets": [None]},
                 {"offsets": [{"offset": {"position": 1}}]},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -84,6 +83,9 @@ def _unknown_tags(cls: type[Struct]) -> st.SearchStrategy[Any]:
     return st.just(()) | tags.map(lambda tags: tuple(sorted(tags.items())))
 
 
+_STRATEGIES: dict[tuple[type[Message], int, bool], st.SearchStrategy[Any]] = {}
+
+
 def _struct(cls: type[Struct], version: int, flexible: bool, tags: bool) -> st.SearchStrategy[Any]:
     fields = {spec.name: _field(spec, version, flexible, tags) for spec in cls.fields if version in spec.versions}
     if flexible and tags:
@@ -91,7 +93,9 @@ def _struct(cls: type[Struct], version: int, flexible: bool, tags: bool) -> st.S
     return st.builds(cls, **fields)
 
 
-@cache
 def instances(cls: type[Message], version: int, *, unknown_tags: bool = True) -> st.SearchStrategy[Any]:
     """Return a strategy for messages that fill every field of `version`, and no other."""
-    return _struct(cls, version, version in cls.spec.flexible, unknown_tags)
+    key = (cls, version, unknown_tags)
+    if key not in _STRATEGIES:
+        _STRATEGIES[key] = _struct(cls, version, version in cls.spec.flexible, unknown_tags)
+    return _STRATEGIES[key]

@@ -9,12 +9,14 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer, GroupCoordinator
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
 from oncelog.broker.coordinator.group.membership import Join
+from oncelog.broker.coordinator.state_log import StateLog
+from oncelog.broker.metadata import Metadata
 from oncelog.broker.ports import SystemRandomIds
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
@@ -105,8 +107,8 @@ class GroupWorld:
     def _make(self) -> GroupCoordinator:
         return GroupCoordinator(
             config=self.config,
-            state_log=self.log,
-            metadata=self.topics,
+            state_log=cast(StateLog, self.log),
+            metadata=cast(Metadata, self.topics),
             clock=LoopClock(),
             ids=SystemRandomIds(),
             logger=Silent(),

@@ -22,6 +22,8 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from .reading import offset_of, partition_of
+
 TRANSACTION_TIMEOUT_MS = 10_000
 SETTLE_S = 60.0
 STOCK = {
@@ -190,7 +192,7 @@ class Transformer(threading.Thread):
                     continue
                 producer.begin_transaction()
                 for message in batch:
-                    producer.produce(self.sink, message.value(), partition=message.partition())
+                    producer.produce(self.sink, message.value(), partition=partition_of(message))
                 positions = [at for at in consumer.position(consumer.assignment()) if at.offset >= 0]
                 producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), SETTLE_S)
                 producer.commit_transaction(SETTLE_S)
@@ -223,9 +225,9 @@ def read_all(address: str, topic: str, partitions: int, isolation: str) -> dict[
             for message in consumer.consume(5000, 0.5):
                 error = message.error()
                 if error is None:
-                    found[message.partition()].append((message.offset(), message.value()))
+                    found[partition_of(message)].append((offset_of(message), message.value() or b""))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    at_end.add(message.partition())
+                    at_end.add(partition_of(message))
                 else:
                     raise AssertionError(str(error))
         return found
@@ -290,7 +292,11 @@ class Workload:
         return sum(map(len, copied.values())) >= sum(map(len, written.values()))
 
     def verify(self) -> None:
-        everyone = (*self.idempotent, *self.writers, self.transformer)
+        everyone: tuple[IdempotentWriter | TransactionalWriter | Transformer, ...] = (
+            *self.idempotent,
+            *self.writers,
+            self.transformer,
+        )
         assert not [(thread.name, thread.failed[:3]) for thread in everyone if thread.failed]
         plain = read_all(self.broker.address, self.plain, self.partitions, "read_committed")
         for writer in self.idempotent:

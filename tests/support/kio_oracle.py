@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -38,15 +38,16 @@ _KINDS = {
 _ERROR_CODES = sorted(int(code) for code in ErrorCode)
 
 
-@cache
 def kio_class(cls: type[Message], version: int) -> type[Any] | None:
     """Return kio's class of one version, or None for the modules that kio has nothing of."""
     if cls.__module__.rpartition(".")[2] in UNKNOWN_TO_KIO:
         return None
     name = re.sub(r"(Request|Response)$", "", cls.__name__) if cls.spec.kind is not MessageKind.HEADER else cls.__name__
     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-    module, _, attribute = schema_name_map[snake][version][_KINDS[cls.spec.kind]].partition(":")
-    return getattr(__import__(module, fromlist=[attribute]), attribute)
+    paths = cast(Mapping[EntityType, str], schema_name_map[snake][version])
+    module, _, attribute = paths[_KINDS[cls.spec.kind]].partition(":")
+    found: type[Any] = getattr(__import__(module, fromlist=[attribute]), attribute)
+    return found
 
 
 def to_kio(message: Struct, version: int, cls: type[Any]) -> Any:

@@ -8,6 +8,7 @@ no client's carefulness helps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -258,12 +259,13 @@ def play(
     producer.init()
     for code in (producer.open(), producer.write(b"a"), producer.commit_offset(10)):
         assert code == 0, code
-    delayed: Request[Any] = {
+    requests: dict[Late, Callable[[], Request[Any]]] = {
         Late.ADD_PARTITIONS: lambda: producer.add_partitions(1),
         Late.PRODUCE: lambda: producer.produce(b"late"),
         Late.OFFSETS: lambda: producer.offsets(11),
         Late.END: lambda: producer.end_txn(first_commits),
-    }[late]()
+    }
+    delayed = requests[late]()
     first_values, first_offset = [b"a"], 10
     if first_commits and late is not Late.END:
         # A producer commits only what was answered: what comes late is the first copy of a request that it repeated.

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from oncelog.broker.log import LoadPoint, LogConfig, LogManager, PartitionLog, load_log
 from oncelog.broker.ports import Threads
 from oncelog.broker.steps import Steps
-from oncelog.protocol.batch_header import CRC_END, CRC_START
+from oncelog.protocol.batch_header import CRC_END, CRC_START, BatchHeader
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
 
@@ -106,11 +106,11 @@ async def settle(manager: LogManager) -> None:
     await manager._flusher.drain()
 
 
-def values(batches: Iterable[tuple[object, object]]) -> list[str]:
+def values(batches: Iterable[tuple[BatchHeader, bytes | memoryview]]) -> list[str]:
     """The values in what `PartitionLog.batches` yields."""
     found = []
     for header, data in batches:
-        found += [record.value.decode() for record in decode_batch(data, 0, header)]
+        found += [(record.value or b"").decode() for record in decode_batch(data, 0, header)]
     return found
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from .reading import offset_of, partition_of
+
 CALL_S = 30.0
 
 
@@ -77,7 +79,7 @@ class PartitionProducers:
             message = consumer.poll(wait)
             if message is None or message.error() is not None:
                 continue
-            partition, offset = message.partition(), message.offset()
+            partition, offset = partition_of(message), offset_of(message)
             if offset != self.next.get(partition):
                 print(f"[{partition}] {offset} came instead of {self.next.get(partition)}", file=sys.stderr, flush=True)
                 continue
@@ -117,7 +119,7 @@ class PartitionProducers:
         for message in messages:
             headers = [("member", self.options.name.encode())]
             producer.produce(self.options.sink, message.value(), partition=partition, headers=headers)
-        behind = TopicPartition(self.options.source, partition, messages[-1].offset() + 1)
+        behind = TopicPartition(self.options.source, partition, offset_of(messages[-1]) + 1)
         producer.send_offsets_to_transaction([behind], consumer.consumer_group_metadata(), CALL_S)
         producer.commit_transaction(CALL_S)
 

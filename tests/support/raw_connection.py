@@ -118,7 +118,8 @@ class RawConnection:
             while True:  # Apache Kafka shows a topic in metadata before its leaders answer
                 known = await self.call(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
                 ends = await self.call(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, asked)]), 6)
-                codes = [part.error_code for part in (*known.topics[0].partitions, *ends.topics[0].partitions)]
+                codes = [row.error_code for row in known.topics[0].partitions]
+                codes += [row.error_code for row in ends.topics[0].partitions]
                 if codes == [0] * 2 * partitions:
                     return known.topics[0].topic_id
                 await asyncio.sleep(0.05)

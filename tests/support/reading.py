@@ -50,7 +50,7 @@ def read_topic(bootstrap: str, topic: str, committed: bool = True) -> dict[int, 
                 continue
             error = message.error()
             if error is None:
-                found[message.partition()].append(message)
+                found[partition_of(message)].append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition())
             elif not error.retriable():
@@ -60,12 +60,27 @@ def read_topic(bootstrap: str, topic: str, committed: bool = True) -> dict[int, 
         consumer.close()
 
 
+def partition_of(message: Message) -> int:
+    """The partition of a message that was read."""
+    partition = message.partition()
+    assert partition is not None
+    return partition
+
+
+def offset_of(message: Message) -> int:
+    """The offset of a message that was read."""
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
 def end_offsets(bootstrap: str, topic: str, stable: bool = False) -> dict[int, int]:
     """Return the high watermark of each partition, or with `stable` the last stable offset."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
     wanted = [TopicPartition(topic, index) for index in admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions]
-    found = admin.list_offsets({one: OffsetSpec.latest() for one in wanted}, isolation_level=level)
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    found = admin.list_offsets(dict.fromkeys(wanted, latest), isolation_level=level)
     return {one.partition: int(future.result(TIMEOUT_S).offset) for one, future in found.items()}
 
 
@@ -86,7 +101,9 @@ def decided_values(bootstrap: str, topic: str) -> list[bytes]:
 def values(bootstrap: str, topic: str, committed: bool = True) -> list[bytes]:
     """Return the values of all records, partition after partition."""
     return [
-        message.value() for _, found in sorted(read_topic(bootstrap, topic, committed).items()) for message in found
+        message.value() or b""
+        for _, found in sorted(read_topic(bootstrap, topic, committed).items())
+        for message in found
     ]
 
 

@@ -28,7 +28,7 @@ def make(release: str) -> Path:
     target = FIXTURES / f"data-directory-{release}.tar.gz"
     with tempfile.TemporaryDirectory() as directory:
         with BrokerProcess(Path(directory)) as broker:
-            client = {"bootstrap.servers": broker.address}
+            client: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.address}
             admin = AdminClient(client)
             topics = [NewTopic(TOPIC, 1, 1), NewTopic(COMPACTED, 2, 1, config={"cleanup.policy": "compact"})]
             for created in admin.create_topics(topics).values():

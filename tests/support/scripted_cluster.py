@@ -56,7 +56,7 @@ class ScriptedConnection:
         self.is_closed = False
 
     def version_of(self, request: type[Any], at_most: int = 32767) -> int:
-        newest = request.spec.stable.high
+        newest: int = request.spec.stable.high
         if request.__name__ == "ProduceRequest":
             newest = self.newest_produce
         return min(at_most, newest)

@@ -64,7 +64,7 @@ class Scripted(SourceConnector):
         return []
 
     @property
-    def task_class(self) -> type[SourceTask]:
+    def task_class(self) -> type[SourceTask]:  # type: ignore[override]
         return SourceTask
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:

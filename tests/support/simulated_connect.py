@@ -15,7 +15,7 @@ import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from oncelog.client.consumer.membership import Assign, Generation, Joined, JoinMember
 from oncelog.connect.errors import (
@@ -271,7 +271,7 @@ class Work(ScriptedWork):
 
     async def task_configs(self, name: str) -> list[dict[str, str]]:
         await self._moment()
-        config = self.herder._configs.snapshot().connector_configs.get(name) or {}
+        config = cast(Any, self.herder)._configs.snapshot().connector_configs.get(name) or {}
         return [
             {"n": str(number), "of": str(config.get("version"))} for number in range(int(config.get("tasks.max") or 1))
         ]

@@ -69,6 +69,7 @@ def runs(process: psutil.Process, name: str) -> bool:
 def is_python(process: psutil.Process) -> bool:
     """Whether a process is one of Spark's Python processes."""
     try:
-        return process.name().startswith("python")
+        name: str = process.name()
+        return name.startswith("python")
     except psutil.Error:
         return False

@@ -18,8 +18,9 @@ import structlog
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.state_log import partition_for_key
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
-from oncelog.broker.coordinator.transaction.gateway import Marker, OpenTransaction, ProducerInLog
+from oncelog.broker.coordinator.transaction.gateway import OpenTransaction, ProducerInLog
 from oncelog.broker.coordinator.transaction.state import TopicPartition
+from oncelog.broker.markers import Marker
 from oncelog.broker.metrics import Metrics
 from oncelog.broker.ports import Clock
 from oncelog.protocol.control_records import control_batch

@@ -13,6 +13,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from typing import cast
 
 from oncelog.protocol.framing import decode_response, encode_request
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -45,7 +46,7 @@ class Wire:
         self._id += 1
         self._socket.sendall(b"".join(encode_request(request, version, self._id, "neighbour")))
         (size,) = struct.unpack(">i", self._read(4))
-        correlation_id, response = decode_response(type(request).response, version, self._read(size))
+        correlation_id, response = decode_response(cast(type[R], type(request).response), version, self._read(size))
         if correlation_id != self._id:
             raise Failed(f"answer {correlation_id} to request {self._id}")
         return response

@@ -216,8 +216,8 @@ def acknowledged_once(world: World, *, at_rest: bool) -> None:
         has_gap = written[-1] - written[0] >= len(written)
         assert in_order, f"{producer.decode()} wrote {written}"
         assert world.loses_unsynced or not has_gap, f"{producer.decode()} wrote {written}"
-    for producer in world.lone_producers:
-        for batch in producer.acknowledged:
+    for lone in world.lone_producers:
+        for batch in lone.acknowledged:
             if world.scenario.may_lose or (batch.acks != -1 and (world.loses_unsynced or not at_rest)):
                 continue
             if batch.offset >= log.log_start_offset:

@@ -111,16 +111,16 @@ def simulated_parts(log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterato
     with mock.patch.object(node_module, "ListeningSocket", SocketlessListener):
         before = [module.logger for module in _LOGGING]
         for module in _EPOCHS:
-            module.MAX_PRODUCER_EPOCH = max_epoch  # type: ignore[misc]
+            module.MAX_PRODUCER_EPOCH = max_epoch  # type: ignore[attr-defined]
         for module in _LOGGING:
-            module.logger = log
+            module.logger = log  # type: ignore[attr-defined]
         try:
             yield
         finally:
             for module in _EPOCHS:
-                module.MAX_PRODUCER_EPOCH = MAX_PRODUCER_EPOCH  # type: ignore[misc]
+                module.MAX_PRODUCER_EPOCH = MAX_PRODUCER_EPOCH  # type: ignore[attr-defined]
             for module, logger in zip(_LOGGING, before, strict=True):
-                module.logger = logger
+                module.logger = logger  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from oncelog.protocol.messages.end_txn import EndTxnRequest
@@ -66,4 +66,4 @@ def without_extension(request: Request[R]) -> Request[R]:
         changes = {"session": False}
     elif isinstance(request, EndTxnRequest):
         changes = {"topics": None}
-    return replace(request, **changes) if changes else request
+    return cast(Request[R], replace(cast(Any, request), **changes)) if changes else request

@@ -25,10 +25,12 @@ from oncelog.broker.coordinator.transaction import decisions, marker_writer, reg
 from oncelog.broker.coordinator.transaction.gateway import LocalPartitionGateway
 from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
 from oncelog.broker.coordinator.transaction.group_initialisation import GroupAwareInitialiser
-from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
+from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata, prepare_end
 from oncelog.broker.coordinator.transaction.state import TransactionState
+from oncelog.broker.coordinator.transaction.transaction_log import decode_value
 from oncelog.protocol.batch_header import TRANSACTIONAL
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.keyed_records import keyed_batches
 
 from .kinds import CLASSIC, GENERATION
 
@@ -74,7 +76,7 @@ def _marker_flipped() -> Iterator[None]:
 
 @contextmanager
 def _ongoing_forgotten() -> Iterator[None]:
-    original = state_manager.decode_value
+    original = decode_value
 
     def forget(transactional_id: str, value: bytes) -> TransactionMetadata:
         read = original(transactional_id, value)
@@ -119,7 +121,7 @@ def _decision_told_too_early() -> Iterator[None]:
 
 @contextmanager
 def _pending_offsets_committed_at_restart() -> Iterator[None]:
-    original = last_records.keyed_batches
+    original = keyed_batches
 
     def without_transactions(batches: bytes) -> Iterator[Any]:
         for last_offset, attributes, producer_id, records in original(batches):
@@ -131,7 +133,7 @@ def _pending_offsets_committed_at_restart() -> Iterator[None]:
 
 @contextmanager
 def _epoch_not_bumped_by_end() -> Iterator[None]:
-    original = decisions.prepare_end
+    original = prepare_end
 
     def end(metadata: Any, commit: bool, version: Any, now_ms: int, *rest: Any) -> Any:
         prepared = original(metadata, commit, version, now_ms, *rest)
@@ -143,7 +145,7 @@ def _epoch_not_bumped_by_end() -> Iterator[None]:
 
 @contextmanager
 def _read_values(change: Callable[[TransactionMetadata], TransactionMetadata]) -> Iterator[None]:
-    original = state_manager.decode_value
+    original = decode_value
     with mock.patch.object(state_manager, "decode_value", lambda name, value: change(original(name, value))):
         yield
 

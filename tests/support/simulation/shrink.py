@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from .scenario import Scenario
 from .worker import WorkerPlan
@@ -49,6 +50,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             if getattr(plan, name) != getattr(plain, name):
                 simpler = replace(plan, **{name: getattr(plain, name)})
                 yield replace(scenario, workers=(*scenario.workers[:slot], simpler, *scenario.workers[slot + 1 :]))
-    for name, least in (("inputs", 1), ("outputs", 1), ("broker", "plain"), ("max_epoch", 32767)):
-        if getattr(scenario, name) != least:
-            yield replace(scenario, **{name: least})
+    least: dict[str, Any] = {"inputs": 1, "outputs": 1, "broker": "plain", "max_epoch": 32767}
+    for name, value in least.items():
+        if getattr(scenario, name) != value:
+            yield replace(scenario, **{name: value})

@@ -19,8 +19,9 @@ from oncelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from oncelog.protocol.schema import Request
 
-from .client import Abortable, Caller, Fenced, Process, Unexpected
+from .client import Abortable, Caller, Fenced, Process, R, Unexpected
 from .kinds import KINDS
 from .network import Disconnected
 from .producer import INPUT, Producer
@@ -202,7 +203,7 @@ class Worker:
             await self.process.sleep(0.02)
         return False
 
-    async def _retried(self, request, version):  # type: ignore[no-untyped-def]
+    async def _retried(self, request: Request[R], version: int) -> R:
         while True:
             try:
                 return await self._consumer.once(request, version)

@@ -56,7 +56,9 @@ def test_producers_that_come_while_producers_are_described_do_no_harm() -> None:
 async def test_members_that_leave_while_their_group_is_described_do_no_harm() -> None:
     async with GroupWorld() as world:
         members = await world.stable_group(3)
-        described = describe_groups.handle(context(group_coordinator=world.coordinator), DescribeGroupsRequest(["g"]))
+        described: Any = describe_groups.handle(
+            context(group_coordinator=world.coordinator), DescribeGroupsRequest(["g"])
+        )
         while (finished := one_step(described)) is None:
             if world.state() == "Stable" and described.gi_yieldfrom is not None:
                 world.leave(*[member.member_id for member in members])

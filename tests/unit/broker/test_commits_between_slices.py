@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from oncelog.broker.coordinator.claims import Claim
@@ -166,7 +166,7 @@ async def executed(broker: BrokerNode, request: TxnOffsetCommitRequest, between:
     assert not task.done()
     assert not broker.group_coordinator.may_have_offsets("g")
     await between()
-    answer = await run_in_slices(await task)
+    answer: Any = await run_in_slices(cast(Any, await task))
     if isinstance(answer, Deferred):
         assert answer.finish is not None
         assert answer.awaitable is not None

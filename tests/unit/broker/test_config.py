@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog.broker.config import BrokerConfig, Listener, load
@@ -178,7 +179,12 @@ def test_security_that_the_broker_lacks_is_refused_and_its_value_is_not_shown(na
     file = tmp_path / "broker.toml"
     file.write_text(f'"{name}" = "hunter2"')
     variable = "ONCELOG_" + name.upper().replace(".", "_").replace("-", "_")
-    for sources in ((file, {}, []), (None, {variable: "hunter2"}, []), (None, {}, [f"{name}=hunter2"])):
+    every: tuple[tuple[Any, Any, Any], ...] = (
+        (file, {}, []),
+        (None, {variable: "hunter2"}, []),
+        (None, {}, [f"{name}=hunter2"]),
+    )
+    for sources in every:
         with pytest.raises(ConfigError, match="limit who can reach the port") as caught:
             load(*sources)
         assert "hunter2" not in str(caught.value)

@@ -139,8 +139,8 @@ async def test_an_older_clients_offsets_do_not_join_a_decided_transaction(world:
     offsets = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])]
     request = TxnOffsetCommitRequest(ID, "g", *world.producer, topics=offsets)
     assert await world.end() is E.NONE
-    (answer,) = (await world.wire.call(request, version)).topics
-    assert [p.error_code for p in answer.partitions] == [E.INVALID_TXN_STATE]
+    (row,) = (await world.wire.call(request, version)).topics
+    assert [p.error_code for p in row.partitions] == [E.INVALID_TXN_STATE]
 
 
 async def test_the_decision_counts_from_its_append_on(world: World) -> None:

@@ -148,7 +148,7 @@ def test_a_programs_own_configuration_is_kept() -> None:
     before, seen = structlog.get_config(), []
     try:
         structlog.configure(
-            processors=[lambda logger, method, event: seen.append(event) or str(event)],
+            processors=[lambda logger, method, event: seen.append(event) or str(event)],  # type: ignore[func-returns-value]
             wrapper_class=structlog.make_filtering_bound_logger(0),
             logger_factory=lambda *_: structlog.PrintLogger(io.StringIO()),
         )

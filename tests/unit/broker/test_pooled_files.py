@@ -402,6 +402,7 @@ async def test_a_broker_never_syncs_on_its_event_loop_however_many_partitions_ar
         await wire.create_topic("t", 1_000)
         here = syncs_of_this_thread(disk)
         note, most = disk.before, 0
+        assert note is not None
 
         def count(operation: str, path: str) -> None:
             nonlocal most

@@ -5,7 +5,7 @@ import asyncio
 from oncelog.broker.slices import in_slices
 
 
-async def test_others_run_after_every_slice():
+async def test_others_run_after_every_slice() -> None:
     turns: list[int] = []
     done: list[int] = []
 

@@ -143,7 +143,8 @@ async def test_a_job_waits_until_the_system_has_a_thread(
     threads: RealThreads, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr("oncelog.broker.threads.RETRY_S", 0.001)
-    start, refused = threading.Thread.start, []
+    start = threading.Thread.start
+    refused: list[str] = []
 
     def refuse_twice(thread: threading.Thread) -> None:
         if len(refused) < 2:

@@ -53,7 +53,9 @@ def on_a_slow_disk(work: Callable[[BrokerNode], Awaitable[None]]) -> None:
 
 
 def data_log(broker: BrokerNode, topic: str = "t") -> PartitionLog:
-    return broker.replica_manager.partition(topic, 0).log
+    log = broker.replica_manager.partition(topic, 0).log
+    assert isinstance(log, PartitionLog)
+    return log
 
 
 async def open_transaction(broker: BrokerNode, *, flushed: bool = True) -> tuple[int, int]:
@@ -98,7 +100,7 @@ def test_first_claim_of_a_group_is_answered_when_it_is_on_disk() -> None:
             taken["durable"] = claim(*arguments)
             return taken["durable"]
 
-        home._claims.claim = noted  # type: ignore[method-assign]
+        home._claims.claim = noted  # type: ignore[method-assign, assignment]
         initialise = home._homes.initialise
 
         async def after_the_claim(*arguments: Any, **options: Any) -> Any:

@@ -376,8 +376,10 @@ async def test_next_transaction_begins_while_markers_are_written(
     first = await decided(broker)
     await in_between(broker, turns)
     transactions = broker.transaction_coordinator
-    await transactions.add_partitions(ID, *first, [("a", 0), ("b", 7)], TransactionVersion.TV_2)
-    second = await transactions.end_txn(ID, *first, False, TransactionVersion.TV_2)
+    await transactions.add_partitions(
+        ID, first.producer_id, first.producer_epoch, [("a", 0), ("b", 7)], TransactionVersion.TV_2
+    )
+    second = await transactions.end_txn(ID, first.producer_id, first.producer_epoch, False, TransactionVersion.TV_2)
     await completed(broker)
     commit, abort = (first.producer_epoch, True), (second.producer_epoch, False)
     assert markers.counts("a", "b") == {(commit,): 2 * PARTITIONS - 2, (commit, abort): 2}

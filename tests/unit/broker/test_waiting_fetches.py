@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from oncelog.broker.log import CorruptLog, PartitionLog
 from oncelog.broker.log.results import storage_error
@@ -38,7 +39,9 @@ def damage(broker: BrokerNode, topic: str, partition: int) -> PartitionLog:
         raise CorruptLog("00000000000000000000.log", 0, 0, "damaged on purpose")
 
     log = broker.replica_manager.partition(topic, partition).log
-    log.reader.read = log.reader.bytes_between = broken
+    assert isinstance(log, PartitionLog)
+    reader: Any = log.reader
+    reader.read = reader.bytes_between = broken
     return log
 
 

@@ -29,7 +29,7 @@ def test_positions_are_taken_as_numbers_or_with_metadata() -> None:
         {T0: 5.0},
         {T0: None},
         {T0: True},
-        {T0: OffsetAndMetadata(5, None)},
+        {T0: OffsetAndMetadata(5, None)},  # type: ignore[arg-type]
     ],
 )
 def test_positions_of_wrong_types_are_refused(given: Any) -> None:

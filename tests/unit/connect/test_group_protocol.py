@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from oncelog.connect.group.leader import Leader
 from oncelog.connect.group.protocol import (
@@ -149,7 +151,8 @@ def test_the_leader_knows_who_runs_what(protocol: ConnectProtocol) -> None:
         work = running(state.assignment, decode_assignment(answers[member]), protocol).assigned
         assert work.connectors
         assert work.tasks
-        assert {leader.owner_url(owned) for owned in (*work.connectors, *work.tasks)} == {state.url}
+        owned: list[Any] = [*work.connectors, *work.tasks]
+        assert {leader.owner_url(each) for each in owned} == {state.url}
     assert leader.owner_url("nobody") is None
     assert leader.owner_url(task("files", 9)) is None
 

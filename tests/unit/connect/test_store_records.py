@@ -233,7 +233,8 @@ def test_a_record_that_makes_no_sense_is_left_out(record: tuple[bytes, bytes | N
 
 async def test_restarts_and_log_levels_count_only_when_they_are_read_live() -> None:
     restart = configs.restart(RestartRequest("f1", False, True))
-    topic, heard = MemoryLog(), []
+    topic = MemoryLog()
+    heard: list[Any] = []
     store = ConfigStore(topic, heard.append)
     await topic.start(store._apply)
     await topic.append([restart])

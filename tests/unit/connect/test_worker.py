@@ -39,7 +39,7 @@ class Slow(SourceConnector):
     starting: asyncio.Event
 
     @property
-    def task_class(self) -> Any:
+    def task_class(self) -> Any:  # type: ignore[override]
         raise NotImplementedError
 
     async def start(self, config: Any) -> None:

@@ -67,7 +67,8 @@ async def test_reader_that_stalls_says_which_topic_and_where(monkeypatch: pytest
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    found: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return found
 
 
 async def test_timeout_of_a_client_is_not_reported_as_the_time_limit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tracemalloc
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from oncelog.protocol import codec
@@ -43,7 +43,7 @@ def test_a_flexible_request_is_laid_out_as_kip_482_says() -> None:
 
 def test_known_tags_are_written_only_when_not_default_and_merged_with_unknown_ones_in_tag_order() -> None:
     topics = [EndTxnTopic("t", [1])]
-    request = EndTxnRequest("id", 7, 1, True, topics=topics, unknown_tags=((3, b"abc"), (9001, b"")))
+    request = EndTxnRequest("id", 7, 1, True, topics=topics, unknown_tags=((3, b"abc"), (9001, b"")))  # type: ignore[call-arg]
     tag_9000 = b"\xa8\x46" + b"\x09" + b"\x02\x02t\x02\x00\x00\x00\x01\x00"
     raw = END_TXN_V3 + b"\x03" + b"\x03\x03abc" + tag_9000 + b"\xa9\x46\x00"
     assert codec.encode(request, 3) == raw
@@ -89,12 +89,12 @@ def test_a_malformed_tag_section_is_refused(cls: type, section: bytes) -> None:
 
 def test_a_tag_given_twice_is_not_written() -> None:
     with pytest.raises(EncodeError, match="tag 9000 twice"):
-        codec.encode(EndTxnRequest("id", 7, 1, True, topics=[], unknown_tags=((9000, b""),)), 3)
+        codec.encode(EndTxnRequest("id", 7, 1, True, topics=[], unknown_tags=((9000, b""),)), 3)  # type: ignore[call-arg]
 
 
 def test_tags_cannot_be_written_in_a_version_without_them() -> None:
     with pytest.raises(EncodeError, match="unknown_tags"):
-        codec.encode(EndTxnRequest("id", 7, 1, True, unknown_tags=((1, b""),)), 2)
+        codec.encode(EndTxnRequest("id", 7, 1, True, unknown_tags=((1, b""),)), 2)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_malformed_extension_tag_is_told_apart_and_leaves_the_rest_readable(va
     with pytest.raises(MalformedTag) as caught:
         codec.decode(EndTxnRequest, raw, 3)
     assert caught.value.tag == 9000
-    assert caught.value.partial == EndTxnRequest("id", 7, 1, True, unknown_tags=((9000, value),))
+    assert caught.value.partial == EndTxnRequest("id", 7, 1, True, unknown_tags=((9000, value),))  # type: ignore[call-arg]
 
 
 def test_a_malformed_extension_tag_behind_which_the_frame_is_broken_is_an_ordinary_decode_error() -> None:
@@ -186,7 +186,7 @@ def test_a_count_that_the_frame_cannot_hold_is_refused_before_anything_is_made(c
 def test_one_message_has_a_bounded_number_of_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     def request(topics: int, partitions: int, tags: int) -> bytes:
         unknown = tuple((tag, b"") for tag in range(tags))
-        added = [AddPartitionsToTxnTopic("t", [7] * partitions, unknown_tags=unknown) for _ in range(topics)]
+        added = [AddPartitionsToTxnTopic("t", [7] * partitions, unknown_tags=unknown) for _ in range(topics)]  # type: ignore[call-arg]
         return codec.encode(AddPartitionsToTxnRequest(v3_and_below_topics=added), 3)
 
     monkeypatch.setitem(DECODE_ENVIRONMENT, "MAX_ELEMENTS", 12)
@@ -323,7 +323,7 @@ def test_a_nullable_struct_is_led_by_minus_one_or_one() -> None:
     ],
     ids=str,
 )
-def test_a_value_of_the_wrong_type_or_range_is_refused(change: dict[str, object]) -> None:
+def test_a_value_of_the_wrong_type_or_range_is_refused(change: dict[str, Any]) -> None:
     request = dataclasses.replace(EndTxnRequest("id", 7, 1, True), **change)
     with pytest.raises(EncodeError, match="EndTxnRequest"):
         codec.encode(request, 3)
@@ -366,7 +366,7 @@ def test_pieces_of_several_records_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("records", ["text", 5, [1], memoryview(b"1234").cast("H")])
-def test_records_are_bytes(records: object) -> None:
+def test_records_are_bytes(records: Any) -> None:
     with pytest.raises(EncodeError):
         codec.encode_pieces(
             ProduceRequest(topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, records)])]), 9
@@ -443,7 +443,7 @@ def test_versioned_data_of_a_newer_version_is_read_as_the_newest_known() -> None
 
 def test_messages_compare_by_value_and_show_their_fields() -> None:
     assert EndTxnRequest("id") == EndTxnRequest("id")
-    assert EndTxnRequest("id") != EndTxnRequest("id", unknown_tags=((1, b""),))
+    assert EndTxnRequest("id") != EndTxnRequest("id", unknown_tags=((1, b""),))  # type: ignore[call-arg]
     assert EndTxnRequest("id") != ApiVersionsRequest()
     assert repr(EndTxnTopic("t", [1])) == "EndTxnTopic(name='t', partitions=[1])"
     with pytest.raises(TypeError):

@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 import cramjam
-import lz4.frame
+import lz4.frame  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,7 +113,7 @@ def test_a_dictionary_id_in_an_lz4_frame_is_refused() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"content_checksum": True}, {"store_size": True}])
-def test_an_lz4_frame_that_is_cut_off_is_refused(options: dict[str, object]) -> None:
+def test_an_lz4_frame_that_is_cut_off_is_refused(options: dict[str, Any]) -> None:
     frame = lz4_frame(**options)
     for size in range(len(frame)):
         with pytest.raises(CorruptBatch):

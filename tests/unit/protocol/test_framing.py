@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from oncelog.protocol import framing
 from oncelog.protocol.codec import decode
@@ -13,7 +15,7 @@ from oncelog.protocol.messages.metadata import MetadataResponse, MetadataRespons
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
-def frame_of(pieces: list) -> bytes:
+def frame_of(pieces: list[Any]) -> bytes:
     """Join what goes to the socket and take the size off, which must be right."""
     raw = b"".join(pieces)
     assert int.from_bytes(raw[:4], "big") == len(raw) - 4

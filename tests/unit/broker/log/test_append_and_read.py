@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, PartitionLog
@@ -385,7 +386,7 @@ def test_nothing_is_deleted_that_readers_could_not_see_yet(fs: FaultyFileSystem)
 
 
 @pytest.mark.parametrize("kept", [{"retention_ms": HOUR}, {"retention_ms": -1, "retention_bytes": 0}])
-def test_retention_keeps_the_records_of_an_open_transaction(fs: FaultyFileSystem, kept: dict[str, int]) -> None:
+def test_retention_keeps_the_records_of_an_open_transaction(fs: FaultyFileSystem, kept: dict[str, Any]) -> None:
     log = open_log(fs, segment_bytes=300, durability="os", **kept)
     log.append(batch("x" * 50))
     log.append(batch("x" * 50))
@@ -444,7 +445,7 @@ def test_windows_end_at_damage_with_an_error(fs: FaultyFileSystem, where: str, w
     byte = position + {"length": 8, "magic": 16, "checksum": 20, "record": 65}[where]
     file = log.segments.active.file
     file.write_at([bytes([file.read_at(1, byte)[0] ^ 0x80])], byte)
-    read = []
+    read: list[object] = []
     with pytest.raises(KafkaError) as caught:
         read.extend(log.windows())
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR

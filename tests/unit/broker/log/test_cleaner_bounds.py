@@ -12,7 +12,7 @@ from oncelog.broker.log import AppendOrigin, PartitionLog
 from oncelog.broker.log import cleaner as cleaner_module
 from oncelog.broker.log.cleaner import Cleaner, CleaningStopped
 from oncelog.protocol.batch_header import read_batch_header
-from oncelog.protocol.compression import Compression
+from oncelog.protocol.compression import Compression, expand
 from oncelog.protocol.record_varint import encode_varint
 from oncelog.protocol.record_walk import RecordLimits
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
@@ -105,7 +105,7 @@ def test_headers_of_any_number_and_name_are_copied_as_they_are() -> None:
     log.append(keyed("one", "x"))
     clean_all(fs, log)
     first, bomb, _ = log.batches()
-    assert fields in bytes(cleaner_module.expand(1, first[1][61:]))
+    assert fields in bytes(expand(1, first[1][61:]))
     assert bytes(bomb[1]) == many
 
 
@@ -114,7 +114,6 @@ def test_memory_that_does_not_suffice_for_a_batch_costs_that_batch_only(monkeypa
     log = compacted_log(fs)
     for value in ("a", "large", "b"):
         log.append(keyed("one", value))
-    expand = cleaner_module.expand
 
     def scarce(code: int, data: memoryview, max_bytes: int) -> bytes | bytearray:
         if b"large" in bytes(data):

@@ -112,13 +112,13 @@ async def test_who_waits_for_the_end_of_a_transaction_learns_that_the_partition_
     log.append(batch("a"))
     log.append(batch("open", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
     await asyncio.shield(log.flushed(2) or asyncio.sleep(0))
-    assert log.read(1, 1000, IsolationLevel.READ_COMMITTED).records == b""
+    assert at_once(log.read(1, 1000, IsolationLevel.READ_COMMITTED)).records == b""
     fs.fail("fdatasync")
     log.append(batch("b"))
     await settle(manager)
     assert log.failure is not None
-    assert values_of(log.read(0, 1000, IsolationLevel.READ_COMMITTED).records) == ["a"]
-    assert values_of(log.read(1, 1000).records) == ["open"]
+    assert values_of(at_once(log.read(0, 1000, IsolationLevel.READ_COMMITTED)).records) == ["a"]
+    assert values_of(at_once(log.read(1, 1000)).records) == ["open"]
     with pytest.raises(KafkaError) as caught:
         log.read(1, 1000, IsolationLevel.READ_COMMITTED)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -185,7 +185,7 @@ async def test_a_log_that_cannot_be_closed_makes_the_stop_unclean_for_itself_alo
     await manager.stop()
     fs.before = None
     manager = new_manager(fs)
-    assert manager.directory.clean_shutdown() == {"t-1"}
+    assert manager.directory.clean_shutdown() == frozenset({"t-1"})
     manager.open()
     assert manager.clean_start
     assert sorted(log.log_end_offset for log in manager.logs()) == [2, 2, 2]

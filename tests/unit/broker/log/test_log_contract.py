@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
@@ -54,7 +55,7 @@ async def got(outcome: Any) -> Any:
     return await run_in_slices(outcome) if isinstance(outcome, GeneratorType) else outcome
 
 
-async def read(log: Log, offset: int, max_bytes: int = 10_000, *isolation: IsolationLevel, **options: bool) -> LogRead:
+async def read(log: Log, offset: int, max_bytes: int = 10_000, *isolation: IsolationLevel, **options: Any) -> LogRead:
     result = await got(log.read(offset, max_bytes, *isolation, **options))
     assert isinstance(result, LogRead)
     return result
@@ -208,7 +209,7 @@ async def test_there_is_nothing_at_the_end_and_an_error_beyond_it(log: Log) -> N
     assert (await read(log, 1)).records == b""
     assert log.readable_bytes(1, 100) == 0
     for offset in (-1, 2):
-        assert await refusal(lambda offset=offset: log.read(offset, 1_000)) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert await refusal(partial(log.read, offset, 1_000)) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def test_readers_see_what_is_durable(opening: Opening) -> None:

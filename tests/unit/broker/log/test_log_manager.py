@@ -271,7 +271,9 @@ async def test_compaction_in_the_background(fs: FaultyFileSystem) -> None:
     await manager._clean_all()
     assert values(log.batches())[-3:] == ["value 17", "value 18", "value 19"]
     assert len(list(log.batches())) < 20
-    assert manager.checkpoints.read("cleaner-offset-checkpoint")["t", 0] > 0
+    cleaned = manager.checkpoints.read("cleaner-offset-checkpoint")
+    assert cleaned is not None
+    assert cleaned["t", 0] > 0
     before = len(list(log.batches()))
     await manager._clean_all()
     assert len(list(log.batches())) == before, "nothing is dirty"

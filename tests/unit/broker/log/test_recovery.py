@@ -190,7 +190,7 @@ def test_what_recovery_keeps_is_on_disk_before_it_is_shown(fs: FaultyFileSystem)
 def test_producers_and_transactions_are_rebuilt(fs: FaultyFileSystem) -> None:
     log = open_log(fs, segment_bytes=300)
     for number in range(8):
-        options = {"producer_id": number % 2, "producer_epoch": 0, "base_sequence": number // 2}
+        options: dict[str, Any] = {"producer_id": number % 2, "producer_epoch": 0, "base_sequence": number // 2}
         log.append(batch("x" * 20, transactional=number % 2 == 1, **options))
     log.append(batch("plain"))
     log.append(bytearray(control_batch(False, 3, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
@@ -471,7 +471,7 @@ def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(fs: FaultyFileSyste
         fs.crash(random.Random(operations))
         log = open_log(fs, point=LoadPoint(recovery_point=13), segment_bytes=300)
         assert log.log_end_offset == 13
-        newest = {}
+        newest: dict[bytes | None, bytes | None] = {}
         from oncelog.protocol.records import decode_batch
 
         for header, data in log.batches():
@@ -622,7 +622,7 @@ def test_an_index_that_is_damaged_while_the_log_is_open_is_made_again(fs: Faulty
 def aborted_transactions(fs: FaultyFileSystem) -> PartitionLog:
     log = open_log(fs, segment_bytes=1500, index_interval_bytes=0)
     for number in range(12):
-        options = {"producer_id": 1, "producer_epoch": 0, "base_sequence": number}
+        options: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": number}
         log.append(batch("x" * 50, transactional=True, timestamp=NOW + number, **options))
         log.append(bytearray(control_batch(number % 2 == 0, 0, 1, 0, NOW)), origin=AppendOrigin.COORDINATOR)
     log.flush()

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import Any, TypeVar, cast
 
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, PartitionLog, at_hand
@@ -21,23 +22,27 @@ from support.logs import NOW, at_once, batch, flip, open_log, values_of
 
 SIZE = 5_000
 
+T = TypeVar("T")
+
 
 class HeldThreads:
     """Threads whose jobs run when a test says so."""
 
     def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], object], asyncio.Future[object]]] = []
+        self.jobs: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
         self.count = 0
 
-    def run(self, lane: Lane, job: Callable[[], object]) -> asyncio.Future[object]:
+    def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
         assert lane is Lane.READ
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.jobs.append((job, future))
         self.count += 1
         return future
 
     def lock(self) -> nullcontext[None]:
         return nullcontext()
+
+    def close(self) -> None: ...
 
     def work(self) -> None:
         """Run the jobs that wait."""
@@ -76,7 +81,8 @@ def log(fs: FaultyFileSystem, threads: HeldThreads) -> PartitionLog:
 async def finished(threads: HeldThreads, reading: LogRead | Iterator[object]) -> LogRead:
     """What a read that is not at hand gives, when its jobs have run."""
     assert not isinstance(reading, LogRead), "it is not at hand"
-    task = asyncio.get_running_loop().create_task(run_in_slices(reading))  # type: ignore[arg-type]
+    read: Any = run_in_slices(cast(Any, reading))
+    task: asyncio.Task[LogRead] = asyncio.get_running_loop().create_task(read)
     while not task.done():
         await asyncio.sleep(0)
         threads.work()

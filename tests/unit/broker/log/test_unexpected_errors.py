@@ -11,7 +11,7 @@ import pytest
 from oncelog.broker.log import AppendOrigin, LogConfig, LogManager, PartitionLog
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import batch, new_manager, settle, values, values_of
+from support.logs import at_once, batch, new_manager, settle, values, values_of
 
 CONFIG = LogConfig()
 ENOUGH_S = 10
@@ -114,7 +114,7 @@ async def test_a_file_that_recovery_can_do_without_keeps_no_record_from_being_ac
     log.append(batch("b"))
     await flushed(log, 2)
     assert log.failure is None
-    assert values_of(log.read(0, 1000).records) == ["a"]
+    assert values_of(at_once(log.read(0, 1000)).records) == ["a"]
 
 
 async def test_the_state_of_other_logs_is_saved_although_that_of_one_cannot_be(
@@ -185,7 +185,7 @@ async def test_a_stop_closes_every_log_although_one_cannot_be_closed_cleanly(
     for topic in "tu":
         log = manager.get(topic, 0)
         assert log is not None
-        assert values_of(log.read(0, 1000).records) == ["a"]
+        assert values_of(at_once(log.read(0, 1000)).records) == ["a"]
     await manager.stop()
 
 

@@ -19,7 +19,8 @@ def batch(first: int, end: int, partition: TopicPartition = A) -> Batch:
 
 @given(st.integers(1, 64), st.integers(1, 200), st.sets(st.integers(0, 199), max_size=6))
 def test_every_culprit_is_found_and_nothing_else(most: int, total: int, culprits: set[int]) -> None:
-    isolation, buried, position, steps = Isolation(most), [], 0, 0
+    isolation, position, steps = Isolation(most), 0, 0
+    buried: list[int] = []
     while position < total:
         steps += 1
         assert steps <= total + 10 * len(culprits) + 10

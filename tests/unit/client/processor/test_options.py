@@ -73,7 +73,9 @@ class Sink:
 
 async def transformed(transform: Any) -> list[Any]:
     sink: Any = Sink()
-    await each(transform, dead_letters=False)([record_at(5), record_at(6)], sink)
+    working = each(transform, dead_letters=False)([record_at(5), record_at(6)], sink)
+    assert working is not None
+    await working
     return [record[1] for record in sink.sent]
 
 

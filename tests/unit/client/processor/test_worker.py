@@ -15,6 +15,7 @@ from oncelog.client.processor.metrics import Metrics
 from oncelog.client.processor.options import ProcessorOptions
 from oncelog.client.processor.worker import Worker, _Poisoned
 from oncelog.client.values import ConsumerAssignment, OffsetAndMetadata, TopicPartition
+from oncelog.protocol.batch_header import TimestampType
 from oncelog.protocol.errors import ErrorCode
 
 A = TopicPartition("t", 0)
@@ -91,7 +92,7 @@ class Recorder:
 
 
 def record(offset: int) -> ConsumerRecord:
-    return ConsumerRecord(BatchOrigin(A, 0, 0), offset, 0, None, b"%d" % offset, [])
+    return ConsumerRecord(BatchOrigin(A, 0, TimestampType.CREATE_TIME), offset, 0, None, b"%d" % offset, [])
 
 
 def make(process: Any, **options: Any) -> tuple[Worker, Member, Recorder]:

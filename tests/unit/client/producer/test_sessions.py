@@ -78,7 +78,9 @@ def test_end_txn_names_what_was_written_and_each_epoch_begins_at_sequence_0() ->
         await world.begin()
         for epoch in range(3):
             request = await write(world, 2)
-            header = read_batch_header(request.topic_data[0].partition_data[0].records)
+            records = request.topic_data[0].partition_data[0].records
+            assert records is not None
+            header = read_batch_header(records)
             assert (header.producer_epoch, header.base_sequence) == (epoch, 0)
             if epoch == 1:
                 await write(world, 0)

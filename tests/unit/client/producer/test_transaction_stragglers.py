@@ -36,9 +36,9 @@ def test_a_partition_that_could_not_be_added_is_not_tried_without_end(code: Erro
         tasks: list[str] = []
         spawn = world.spawn
 
-        def counted(work: Coroutine[Any, Any, None], name: str) -> None:
+        def counted(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
             tasks.append(name)
-            spawn(work, name)
+            return spawn(work, name)
 
         world.transactions._spawn = counted
         world.append(b"1")
@@ -64,10 +64,10 @@ class Records:
         self.placement.open = True
         self.placement.transactions = world.transactions
 
-    def send(self, topic: str, value: bytes | None = None, **more: Any) -> Any:
+    def send(self, topic: str, value: Any = None, **more: Any) -> Any:
         return self.placement.append(topic, value, None, 0, None, ())
 
-    async def enqueue(self, topic: str, value: bytes | None = None, **more: Any) -> Any:
+    async def enqueue(self, topic: str, value: Any = None, **more: Any) -> Any:
         delivery = self.send(topic, value)
         return delivery or await self.placement.append_waiting(topic, value, None, 0, None, ())
 

@@ -122,7 +122,7 @@ def test_numbers_with_a_scale_are_decimals_and_may_be_texts() -> None:
 
 
 def test_times_may_be_kafka_connects() -> None:
-    mode = {"time_precision_mode": "connect"}
+    mode: Any = {"time_precision_mode": "connect"}
     assert read(1082, "2020-01-02", **mode) == datetime.date(2020, 1, 2)
     assert read(1083, "03:04:05.678", **mode) == datetime.time(3, 4, 5, 678_000)
     at = datetime.datetime(2020, 1, 2, 3, 4, 5, 678_000, datetime.UTC)

@@ -193,7 +193,7 @@ async def test_a_pass_that_begins_again_aborts_the_transaction_with_its_first_ro
         assert boundary.after_record(last) is End.COMMIT
 
 
-def _disconnected(cursor: BulkCursor, engine: sa.Engine) -> Batch:
+def _disconnected(cursor: BulkCursor, engine: Any) -> Batch:
     raise sa.exc.OperationalError("SELECT", None, Exception("server closed the connection"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -195,7 +196,8 @@ def test_a_run_of_one_size_ends_where_the_next_record_is_longer_by_any_byte_of_i
     records = [Record(offset, 0, None, b"x" * size, []) for offset, size in enumerate(sizes)]
     raw = encode_batch(records, base_offset=0)
     found = [row for columns in decode(raw, iter_batches(raw), 0, 2**62, headers=True) for row in rows(columns)]
-    assert [len(value or b"") for _, _, _, value, _ in found] == sizes
+    values: list[Any] = [value for _, _, _, value, _ in found]
+    assert [len(value or b"") for value in values] == sizes
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import subprocess
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_arrow_and_spark_have_one_schema() -> None:
     assert to_arrow_schema(source_schema(True), timezone="UTC") == SCHEMA_WITH_HEADERS
 
 
-def batch(**columns: list[object]) -> pa.RecordBatch:
+def batch(**columns: list[object]) -> Any:
     kinds = {"partition": pa.int32(), "value": pa.binary(), "key": pa.string(), "topic": pa.string()}
     return pa.RecordBatch.from_pydict({name: pa.array(some, kinds[name]) for name, some in columns.items()})
 
@@ -267,7 +268,7 @@ def test_plain_format_refuses_a_checkpoint_that_it_cannot_read(location: str) ->
 
 
 def test_an_attempt_is_remembered_for_its_driver_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(attempts.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     attempt = Attempt("q", "state", 1, 2, 2, 3.5, SinkState("owner", 4))
     attempts.remember(attempt)
     assert attempts.recall("q") == attempt
@@ -280,7 +281,7 @@ def test_an_attempt_is_remembered_for_its_driver_only(monkeypatch: pytest.Monkey
 
 
 def test_a_driver_knows_what_it_has_committed_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(attempts.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     attempt = Attempt("q", "state", 1, 2, 2, 3.5, None)
     assert attempts.last_decided("q") is None
     attempts.remember(attempt)

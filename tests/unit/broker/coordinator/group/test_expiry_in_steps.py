@@ -29,7 +29,7 @@ async def outdated() -> GroupWorld:
     return world
 
 
-def expire(world: GroupWorld, between: Callable[[], None]) -> None:
+def expire(world: GroupWorld, between: Callable[[], object]) -> None:
     """Expire in steps; `between` is called after some of them."""
     steps = world.coordinator._upkeep.expiry()
     for _ in range(STEPS):
@@ -77,7 +77,7 @@ async def test_each_step_looks_at_few_offsets(monkeypatch: pytest.MonkeyPatch) -
 @in_virtual_time
 async def test_offsets_committed_in_between_do_not_expire() -> None:
     world = await outdated()
-    expire(world, lambda: world.commit({("orders", 0): 9, ("orders", PARTITIONS - 1): 9}) and None)
+    expire(world, lambda: world.commit({("orders", 0): 9, ("orders", PARTITIONS - 1): 9}))
     assert world.committed() == {("orders", 0): 9, ("orders", PARTITIONS - 1): 9}
     assert world.state() == "Empty"
     await world.coordinator.stop()
@@ -115,7 +115,7 @@ async def test_group_that_is_deleted_and_made_anew_in_between_keeps_its_offsets(
 async def test_offset_that_becomes_pending_in_between_does_not_expire() -> None:
     world = await outdated()
     last = ("orders", PARTITIONS - 1)
-    expire(world, lambda: world.commit({last: 9}, producer=5) and None)
+    expire(world, lambda: world.commit({last: 9}, producer=5))
     assert world.committed() == {last: 7}
     world.end(5, commit=True)
     assert world.committed() == {last: 9}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -149,11 +150,12 @@ async def test_the_protocol_with_most_votes_among_the_common_ones_wins() -> None
 async def test_a_member_without_a_common_protocol_is_refused() -> None:
     async with GroupWorld() as world:
         (leader,) = await world.stable_group(1)
-        for options in (
+        wrong: tuple[dict[str, Any], ...] = (
             {"protocols": [("other", b"")]},
             {"protocols": []},
             {"protocol_type": "connect"},
-        ):
+        )
+        for options in wrong:
             answer = await world.join(**options)
             assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert world.heartbeat(leader) == ErrorCode.NONE
@@ -287,7 +289,7 @@ async def test_a_rebalance_overtakes_an_assignment_on_its_way_to_the_disk() -> N
 @in_virtual_time
 async def test_who_sends_no_sync_in_time_is_dropped() -> None:
     async with GroupWorld(group_initial_rebalance_delay_ms=10) as world:
-        options = {"session_ms": PATIENT, "rebalance_ms": 8000}
+        options: Any = {"session_ms": PATIENT, "rebalance_ms": 8000}
         members = [await world.new_member(**options) for _ in range(2)]
         answers = await asyncio.gather(*[world.join(member, **options) for member in members])
         leader = next(answer for answer in answers if answer.members)
@@ -417,10 +419,12 @@ async def test_everybody_leaving_during_the_initial_delay_ends_it() -> None:
 # ---- static members (KIP-345)
 
 
-async def _static_pair(world: GroupWorld, version: int = 9) -> tuple[dict, dict]:
+async def _static_pair(world: GroupWorld, version: int = 9) -> tuple[dict[str, Any], dict[str, Any]]:
     """A stable group of two static members; (leader, follower) as {"join": …, "instance": …}."""
     answers = await asyncio.gather(*[world.join(instance=name, version=version) for name in ("a", "b")])
-    joined = [{"join": answer, "instance": name} for answer, name in zip(answers, "ab", strict=True)]
+    joined: list[dict[str, Any]] = [
+        {"join": answer, "instance": name} for answer, name in zip(answers, "ab", strict=True)
+    ]
     leader = next(member for member in joined if member["join"].members)
     follower = next(member for member in joined if not member["join"].members)
     assignments = {member["join"].member_id: member["instance"].encode() for member in joined}
@@ -550,7 +554,7 @@ async def test_a_full_group_takes_its_static_members_back() -> None:
 @in_virtual_time
 async def test_a_missing_static_member_keeps_its_place_in_a_rebalance() -> None:
     async with GroupWorld(group_initial_rebalance_delay_ms=10) as world:
-        options = {"session_ms": PATIENT, "rebalance_ms": 5000}
+        options: Any = {"session_ms": PATIENT, "rebalance_ms": 5000}
         answers = await asyncio.gather(*[world.join(instance=name, **options) for name in ("a", "b")])
         leader = next(answer for answer in answers if answer.members)
         other = next(answer for answer in answers if not answer.members)
@@ -571,14 +575,14 @@ def _count_turns(world: GroupWorld, most: int = 100) -> list[float]:
             asyncio.get_running_loop().stop()
         run_due(*args)
 
-    world.coordinator._timer.run_due = counted  # type: ignore[method-assign]
+    world.coordinator._timer.run_due = counted  # type: ignore[method-assign, assignment]
     return turns
 
 
 @in_virtual_time
 async def test_a_group_of_silent_static_members_costs_no_turns_until_their_sessions_end() -> None:
     async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
-        options = {"session_ms": PATIENT, "rebalance_ms": 0}
+        options: Any = {"session_ms": PATIENT, "rebalance_ms": 0}
         static = await world.join(instance="a", **options)
         await world.sync(static, {})
         dynamic = await world.new_member(rebalance_ms=0)
@@ -593,7 +597,7 @@ async def test_a_group_of_silent_static_members_costs_no_turns_until_their_sessi
 @in_virtual_time
 async def test_the_first_static_member_to_join_again_ends_the_wait_of_a_group_of_silent_ones() -> None:
     async with GroupWorld(group_initial_rebalance_delay_ms=10) as world:
-        options = {"session_ms": PATIENT, "rebalance_ms": 5000}
+        options: Any = {"session_ms": PATIENT, "rebalance_ms": 5000}
         answers = await asyncio.gather(*[world.join(instance=name, **options) for name in ("a", "b", "c")])
         leader = next(answer for answer in answers if answer.members)
         await asyncio.gather(*[world.sync(it, {} if it is leader else None) for it in answers])

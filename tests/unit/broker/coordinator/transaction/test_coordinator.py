@@ -628,7 +628,7 @@ class TestQueries:
         async with world() as w:
             for number in range(50):
                 await begin(w, tid=f"orders-{number}" + "x" * 1000)
-            plain = list(w.coordinator.list(TransactionFilter()))
-            dear = list(w.coordinator.list(TransactionFilter(transactional_id_pattern=".*(x{1,50}y){1,5}")))
+            plain: list[Any] = list(w.coordinator.list(TransactionFilter()))
+            dear: list[Any] = list(w.coordinator.list(TransactionFilter(transactional_id_pattern=".*(x{1,50}y){1,5}")))
             assert len(plain) == len(dear) == 50
             assert min(dear) > 10 * max(plain), "a pattern costs what it takes to match it"

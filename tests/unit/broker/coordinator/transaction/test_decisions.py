@@ -173,12 +173,12 @@ class TestAdd:
     def test_first_partition_starts_the_transaction(self, state: TransactionState) -> None:
         made = add(metadata(state))
         assert isinstance(made, TransactionMetadata)
-        assert (made.state, made.start_timestamp_ms, made.topic_partitions) == (S.ONGOING, 200, {P0})
+        assert (made.state, made.start_timestamp_ms, made.topic_partitions) == (S.ONGOING, 200, frozenset({P0}))
 
     def test_further_partitions_keep_the_start(self) -> None:
         made = add(metadata(S.ONGOING), partitions=[P1])
         assert isinstance(made, TransactionMetadata)
-        assert (made.start_timestamp_ms, made.topic_partitions) == (90, {P0, P1})
+        assert (made.start_timestamp_ms, made.topic_partitions) == (90, frozenset({P0, P1}))
 
     def test_registered_partitions_need_nothing(self) -> None:
         assert add(metadata(S.ONGOING)) is Step.NOTHING
@@ -207,7 +207,7 @@ class TestEndVersion1:
     def test_ongoing_is_decided_under_the_same_epoch(self, commit: bool, state: TransactionState) -> None:
         made = end(metadata(S.ONGOING), commit)
         assert isinstance(made, TransactionMetadata)
-        assert (made.state, made.producer_epoch, made.topic_partitions) == (state, 5, {P0})
+        assert (made.state, made.producer_epoch, made.topic_partitions) == (state, 5, frozenset({P0}))
 
     @pytest.mark.parametrize(
         ("state", "commit", "outcome"),

@@ -150,10 +150,10 @@ async def test_offsets_name_the_claim_on_their_partition() -> None:
         assert world.commit("a", P0, 7, 3) is E.NONE
         world.end("a", commit=False)
         world.world.commit({P0: 8, P1: 9})
-        values = [decode_record_value(OffsetCommitValue, r.value) for _, r in world.world.log.records if r.key]
+        values = [decode_record_value(OffsetCommitValue, r.value or b"") for _, r in world.world.log.records if r.key]
         assert [(v.transactional_id, v.generation) for v in values] == [("a", 3), ("a", 3), (None, -1)]
         assert values[0].producer_id == producer_id
-        versions = [record_version(r.value) for _, r in world.world.log.records if r.key]
+        versions = [record_version(r.value or b"") for _, r in world.world.log.records if r.key]
         assert versions == [4, 4, 4]
 
 

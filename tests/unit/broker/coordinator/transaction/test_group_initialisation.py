@@ -123,7 +123,7 @@ async def test_groups_do_not_wait_for_each_other_and_calls_of_one_group_do() -> 
         await asyncio.sleep(0.1)
         assert not behind.done()
         complete.set()
-        assert await asyncio.gather(taking, behind) == [E.NONE, E.NONE]
+        assert [await taking, await behind] == [E.NONE, E.NONE]
 
 
 @in_virtual_time
@@ -277,7 +277,7 @@ async def test_what_waits_is_bounded_in_number() -> None:
         await asyncio.sleep(0.01)
         assert await world.init_code("d", 2, P2) is E.CONCURRENT_TRANSACTIONS
         complete.set()
-        assert await asyncio.gather(taking, behind) == [E.NONE, E.NONE]
+        assert [await taking, await behind] == [E.NONE, E.NONE]
 
 
 @in_virtual_time

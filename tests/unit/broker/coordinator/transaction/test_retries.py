@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
-from oncelog.broker.coordinator.transaction.gateway import Marker
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.state_manager import TransactionStateManager
+from oncelog.broker.markers import Marker
 from oncelog.broker.steps import run_at_once
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.transaction_ports import CoordinatorWorld
@@ -20,7 +21,8 @@ TV1 = TransactionVersion.TV_0
 
 
 def world() -> CoordinatorWorld:
-    return CoordinatorWorld(**{"transaction.retry.backoff.ms": 1, "transaction.retry.backoff.max.ms": 2})
+    settings: Any = {"transaction.retry.backoff.ms": 1, "transaction.retry.backoff.max.ms": 2}
+    return CoordinatorWorld(**settings)
 
 
 async def begin(w: CoordinatorWorld, *partitions: TopicPartition) -> ProducerIdentity:
@@ -213,9 +215,8 @@ async def test_one_id_that_cannot_be_timed_out_does_not_keep_the_others_open(mon
 
 class TestTimeouts:
     async def test_abort_that_cannot_be_written_is_tried_again_soon(self) -> None:
-        async with CoordinatorWorld(
-            **{"transaction.retry.backoff.ms": 50, "transaction.retry.backoff.max.ms": 150}
-        ) as w:
+        settings: Any = {"transaction.retry.backoff.ms": 50, "transaction.retry.backoff.max.ms": 150}
+        async with CoordinatorWorld(**settings) as w:
             await begin(w, P0)
             w.clock.advance(60_001)
             w.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR

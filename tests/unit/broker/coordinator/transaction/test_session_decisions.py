@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -76,7 +77,7 @@ def end(
 
 def named(
     *partitions: tuple[str, int],
-    known: set[tuple[str, int]] | None = None,
+    known: AbstractSet[tuple[str, int]] | None = None,
     begins: bool = True,
     deleted: tuple[tuple[str, int], ...] = (),
 ) -> Callable[[TransactionMetadata], Written]:

@@ -81,7 +81,7 @@ class TestOpening:
             w.clock.advance(10_000)
             assert w.coordinator.admit_now("id", *who, A, registers=version is TV2) is None, "simulated disks are quick"
             opened = w.coordinator.describe("id")
-            assert (opened.state, opened.topic_partitions) == (S.ONGOING, {A, B})
+            assert (opened.state, opened.topic_partitions) == (S.ONGOING, frozenset({A, B}))
             assert opened.start_timestamp_ms == w.clock.now_ms()
             assert len(w.log.records) == records + 2, "COMPLETE_COMMIT and ONGOING, in one batch"
             write(w, who, A, 1)
@@ -174,7 +174,7 @@ class TestOpening:
             w.partitions.deleted.add(C)
             await w.coordinator.add_partitions("id", *who, [A], TV2)
             opened = w.coordinator.describe("id")
-            assert (opened.topic_partitions, opened.session_partitions) == ({A}, {A})
+            assert (opened.topic_partitions, opened.session_partitions) == (frozenset({A}), frozenset({A}))
 
 
 class TestMarkers:
