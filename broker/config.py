@@ -246,20 +246,21 @@ class BrokerConfig(ConfigTable):
     max_connections: int = integer(
         INT32_MAX,
         at_least(1),
-        doc="The most connections that may be open at a time. Further connections are closed at once.",
+        doc="The maximum number of connections that may be open at a time. Further connections are closed at once.",
     )
     max_open_files: int = integer(
         -1,
         _open_files,
-        doc="The most data files that are open at a time, limited to half of the process's limit of file descriptors"
-        " (ulimit -n). Other files are reopened when they are used. Connections get the remaining descriptors. -1:"
-        " half of the limit, at most 16384.",
+        doc="The maximum number of data files that are open at a time, limited to half of the process's limit of file"
+        " descriptors (ulimit -n). Other files are reopened when they are used. Connections get the remaining"
+        " descriptors. -1: half of the limit, at most 16384.",
         aliases=("connections.descriptor.reserve",),
     )
     max_connections_per_ip: int = integer(
         INT32_MAX,
         at_least(1),
-        doc="The most connections that may be open at a time from one address. Further connections are closed at once.",
+        doc="The maximum number of connections that may be open at a time from one address. Further connections are"
+        " closed at once.",
     )
     connections_max_idle_ms: int = long(
         600000,
@@ -268,8 +269,8 @@ class BrokerConfig(ConfigTable):
     connection_max_inflight_requests: int = integer(
         64,
         at_least(1),
-        doc="The most requests of one connection that may wait for their responses. At this limit the broker stops"
-        " reading from the connection.",
+        doc="The maximum number of requests of one connection that may wait for their responses. At this limit the"
+        " broker stops reading from the connection.",
     )
     connection_write_buffer_bytes: int = integer(
         1048576,
@@ -310,25 +311,27 @@ class BrokerConfig(ConfigTable):
         57671680, at_least(1024), doc="The largest Fetch response in bytes, even if the client requests more."
     )
     max_incremental_fetch_session_cache_slots: int = integer(
-        1000, at_least(0), doc="The most incremental fetch sessions (KIP-227) that the broker keeps. 0: none."
+        1000,
+        at_least(0),
+        doc="The maximum number of incremental fetch sessions (KIP-227) that the broker keeps. 0: none.",
     )
     max_incremental_fetch_session_cache_partitions: int = integer(
         200000,
         at_least(0),
-        doc="The most partitions in all incremental fetch sessions together. A Fetch that would exceed it gets no"
-        " session.",
+        doc="The maximum number of partitions in all incremental fetch sessions together. A Fetch that would exceed it"
+        " gets no session.",
     )
     request_max_elements: int = integer(
         200000,
         at_least(1),
-        doc="The most array elements (topics, partitions, keys, ...) and tagged fields in a request. The broker closes"
-        " the connection of a client that sends a request with more, before it decodes them.",
+        doc="The maximum number of array elements (topics, partitions, keys, ...) and tagged fields in a request. The"
+        " broker closes the connection of a client that sends a request with more, before it decodes them.",
     )
     response_max_rows: int = integer(
         200000,
         at_least(1),
-        doc="The most rows (partitions, offsets, members, settings, ...) in a response. A request for more fails with"
-        " INVALID_REQUEST.",
+        doc="The maximum number of rows (partitions, offsets, members, settings, ...) in a response. A request for"
+        " more fails with INVALID_REQUEST.",
     )
     response_max_bytes: int = integer(
         104857600,
@@ -340,42 +343,42 @@ class BrokerConfig(ConfigTable):
     max_concurrent_large_requests: int = integer(
         2,
         at_least(1),
-        doc="The most large requests (with hundreds of elements or response rows) that are decoded, executed and"
-        " answered at the same time. Further ones wait in order; small requests never wait. A higher value needs"
-        " more memory. The same number of large requests may also wait for the end of a transaction; a further one"
-        " fails with CONCURRENT_TRANSACTIONS.",
+        doc="The maximum number of large requests (with hundreds of elements or response rows) that are decoded,"
+        " executed and answered at the same time. Further ones wait in order; small requests never wait. A higher"
+        " value needs more memory. The same number of large requests may also wait for the end of a transaction; a"
+        " further one fails with CONCURRENT_TRANSACTIONS.",
     )
 
     # topics
     num_partitions: int = integer(
-        1, between(1, 100000), doc="The number of partitions of a topic that is created without a number."
+        1, between(1, 100000), doc="The number of partitions of a topic that is created without a number of partitions."
     )
     topic_max_partitions: int = integer(
         10000,
         at_least(1),
-        doc="The most partitions that a topic may have. A request for more fails with INVALID_PARTITIONS.",
+        doc="The maximum number of partitions that a topic may have. A request for more fails with INVALID_PARTITIONS.",
     )
     request_max_new_partitions: int = integer(
         10000,
         at_least(1),
-        doc="The most partitions that one CreateTopics, CreatePartitions or Metadata request may create. A request for"
-        " more fails with POLICY_VIOLATION. Kafka has the same limit, but no setting for it.",
+        doc="The maximum number of partitions that one CreateTopics, CreatePartitions or Metadata request may create."
+        " A request for more fails with POLICY_VIOLATION. Kafka has the same limit, but no setting for it.",
     )
     max_partitions: int = integer(
         100000,
         at_least(1),
-        doc="The most partitions of all topics together, including topics that are created automatically. A request"
-        " for more fails with POLICY_VIOLATION.",
+        doc="The maximum number of partitions of all topics together, including topics that are created automatically."
+        " A request for more fails with POLICY_VIOLATION.",
     )
     default_replication_factor: int = integer(
         1,
         one_replica,
-        doc="The number of replicas of a topic. Must be 1 (or -1, the default), because there is a single node.",
+        doc="The number of replicas of a topic. Must be 1, or -1 for the default, because there is a single node.",
     )
     min_insync_replicas: int = integer(
         1,
         one_replica,
-        doc="The number of in-sync replicas that acks=all needs. Must be 1 (or -1, the default), because there is a"
+        doc="The number of in-sync replicas that acks=all needs. Must be 1, or -1 for the default, because there is a"
         " single node.",
     )
     auto_create_topics_enable: bool = boolean(
@@ -388,13 +391,14 @@ class BrokerConfig(ConfigTable):
     max_batch_objects: int = integer(
         1000000,
         at_least(1),
-        doc="The most records and record headers, counted together, in a producer's batch. A batch with more fails"
-        " with MESSAGE_TOO_LARGE.",
+        doc="The maximum number of records and record headers, counted together, in a producer's batch. A batch with"
+        " more fails with MESSAGE_TOO_LARGE.",
     )
     max_record_headers: int = integer(
         10000,
         at_least(0),
-        doc="The most headers of one record from a producer. A record with more fails with INVALID_RECORD.",
+        doc="The maximum number of headers of one record from a producer. A record with more fails with"
+        " INVALID_RECORD.",
     )
     max_decompressed_bytes: int = integer(
         134217728,
@@ -405,8 +409,8 @@ class BrokerConfig(ConfigTable):
     max_concurrent_decompressions: int = integer(
         2,
         at_least(1),
-        doc="The most batches of more than 1 MiB decompressed size that are checked at the same time. Each may use"
-        " `max.decompressed.bytes` of memory.",
+        doc="The maximum number of batches of more than 1 MiB decompressed size that are checked at the same time."
+        " Each may use `max.decompressed.bytes` of memory.",
     )
     compression_type: str = text(
         "producer",
@@ -461,7 +465,7 @@ class BrokerConfig(ConfigTable):
         1073741824, at_least(1024), doc="The size in bytes at which a new segment is begun.", dynamic=True
     )
     log_roll_ms: int = long(
-        -1, doc="The age in ms at which a new segment is begun. -1: log.roll.hours applies.", dynamic=True
+        -1, doc="The age in ms at which a new segment is begun. 0 or less: log.roll.hours applies.", dynamic=True
     )
     log_roll_hours: int = integer(
         168, at_least(1), doc="The age in hours at which a new segment is begun, unless log.roll.ms is set."
@@ -487,9 +491,9 @@ class BrokerConfig(ConfigTable):
     log_max_segments: int = integer(
         10000,
         at_least(2),
-        doc="The number of segments at which segment.bytes no longer applies to a partition. The partition then begins"
-        " new segments only when a file or an index reaches its largest possible size, until retention or"
-        " compaction removes segments.",
+        doc="The number of segments at which segment.bytes and segment.ms no longer apply to a partition. The"
+        " partition then begins a new segment only when a file or an index reaches its largest possible size, until"
+        " retention or compaction removes segments.",
     )
     log_retention_ms: int = long(
         -2,
@@ -619,18 +623,18 @@ class BrokerConfig(ConfigTable):
         " the partitions and may then be assigned none. Use a higher value if many members of a group start at the"
         " same time.",
     )
-    group_max_size: int = integer(INT32_MAX, at_least(1), doc="The most members of a group.")
+    group_max_size: int = integer(INT32_MAX, at_least(1), doc="The maximum number of members of a group.")
     group_max_groups: int = integer(
         200000,
         at_least(1),
-        doc="The most groups. A request that would create a further group fails with GROUP_MAX_SIZE_REACHED until"
-        " groups are deleted or expire.",
+        doc="The maximum number of groups. A request that would create a further group fails with"
+        " GROUP_MAX_SIZE_REACHED until groups are deleted or expire.",
     )
     group_member_max_protocols: int = integer(
         1000,
         at_least(1),
-        doc="The most protocols (assignment strategies) that a member may offer. A JoinGroup with more fails with"
-        " INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.",
+        doc="The maximum number of protocols (assignment strategies) that a member may offer. A JoinGroup with more"
+        " fails with INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.",
     )
     group_members_max_bytes: int = long(
         134217728,
@@ -666,7 +670,7 @@ class BrokerConfig(ConfigTable):
     offsets_topic_replication_factor: int = short(
         1,
         one_replica,
-        doc="The number of replicas of __consumer_offsets. Must be 1 (or -1, the default), because there is a single"
+        doc="The number of replicas of __consumer_offsets. Must be 1, or -1 for the default, because there is a single"
         " node.",
     )
     offsets_topic_segment_bytes: int = integer(
@@ -701,13 +705,14 @@ class BrokerConfig(ConfigTable):
     transaction_state_log_replication_factor: int = short(
         1,
         one_replica,
-        doc="The number of replicas of __transaction_state. Must be 1 (or -1, the default), because there is a single"
-        " node.",
+        doc="The number of replicas of __transaction_state. Must be 1, or -1 for the default, because there is a"
+        " single node.",
     )
     transaction_state_log_min_isr: int = integer(
         1,
         one_replica,
-        doc="The number of in-sync replicas of __transaction_state. Must be 1 (or -1), because there is a single node.",
+        doc="The number of in-sync replicas of __transaction_state. Must be 1, or -1 for the default, because there is"
+        " a single node.",
     )
     transaction_state_log_segment_bytes: int = integer(
         104857600, at_least(1024), doc="The segment size of __transaction_state in bytes."
@@ -735,8 +740,8 @@ class BrokerConfig(ConfigTable):
     transaction_pending_wait_max_requests: int = integer(
         1000,
         at_least(0),
-        doc="The most requests that may wait at a time for the end of a previous transaction. Further ones fail at"
-        " once with CONCURRENT_TRANSACTIONS.",
+        doc="The maximum number of requests that may wait at a time for the end of a previous transaction. Further"
+        " ones fail at once with CONCURRENT_TRANSACTIONS.",
     )
     transaction_retry_backoff_ms: int = integer(
         50,
@@ -751,7 +756,7 @@ class BrokerConfig(ConfigTable):
         " state.",
     )
     group_transaction_max_partitions: int = integer(
-        10000, at_least(1), doc="The most partitions of one group-aware InitProducerId request."
+        10000, at_least(1), doc="The maximum number of partitions of one group-aware InitProducerId request."
     )
 
     # the process
@@ -768,8 +773,8 @@ class BrokerConfig(ConfigTable):
     logging_max_lines_per_second: int = integer(
         20,
         at_least(0),
-        doc="The most log lines per second of one event, on average over ten seconds. Further lines are suppressed and"
-        " counted, and the next line of the event reports their number. 0: no limit.",
+        doc="The maximum number of log lines per second of one event, on average over ten seconds. Further lines are"
+        " suppressed and counted, and the next line of the event reports their number. 0: no limit.",
     )
 
     def check(self) -> None:

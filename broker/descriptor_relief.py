@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from .ports import Lane, Threads
 
 SYNCED_AT_ONCE: Final = 16
-"""The most files given to the flush threads at a time; no other flush has to wait behind more of them."""
+"""The maximum number of files given to the flush threads at a time; no other flush waits behind more of them."""
 
 
 class Crowding:

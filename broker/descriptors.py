@@ -21,7 +21,7 @@ These are listening sockets, the event loop, the lock file, and files and direct
 """
 
 LARGEST_DEFAULT: Final = 16_384
-"""The most data files that are open by default, even if the process's limit allows more."""
+"""The maximum number of open data files by default, even if the process's limit allows more."""
 
 _FEWEST_FILES: Final = 8
 
@@ -38,7 +38,7 @@ def raise_limit() -> int:
 
 
 def open_files(setting: int) -> int:
-    """Return the most data files that may be open: `setting` (-1: 16,384), but at most half of the process's limit."""
+    """Return the maximum number of open data files: `setting` (-1: 16,384), at most half of the process's limit."""
     wanted = LARGEST_DEFAULT if setting < 0 else setting
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if limit == resource.RLIM_INFINITY else max(min(wanted, limit // 2), _FEWEST_FILES)

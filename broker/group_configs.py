@@ -33,9 +33,9 @@ def describe_group(broker: BrokerServices, group_id: str) -> list[ConfigRow]:
 
 
 def check_deletions(broker: BrokerServices, group_id: str, deletions: Iterable[tuple[str, bool]]) -> None:
-    """Raise KafkaError unless the only change is the deletion of `transaction.claims`.
+    """Raise KafkaError if `deletions` contains anything but one deletion of `transaction.claims`.
 
-    `deletions` are pairs of a setting's name and whether it is to be deleted.
+    Each of `deletions` is a pair of a setting's name and whether the request deletes the setting.
     """
     broker.group_initialiser.owned(group_id)
     for count, (name, is_deletion) in enumerate(deletions):

@@ -24,7 +24,7 @@ import structlog
 from .line_writer import LineWriter, own_copy
 
 MAX_VALUE: Final = 4096
-"""The most characters of one field; a traceback may have `MAX_TRACEBACK`."""
+"""The maximum number of characters in one field; a traceback may have `MAX_TRACEBACK`."""
 MAX_TRACEBACK: Final = 16_384
 MAX_LINE: Final = 32_768
 BURST_S: Final = 10

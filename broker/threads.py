@@ -26,7 +26,7 @@ DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
     Lane.READ: 4,
     Lane.SEARCH: 2,
 }
-"""The most threads of each lane."""
+"""The maximum number of threads of each lane."""
 
 RETRY_S: Final = 0.5
 """Seconds after which a lane without a thread again tries to start one."""

@@ -141,7 +141,7 @@ class TopicConfig(ConfigTable):
     min_insync_replicas: int = integer(
         1,
         one_replica,
-        doc="The number of in-sync replicas that acks=all needs. Must be 1 (or -1, the default), because there is a"
+        doc="The number of in-sync replicas that acks=all needs. Must be 1, or -1 for the default, because there is a"
         " single node.",
         synonyms=("min.insync.replicas",),
     )

@@ -16,7 +16,7 @@ from .topic_config import TopicConfig, topic_config
 from .topic_names import METADATA_TOPIC, name_problem
 
 _SHOWN_BROKERS: Final = 10
-"""The most brokers of a refused assignment that the error message shows."""
+"""The maximum number of brokers of a refused assignment that the error message shows."""
 
 
 @dataclass(frozen=True, slots=True)

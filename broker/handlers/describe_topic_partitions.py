@@ -20,7 +20,10 @@ from ..steps import Steps, ordered
 from ..topic_names import name_problem
 
 MAX_PARTITIONS = 2000
-"""The most partitions in a response, even if the request allows more (Kafka: max.request.partition.size.limit)."""
+"""The maximum number of partitions in a response, even if the request allows more.
+
+Kafka's setting for it is max.request.partition.size.limit.
+"""
 
 
 @handles(DescribeTopicPartitionsRequest)
