@@ -56,19 +56,21 @@ class BrokerKeywords(TypedDict, total=False):
     socket_receive_buffer_bytes: int
     """The size in bytes of a connection's receive buffer (SO_RCVBUF). -1: the operating system's default."""
     max_connections: int
-    """The most connections that may be open at a time. Further connections are closed at once."""
+    """The maximum number of connections that may be open at a time. Further connections are closed at once."""
     max_open_files: int
-    """The most data files that are open at a time, limited to half of the process's limit of file descriptors
-    (ulimit -n). Other files are reopened when they are used. Connections get the remaining descriptors. -1: half of
-    the limit, at most 16384.
+    """The maximum number of data files that are open at a time, limited to half of the process's limit of file
+    descriptors (ulimit -n). Other files are reopened when they are used. Connections get the remaining descriptors.
+    -1: half of the limit, at most 16384.
     """
     max_connections_per_ip: int
-    """The most connections that may be open at a time from one address. Further connections are closed at once."""
+    """The maximum number of connections that may be open at a time from one address. Further connections are closed
+    at once.
+    """
     connections_max_idle_ms: int
     """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
     connection_max_inflight_requests: int
-    """The most requests of one connection that may wait for their responses. At this limit the broker stops reading
-    from the connection.
+    """The maximum number of requests of one connection that may wait for their responses. At this limit the broker
+    stops reading from the connection.
     """
     connection_write_buffer_bytes: int
     """The response bytes that a client may leave unread before the broker stops executing the client's requests."""
@@ -94,44 +96,46 @@ class BrokerKeywords(TypedDict, total=False):
     fetch_max_bytes: int
     """The largest Fetch response in bytes, even if the client requests more."""
     max_incremental_fetch_session_cache_slots: int
-    """The most incremental fetch sessions (KIP-227) that the broker keeps. 0: none."""
+    """The maximum number of incremental fetch sessions (KIP-227) that the broker keeps. 0: none."""
     max_incremental_fetch_session_cache_partitions: int
-    """The most partitions in all incremental fetch sessions together. A Fetch that would exceed it gets no session."""
+    """The maximum number of partitions in all incremental fetch sessions together. A Fetch that would exceed it
+    gets no session.
+    """
     request_max_elements: int
-    """The most array elements (topics, partitions, keys, ...) and tagged fields in a request. The broker closes the
-    connection of a client that sends a request with more, before it decodes them.
+    """The maximum number of array elements (topics, partitions, keys, ...) and tagged fields in a request. The
+    broker closes the connection of a client that sends a request with more, before it decodes them.
     """
     response_max_rows: int
-    """The most rows (partitions, offsets, members, settings, ...) in a response. A request for more fails with
-    INVALID_REQUEST.
+    """The maximum number of rows (partitions, offsets, members, settings, ...) in a response. A request for more
+    fails with INVALID_REQUEST.
     """
     response_max_bytes: int
     """The largest response in bytes, not counting records. A request for a larger one fails with INVALID_REQUEST.
     Clients limit the size of responses too.
     """
     max_concurrent_large_requests: int
-    """The most large requests (with hundreds of elements or response rows) that are decoded, executed and answered
-    at the same time. Further ones wait in order; small requests never wait. A higher value needs more memory. The
-    same number of large requests may also wait for the end of a transaction; a further one fails with
+    """The maximum number of large requests (with hundreds of elements or response rows) that are decoded, executed
+    and answered at the same time. Further ones wait in order; small requests never wait. A higher value needs more
+    memory. The same number of large requests may also wait for the end of a transaction; a further one fails with
     CONCURRENT_TRANSACTIONS.
     """
     num_partitions: int
-    """The number of partitions of a topic that is created without a number."""
+    """The number of partitions of a topic that is created without a number of partitions."""
     topic_max_partitions: int
-    """The most partitions that a topic may have. A request for more fails with INVALID_PARTITIONS."""
+    """The maximum number of partitions that a topic may have. A request for more fails with INVALID_PARTITIONS."""
     request_max_new_partitions: int
-    """The most partitions that one CreateTopics, CreatePartitions or Metadata request may create. A request for
-    more fails with POLICY_VIOLATION. Kafka has the same limit, but no setting for it.
+    """The maximum number of partitions that one CreateTopics, CreatePartitions or Metadata request may create. A
+    request for more fails with POLICY_VIOLATION. Kafka has the same limit, but no setting for it.
     """
     max_partitions: int
-    """The most partitions of all topics together, including topics that are created automatically. A request for
-    more fails with POLICY_VIOLATION.
+    """The maximum number of partitions of all topics together, including topics that are created automatically. A
+    request for more fails with POLICY_VIOLATION.
     """
     default_replication_factor: int
-    """The number of replicas of a topic. Must be 1 (or -1, the default), because there is a single node."""
+    """The number of replicas of a topic. Must be 1, or -1 for the default, because there is a single node."""
     min_insync_replicas: int
-    """The number of in-sync replicas that acks=all needs. Must be 1 (or -1, the default), because there is a single
-    node.
+    """The number of in-sync replicas that acks=all needs. Must be 1, or -1 for the default, because there is a
+    single node.
     """
     auto_create_topics_enable: bool
     """Whether a topic is created when a client requests its metadata."""
@@ -140,16 +144,16 @@ class BrokerKeywords(TypedDict, total=False):
     message_max_bytes: int
     """The largest record batch in bytes, as compressed by the client."""
     max_batch_objects: int
-    """The most records and record headers, counted together, in a producer's batch. A batch with more fails with
-    MESSAGE_TOO_LARGE.
+    """The maximum number of records and record headers, counted together, in a producer's batch. A batch with more
+    fails with MESSAGE_TOO_LARGE.
     """
     max_record_headers: int
-    """The most headers of one record from a producer. A record with more fails with INVALID_RECORD."""
+    """The maximum number of headers of one record from a producer. A record with more fails with INVALID_RECORD."""
     max_decompressed_bytes: int
     """The largest decompressed size in bytes of a producer's batch. A larger batch fails with MESSAGE_TOO_LARGE."""
     max_concurrent_decompressions: int
-    """The most batches of more than 1 MiB decompressed size that are checked at the same time. Each may use
-    `max.decompressed.bytes` of memory.
+    """The maximum number of batches of more than 1 MiB decompressed size that are checked at the same time. Each
+    may use `max.decompressed.bytes` of memory.
     """
     compression_type: Literal["producer"]
     """The compression of stored batches. The only value is producer: batches are stored as the producer compressed
@@ -181,7 +185,7 @@ class BrokerKeywords(TypedDict, total=False):
     log_segment_bytes: int
     """The size in bytes at which a new segment is begun."""
     log_roll_ms: int
-    """The age in ms at which a new segment is begun. -1: log.roll.hours applies."""
+    """The age in ms at which a new segment is begun. 0 or less: log.roll.hours applies."""
     log_roll_hours: int
     """The age in hours at which a new segment is begun, unless log.roll.ms is set."""
     log_roll_jitter_ms: int
@@ -197,9 +201,9 @@ class BrokerKeywords(TypedDict, total=False):
     segment.ms and the records' timestamps.
     """
     log_max_segments: int
-    """The number of segments at which segment.bytes no longer applies to a partition. The partition then begins new
-    segments only when a file or an index reaches its largest possible size, until retention or compaction removes
-    segments.
+    """The number of segments at which segment.bytes and segment.ms no longer apply to a partition. The partition
+    then begins a new segment only when a file or an index reaches its largest possible size, until retention or
+    compaction removes segments.
     """
     log_retention_ms: int
     """The time in ms for which records are kept. -1: forever; -2: log.retention.minutes or log.retention.hours
@@ -273,14 +277,14 @@ class BrokerKeywords(TypedDict, total=False):
     partitions and may then be assigned none. Use a higher value if many members of a group start at the same time.
     """
     group_max_size: int
-    """The most members of a group."""
+    """The maximum number of members of a group."""
     group_max_groups: int
-    """The most groups. A request that would create a further group fails with GROUP_MAX_SIZE_REACHED until groups
-    are deleted or expire.
+    """The maximum number of groups. A request that would create a further group fails with GROUP_MAX_SIZE_REACHED
+    until groups are deleted or expire.
     """
     group_member_max_protocols: int
-    """The most protocols (assignment strategies) that a member may offer. A JoinGroup with more fails with
-    INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.
+    """The maximum number of protocols (assignment strategies) that a member may offer. A JoinGroup with more fails
+    with INCONSISTENT_GROUP_PROTOCOL. Kafka has no such limit.
     """
     group_members_max_bytes: int
     """The memory in bytes for the members of all groups: their subscriptions, assignments and names. A JoinGroup or
@@ -304,7 +308,9 @@ class BrokerKeywords(TypedDict, total=False):
     offsets_topic_num_partitions: int
     """The number of partitions of __consumer_offsets."""
     offsets_topic_replication_factor: int
-    """The number of replicas of __consumer_offsets. Must be 1 (or -1, the default), because there is a single node."""
+    """The number of replicas of __consumer_offsets. Must be 1, or -1 for the default, because there is a single
+    node.
+    """
     offsets_topic_segment_bytes: int
     """The segment size of __consumer_offsets in bytes."""
     offsets_topic_compression_codec: int
@@ -320,9 +326,13 @@ class BrokerKeywords(TypedDict, total=False):
     transaction_state_log_num_partitions: int
     """The number of partitions of __transaction_state."""
     transaction_state_log_replication_factor: int
-    """The number of replicas of __transaction_state. Must be 1 (or -1, the default), because there is a single node."""
+    """The number of replicas of __transaction_state. Must be 1, or -1 for the default, because there is a single
+    node.
+    """
     transaction_state_log_min_isr: int
-    """The number of in-sync replicas of __transaction_state. Must be 1 (or -1), because there is a single node."""
+    """The number of in-sync replicas of __transaction_state. Must be 1, or -1 for the default, because there is a
+    single node.
+    """
     transaction_state_log_segment_bytes: int
     """The segment size of __transaction_state in bytes."""
     transaction_state_log_load_buffer_size: int
@@ -338,8 +348,8 @@ class BrokerKeywords(TypedDict, total=False):
     CONCURRENT_TRANSACTIONS.
     """
     transaction_pending_wait_max_requests: int
-    """The most requests that may wait at a time for the end of a previous transaction. Further ones fail at once
-    with CONCURRENT_TRANSACTIONS.
+    """The maximum number of requests that may wait at a time for the end of a previous transaction. Further ones
+    fail at once with CONCURRENT_TRANSACTIONS.
     """
     transaction_retry_backoff_ms: int
     """The time in ms before writing a transaction marker, or reading the transaction state at start, is retried. It
@@ -350,12 +360,12 @@ class BrokerKeywords(TypedDict, total=False):
     state.
     """
     group_transaction_max_partitions: int
-    """The most partitions of one group-aware InitProducerId request."""
+    """The maximum number of partitions of one group-aware InitProducerId request."""
     logging_level: Literal["debug", "info", "warning", "error"]
     """The level of the least severe log lines that are written."""
     logging_format: Literal["auto", "console", "json"]
     """The format of log lines, which are written to stderr. auto: console if stderr is a terminal, else json."""
     logging_max_lines_per_second: int
-    """The most log lines per second of one event, on average over ten seconds. Further lines are suppressed and
-    counted, and the next line of the event reports their number. 0: no limit.
+    """The maximum number of log lines per second of one event, on average over ten seconds. Further lines are
+    suppressed and counted, and the next line of the event reports their number. 0: no limit.
     """
