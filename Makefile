@@ -42,8 +42,9 @@ lint: $(READY) ## ruff and the import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: $(READY) ## mypy --strict
-	cd .build/src && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p oncelog
+types: $(READY) ## mypy --strict on the package and on tests
+	cd .build/src && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p oncelog
+	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache .
 
 coverage: $(READY) ## which lines `make test` reaches, in .build/coverage/html; processes that the tests start are counted, too
 	rm -rf .build/coverage
