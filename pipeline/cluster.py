@@ -81,7 +81,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # only we get Ctrl-C; ending the group ends executors too
+                start_new_session=True,  # a terminal sends Ctrl-C only to us; killing the group ends executors
             )
 
     def news(self) -> Iterator[str]:
@@ -215,7 +215,7 @@ class StandaloneCluster:
     def _go_on(self, deadline: float, daemons: Sequence[Daemon]) -> bool:
         """Wait a moment and return True, or return False if a stop was requested.
 
-        Also raises ClusterError after the deadline.
+        Raises ClusterError if a daemon has ended, or after the deadline.
         """
         if self._stopping:
             return False

@@ -53,7 +53,7 @@ class OncelogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return a writer of streams. Raises ConfigError if the checkpoint is not on this machine's disk.
 
-        Spark passes `overwrite` in output mode complete. The rows are appended nevertheless, as in all modes.
+        In output mode complete, Spark passes `overwrite`. The rows are appended in this mode, too.
         """
         settings = SinkSettings(self.options, schema, streaming=True)
         if local_path(settings.checkpoint) is None:

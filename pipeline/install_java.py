@@ -22,7 +22,7 @@ PACKAGES: Final = tuple(f"openjdk-{version}-jre-headless" for version in (OLDEST
 DOWNLOAD_TIMEOUT_S: Final = 300
 """The limit of each download, in seconds.
 
-Installing has no limit: to interrupt dpkg would leave the system's packages broken.
+Installing has no limit: an interrupted dpkg would leave the system's packages broken.
 """
 
 

@@ -283,7 +283,7 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, options: Options, side: str, default: int) -> Position:
-        """Read the options of one side, "starting" or "ending". The most specific option counts, as in Spark."""
+        """Read the options of one side, "starting" or "ending". The most specific one counts, as in Spark."""
         strategy = options.text("startingOffsetsByTimestampStrategy", "error").lower()
         if strategy not in ("error", "latest"):
             raise ConfigError("startingOffsetsByTimestampStrategy", f"{strategy!r} is neither error nor latest")

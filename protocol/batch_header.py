@@ -70,7 +70,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch. It is a plain tuple because a broker creates one for each batch, so it must be cheap."""
+    """The header of one batch. It is a plain tuple, because brokers create one for each batch and it must be cheap."""
 
     base_offset: int
     batch_length: int
@@ -142,7 +142,7 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 _new_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(tuple.__new__, BatchHeader)
-"""Make a header from 13 values. It avoids the Python-level call of a NamedTuple's own constructors."""
+"""Make a header from 13 values, without the overhead of a NamedTuple's own constructors."""
 
 
 def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:

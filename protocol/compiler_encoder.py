@@ -27,9 +27,9 @@ LARGE = 2048
 
 
 class Encoder(Emitter):
-    """An emitter of the function `encode(o)`, or with `in_steps` of a generator function `encode(o, room)`.
+    """An emitter of a function `encode(o)`, or with `in_steps` of a generator function `encode(o, room)`.
 
-    Variables of the emitted code: `w` appends a piece, and each tagged field's value has its own such function. In
+    Variables of the emitted code: `w` appends a piece; each tagged field's value gets a separate appending function. In
     steps, `room` is how many bytes the message may still have, not counting records, and `turn` how many elements are
     written before the next pause.
     """

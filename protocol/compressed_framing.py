@@ -22,16 +22,19 @@ from .compression import Compression
 from .schema import Buffer
 
 FREE_BLOCKS: Final = 1000
-"""The number of lz4 or xerial blocks that may have any size. With more, the average must be LEAST_BLOCK_BYTES."""
+"""The most blocks of lz4 or xerial data that may all be small.
+
+Further blocks must have at least LEAST_BLOCK_BYTES on average.
+"""
 
 LEAST_BLOCK_BYTES: Final = 256
-"""The compressed size of 64 KB of zeros in lz4. Snappy makes more of 32 KB, the block size of xerial writers."""
+"""The compressed size of 64 KB of zeros in lz4. In snappy, 32 KB, the block size of xerial writers, take more."""
 
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_HEADER: Final = Struct("<IBB")
 _LZ4_FIXED_FLAGS: Final = 0b1110_0011
 _LZ4_FLAGS: Final = 0b0110_0000
-"""Version 1, independent blocks, no dictionary, reserved bit 0. Clients may choose the other flags."""
+"""The required flags: version 1, independent blocks, no dictionary, reserved bit 0. Clients may choose the others."""
 _LZ4_BLOCK_CHECKSUMS: Final = 0x10
 _LZ4_CONTENT_SIZE: Final = 0x08
 _LZ4_CONTENT_CHECKSUM: Final = 0x04

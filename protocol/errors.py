@@ -58,7 +58,11 @@ class ErrorCode(IntEnum):
     INCONSISTENT_GROUP_PROTOCOL = 23, False, "The member's protocols do not fit those of the group."
     INVALID_GROUP_ID = 24, False, "The group id is not valid."
     UNKNOWN_MEMBER_ID = 25, False, "The group has no such member."
-    INVALID_SESSION_TIMEOUT = 26, False, "The session timeout is outside of the group coordinator's range."
+    INVALID_SESSION_TIMEOUT = (
+        26,
+        False,
+        "The session timeout is outside of the range that the group coordinator allows.",
+    )
     REBALANCE_IN_PROGRESS = 27, False, "The group is rebalancing: join it again."
     INVALID_COMMIT_OFFSET_SIZE = 28, False, "The commit is too large to be stored."
     TOPIC_AUTHORIZATION_FAILED = 29, False, "Not authorized to access the topic."
@@ -96,10 +100,10 @@ class ErrorCode(IntEnum):
         False,
         "The operation was not attempted, because of an error elsewhere in the request.",
     )
-    KAFKA_STORAGE_ERROR = 56, True, "The disk failed: the log directory or partition is offline."
+    KAFKA_STORAGE_ERROR = 56, True, "The disk has failed: the log directory or partition is offline."
     LOG_DIR_NOT_FOUND = 57, False, "The log directory does not exist."
     SASL_AUTHENTICATION_FAILED = 58, False, "SASL authentication failed."
-    UNKNOWN_PRODUCER_ID = 59, False, "The producer id has no state in this partition any more."
+    UNKNOWN_PRODUCER_ID = 59, False, "The partition no longer has any state for the producer id."
     REASSIGNMENT_IN_PROGRESS = 60, False, "A reassignment of the partition is under way."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "The broker has no such delegation token."
@@ -185,7 +189,7 @@ class ErrorCode(IntEnum):
 
 
 CONCURRENT_PRODUCER_COMMIT: Final = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-"""85, sent only to extension-aware clients: a newer generation's claim of another producer covers the partition."""
+"""85, sent only to extension-aware clients: another producer has claimed the partition with a newer generation."""
 
 PENDING_TRANSACTION: Final = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 """86, sent only to extension-aware clients: the partition has pending transactional offset commits."""

@@ -21,6 +21,6 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partitions: int) -> int:
-    """Return the partition that holds the state of `key`: Kafka's abs(hash) % n with abs(-2^31) = 0."""
+    """Return the partition that holds the state of `key`: Kafka's abs(hash) % n, where abs(-2^31) counts as 0."""
     value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions

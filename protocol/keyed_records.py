@@ -14,10 +14,10 @@ from .record_varint import read_varint
 from .records import Headers, decode_batch
 
 KeyedRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None]
-"""(offset, timestamp in ms, key, value). A tombstone's value is None."""
+"""The record (offset, timestamp in ms, key, value). A tombstone's value is None."""
 
 KeyedBatch: TypeAlias = tuple[int, int, int, list[KeyedRecord]]
-"""(last offset, attributes, producer id, records)."""
+"""The batch (last offset, attributes, producer id, records)."""
 
 _NOT_PLAIN: Final = COMPRESSION_MASK | LOG_APPEND_TIME
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 MOST_PLAIN: Final = 24
-"""`visit_plain` handles batches of up to this many records. For larger ones, the runs of `RecordWalk` are faster."""
+"""The most records of a batch that `visit_plain` checks. For larger batches, `RecordWalk` is faster."""
 
 MAX_PLAIN_BYTES: Final = 8193
-"""The largest record, including its size field, whose size is a varint of at most two bytes."""
+"""The size in bytes, including the size field, of the largest record whose size is a varint of at most two bytes."""
 
 _FEWEST_ALIKE: Final = 6
 
@@ -49,7 +49,7 @@ def visit_plain(data: bytes | bytearray, count: int) -> tuple[int, int, list[int
             if size & 1:
                 return None
             end = at + (size >> 1)
-            delta = data[at + 1]  # behind the attributes
+            delta = data[at + 1]  # skip the attributes
             if delta < 0x80:
                 at += 2
             else:

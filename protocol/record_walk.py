@@ -37,9 +37,9 @@ _FEWEST: Final = 24
 """When columns are compared, and how many records at once.
 
 After `_ALIKE` pairs of neighbours of equal size, the next `_AHEAD` records are compared with the last one. While all of
-them match, the next comparison takes four times as many. Below `_FEWEST` records, a comparison is slower than visiting
-each record. If fewer match, twice as many neighbours must have equal sizes before the next attempt, up to
-`_MOST_ALIKE`."""
+them match, each comparison takes four times as many records as the one before. Fewer than `_FEWEST` records are visited
+one by one, because a comparison would be slower. If a comparison finds fewer matches, twice as many neighbours must
+have equal sizes before the next one, up to `_MOST_ALIKE`."""
 _STEPS_OF_RUN: Final = 16
 _RECORDS_PER_STEP: Final = 16
 _HEADERS_PER_STEP: Final = 2
@@ -373,7 +373,7 @@ class RecordWalk:
 
 
 class _Shape(NamedTuple):
-    """The positions of a record's parts, in bytes from its begin.
+    """The positions of a record's parts, in bytes from its beginning.
 
     `constants` are the positions of all lengths and counts, whose bytes are equal in all records of one shape."""
 

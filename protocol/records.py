@@ -93,7 +93,7 @@ class Record:
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
 ) -> bytes:
-    """Return the bytes of one record as in an uncompressed batch."""
+    """Return the bytes of one record in the form that it has in an uncompressed batch."""
     body = bytearray(1)
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)

@@ -31,10 +31,10 @@ from .varints import Numbers
 HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 JOINED_BYTES: Final = 4 * 1024 * 1024
-"""The size up to which decompressed batches are decoded together, because decoding small batches alone is slow."""
+"""The size in bytes up to which decompressed batches are decoded together, which is faster for small ones."""
 
 PIECE_BYTES: Final = 1024 * 1024
-"""The approximate size of the records that are yielded at a time. Up to here they stay in the processor's cache."""
+"""The approximate size in bytes of the records that are yielded together, which the processor can cache."""
 
 
 class Columns(NamedTuple):
@@ -71,7 +71,11 @@ def decode(
 
 
 def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Iterator[tuple[memoryview, list[_Place]]]:
-    """Yield groups of batches to decode together: uncompressed ones in place, compressed ones joined."""
+    """Yield groups of batches to decode together.
+
+    A group has uncompressed batches, which stay where they are, or compressed batches, which are decompressed and
+    joined.
+    """
     plain: list[_Place] = []
     packed: list[_Place] = []
     pieces: list[bytes] = []

@@ -25,7 +25,7 @@ OVERHEAD: Final = 21
 
 _NO_HEADERS: Final = b"\x00"
 _AT_ONCE: Final = 8 << 20
-"""About how many bytes are encoded at once: enough that the fixed cost does not matter, with bounded memory."""
+"""About how many bytes are encoded at once: many, to save fixed costs, but few enough to bound the memory."""
 
 
 class Payload(NamedTuple):

@@ -110,7 +110,7 @@ def _run(raw: varints.Bytes, at: int, size: int, most: int) -> Numbers:
 
 
 def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers, int]:
-    """Guess where the record at `at` and those after it begin, up to `stop`. Return them and the position that follows.
+    """Guess where the record at `at` and the records after it begin. Return them and the position after them.
 
     At most `most` records are returned, and none if the record at `at` does not have the expected form.
     """
@@ -133,7 +133,7 @@ def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers
     first = 0
     gaps = np.flatnonzero(behind[:-1] != begins[1:])
     if gaps.size > len(begins) // 4 + 1:
-        gaps = gaps[: len(begins) // 4 + 1]  # too many positions only look like boundaries
+        gaps = gaps[: len(begins) // 4 + 1]  # too many positions look like boundaries and are none
         begins, behind = begins[: gaps[-1] + 1], behind[: gaps[-1] + 1]
     for gap in gaps.tolist():
         if gap < first:

@@ -1,4 +1,4 @@
-"""Summarise a job's failures: one line that says where and what to do, without Spark's plans and stacks.
+"""Summarise a job's failures: one line that says where and what to do, without Spark's plans and stack traces.
 
 The module knows the exceptions of Spark and py4j, and raises only JobError. The command's `--debug` shows the details
 that are left out here.
@@ -42,14 +42,14 @@ _FINAL: Final = {
         (ConfigError, ""),
     )
 }
-"""The errors that a restarted query raises again, with an addition to the message for the job's user."""
+"""The errors that a restart of the query cannot fix, each with an addition to the message for the job's user."""
 
 _REMEDIES: Final = {
     "Python worker failed to connect back": (
         ": the machine did not start a Python process within Spark's ten seconds. Give the job fewer cores "
         "(master = local[2]), or start fewer at once"
     ),
-    "Java gateway process exited": ". Java's message is above. Check the sizes in the table [spark], such as 2g",
+    "Java gateway process exited": ". Java's message is above. Check the sizes in the table [spark] (2g)",
     "No module named 'oncelog'": (
         ": Spark's Python workers do not have it. Install oncelog[pipeline] in the Python of every worker, and name "
         "that Python: PYSPARK_PYTHON=/path/to/python"
@@ -79,7 +79,7 @@ class SparkGoneError(JobError):
 
 
 def reason(failure: str) -> str:
-    """Return the line of a failure that says why. Spark's messages have plans and stacks around it."""
+    """Return the line of a failure that says why. Spark's messages have plans and stack traces around it."""
     told = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
     if (record := _BAD_RECORD.search(told)) is not None:
         return record[0][:LONGEST]

@@ -43,7 +43,7 @@ class JobFrames:
                 self.of(sink)
 
     def of(self, sink: Sink) -> DataFrame:
-        """Return the frame with the rows in the form in which they go to the sink."""
+        """Return the frame of a sink. If the sink has a key or json, its rows become columns key and value."""
         frame = self.frames[sink.frame]
         if sink.format == NAME and (sink.key or sink.json):
             value = sf.to_json(sf.struct("*")).alias("value")

@@ -72,7 +72,7 @@ def columns_of(frame: DataFrame, source: Source) -> DataFrame:
 
 
 def _is_more(text: Column) -> Column:
-    """Return whether the text has more than one JSON object, or invalid UTF-8. Spark's parser ignores both."""
+    """Return whether the text has invalid UTF-8, or anything after one JSON object. Spark's parser ignores both."""
     behind = ~text.rlike(r"\}\s*$")
     # Nested objects end like consecutive objects, so the objects are counted.
     count = sf.json_array_length(sf.concat(sf.lit("["), text, sf.lit("]")))

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 POLL_S: Final = 0.2
 STOP_S: Final = 3.0
-"""The time in seconds that a query may use to stop when the job is stopped, and then the end of its transactions."""
+"""The limit in seconds of stopping the queries, and then again of ending their open transactions."""
 
 
 class _Running:
@@ -91,7 +91,7 @@ class JobRunner:
         return "\n".join(pieces) + "\n"
 
     def run(self) -> None:
-        """Run until every query has ended or `stop` is called. Raises JobError if a query fails for good."""
+        """Run until every query has ended or `stop` is called. Raises JobError if a query cannot continue."""
         settings = self._settings()
         self._watch = SilenceWatch(self._job, self._on_notice)
         # A query cannot stop in time if Kafka does not answer. Its open transaction is ended in `_end`.
@@ -204,7 +204,7 @@ class JobRunner:
             time.sleep(min(left, POLL_S))
 
     def _settings(self) -> dict[str, SinkSettings]:
-        """Return the settings of the streaming oncelog sinks by name. They allow to end transactions without Spark."""
+        """Return the settings of the streaming oncelog sinks by name, which are used to end their transactions."""
         found = {}
         for sink in self._job.sinks:
             frame = self.frames.of(sink)

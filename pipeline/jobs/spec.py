@@ -54,11 +54,11 @@ class Source:
     stream: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
     json: str = ""
-    """The columns of a JSON value, as DDL. They replace `value`. The record's others become `_key`, `_offset`, …"""
+    """The columns of a JSON value, as DDL. They replace `value`, and the other columns become `_key`, `_offset`, …"""
     on_bad_record: str = "fail"
-    """What happens to a value that is not such JSON: it ends the query (fail), is counted (drop) or is a row (keep)."""
+    """How to treat a value that is not such JSON: end the query (fail), omit it (drop) or make it a row (keep)."""
     on_tombstone: str = "drop"
-    """What a record without a value does: the same three choices."""
+    """How to treat a record without a value: end the query (fail), omit it (drop) or make it a row (keep)."""
     schema: str = ""
     """The columns of a file source, as DDL."""
     select: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Job:
     """Options of every oncelog source and sink."""
     spark: Mapping[str, str] = field(default_factory=dict)
     directory: Path = Path()
-    """The directory of the job file, in which Python transforms are searched."""
+    """The directory of the job file, where Python transforms are searched for."""
 
     @property
     def restart_window_s(self) -> float:
@@ -146,7 +146,7 @@ def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
 
 
 def check_master(master: str) -> None:
-    """Raise JobError if a text cannot be the URL of a Spark master. Spark itself would raise a Java stack trace."""
+    """Raise JobError if a text cannot be the URL of a Spark master. Spark itself would print a Java stack trace."""
     if master.startswith("sc://"):
         raise JobError(
             f"master = {master!r} is a Spark Connect server, which does not run job files: a job stops its queries and "

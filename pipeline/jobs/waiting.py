@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FIRST_S: Final = 8.0
-"""The time in seconds after which a micro-batch is reported for the first time. Each further report doubles it."""
+"""The seconds after which a micro-batch is reported for the first time. Each further report takes twice as long."""
 
 
 LONGEST_PAUSE_S: Final = 10.0
@@ -21,7 +21,7 @@ def pause_s(first_s: float, attempt: int) -> float:
 
 
 class Waiting:
-    """A timer of reports about a query that has reported no micro-batch for long. Times are in seconds of one clock."""
+    """A timer for reports about a micro-batch that takes long. Times are in seconds of one clock."""
 
     def __init__(self, now: float, first_s: float = FIRST_S) -> None:
         self._first_s = first_s
@@ -42,7 +42,7 @@ class Waiting:
 
 
 def activity(spark: SparkSession, query: StreamingQuery) -> str | None:
-    """Return what a query does now, with Spark's count of tasks, or None if it waits for data. Raises as Spark does."""
+    """Return what a query is doing, with Spark's count of tasks, or None if it waits for data. Raises Spark errors."""
     status = query.status
     if not status["isTriggerActive"]:
         return None

@@ -120,7 +120,7 @@ def driver_started_at() -> float | None:
 
 
 def _name_of(process: int) -> str:
-    """Return a name for a process from its id and start time. Process ids are reused, in containers at once."""
+    """Return a name for a process from its id and start time, because process ids are reused."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
         return f"{process}.{_stat(process)[19]}.{boot}"

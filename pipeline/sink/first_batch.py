@@ -2,8 +2,8 @@
 
 A leader that receives a batch whose sequence numbers it already has responds as if it had written the batch. Spark may
 run two attempts of a task at the same time when it retries a stage. Each attempt would then write part of the batches
-of a partition, with the rows in its own order. To prevent this, the first batch in the log is compared with the one
-sent before any other is sent: it belongs to only one of the attempts.
+of a partition, with the rows in its own order. To prevent this, each attempt first sends one batch of a partition, and
+compares it with the batch in the log before it sends others. The batch in the log belongs to only one of the attempts.
 """
 
 from __future__ import annotations

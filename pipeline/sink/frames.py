@@ -57,7 +57,7 @@ def write_stream(
 
     `output_mode` is append, complete or update. Spark refuses update for data sources in Python. In this mode each
     micro-batch is therefore written as a batch, with the same transaction, state and checks. The same applies to a
-    checkpoint in a remote file system, whose notes only the driver can read.
+    checkpoint in a remote file system, because only the driver can read its batch plans.
 
     `start()` makes this driver the owner of the query: it fences older drivers, and ends the transaction that a dead
     driver left open, so that readers need not wait for the first batch. It raises SupersededError if a newer driver has
@@ -67,7 +67,10 @@ def write_stream(
         raise ConfigError("write_stream", "is for streaming frames: use write(df, options)")
     settings = SinkSettings(options, df.schema, streaming=True)
     if not settings.checkpoint:
-        raise ConfigError("checkpointLocation", "is required as an option: it names the query and has its plans")
+        raise ConfigError(
+            "checkpointLocation",
+            "is required as an option: it identifies the query, and the sink reads the batch plans in it",
+        )
     notes = notes_of(df.sparkSession, settings.checkpoint)
     if output_mode != "update" and (notes is None or isinstance(notes, LocalNotes)):
         frame = repartitioned(df, options, tasks)
@@ -75,7 +78,8 @@ def write_stream(
         return _taking_over(writer, settings, notes, writer.options)
     if notes is None:
         raise ConfigError(
-            "output_mode", "update does not work with Spark Connect: use append, complete or Spark Classic"
+            "output_mode",
+            "update does not work with Spark Connect: use append or complete, or a session without Connect",
         )
     of_start: dict[str, str] = {}
 
@@ -143,7 +147,7 @@ def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None =
 
 
 def _tasks_at_once(spark: SparkSession) -> int:
-    """Return the number of the cluster's cores. Spark Connect does not tell: then the number of shuffle partitions."""
+    """Return the number of the cluster's cores, or with Spark Connect the number of shuffle partitions."""
     if _is_connect(spark):
         return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     return max(spark.sparkContext.defaultParallelism, 1)
@@ -176,7 +180,7 @@ def _target_partition(df: DataFrame, options: Mapping[str, str], topic: str) -> 
 
 
 class _Decision:
-    """Chooses Kafka partitions from the available columns: topic, partition, key and spread, a hash of the value."""
+    """A function that chooses Kafka partitions from columns: topic, partition, key and spread (a hash of the value)."""
 
     def __init__(self, topic: str, names: tuple[str, ...], counts: TopicPartitionCounts) -> None:
         self._topic = topic
@@ -216,7 +220,7 @@ class _Decision:
 
 
 class TopicPartitionCounts:
-    """The number of partitions of each topic, as known to a task. The numbers are cached in the task's process."""
+    """The number of partitions of each topic, as known to a task. Numbers are cached in the task's process."""
 
     _known: dict[tuple[str, str], tuple[int, float]] = {}  # noqa: RUF012  # shared by all instances of a process
 

@@ -1,7 +1,7 @@
 """Read the batch plans of a checkpoint in any file system that Spark knows, in the driver: `notes_of`.
 
-Spark runs sinks in Python processes that cannot reach its JVM. The driver's process reaches it by py4j. It reads the
-plan of a batch in s3a://, hdfs://, abfss://, gs:// or dbfs:/ with the credentials of the session.
+Spark runs sinks in Python processes that cannot reach its JVM. The driver's own process can reach the JVM by py4j. It
+reads the plan of a batch in s3a://, hdfs://, abfss://, gs:// or dbfs:/ with the credentials of the session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class HadoopNotes:
-    """The notes of a checkpoint in a Hadoop FileSystem. All methods raise OSError if the notes cannot be read."""
+    """The notes in a checkpoint (Spark's files about batches) in a Hadoop FileSystem. All methods raise OSError."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         jvm: Any = spark.sparkContext._jvm

@@ -1,5 +1,4 @@
-"""Decide which start of a query owns the query: the driver calls `take_over` at each start, before Spark reads the
-checkpoint.
+"""Decide which start of a query owns it. The driver calls `take_over` at each start, before Spark reads the checkpoint.
 
 The newest start wins. A replaced driver must not take the query back when it restarts a failed query. Each process
 therefore remembers the runs that it has started. If another run owns the query since then, the process raises
@@ -33,7 +32,7 @@ class Start(NamedTuple):
 
     run: str
     done: int | None = None
-    """The newest batch that is done by the checkpoint, if no batch is pending. The next batch is then a new one."""
+    """The newest batch that the checkpoint notes as done, if no batch is pending. The next batch is then a new one."""
 
 
 _runs: dict[tuple[str, str], str] = {}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 RECENT: Final = 3
-"""The number of notes that are read. Another driver of the query may have planned the next batch already."""
+"""The number of newest notes that are read, because another driver may have planned the next batch already."""
 
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>/.*)", re.DOTALL)
 _SLASHES: Final = re.compile("/+")
@@ -34,10 +34,10 @@ class Plan(NamedTuple):
 
 
 class Notes(Protocol):
-    """The notes of one checkpoint. Both methods raise OSError if the notes cannot be read."""
+    """The notes in a checkpoint: Spark's files about batches. Both methods raise OSError if a note cannot be read."""
 
     def numbers(self, kind: str) -> list[int]:
-        """Return the numbers of the batches in the directory `kind`: offsets or commits. None if it is missing."""
+        """Return the numbers of the batches in the directory `kind` (offsets or commits), which may be missing."""
         ...
 
     def read(self, kind: str, number: int) -> bytes:
@@ -46,7 +46,7 @@ class Notes(Protocol):
 
 
 class LocalNotes:
-    """The notes of a checkpoint on this machine's disk."""
+    """The notes in a checkpoint (Spark's files about batches) on this machine's disk."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)

@@ -206,7 +206,7 @@ class _Lane:
         self._more.set()
 
     def close(self) -> None:
-        """Note that no more batches will come."""
+        """Declare that no more batches will come."""
         self._closed = True
         self._more.set()
 

@@ -19,7 +19,7 @@ KIP-360 for the new epoch.
 
 Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts, and the
 last claim wins. Each batch of a run begins with a look at the record. If the record names another run, the query ends
-(SupersededError) before it fences any producer. Thereby a replaced driver cannot take the query back. A newer run may
+(SupersededError) before it fences any producer. So a replaced driver cannot take the query back. A newer run may
 claim the query between that look and the older run's InitProducerId. Then the older run fences the newer run's batch,
 sees the record afterwards and ends, while the newer run's batch is aborted and runs again.
 """
@@ -123,7 +123,8 @@ class SupersededError(KafkaError):
         super().__init__(
             ErrorCode.PRODUCER_FENCED,
             f"superseded: a newer driver of this query has started (transactional id {transactional_id!r}), or another "
-            "query with the same transactionalId or checkpointLocation. This driver ends, and committed nothing since",
+            "query with the same transactionalId or checkpointLocation. This driver ends, and has committed nothing "
+            "since then",
         )
 
 
@@ -235,7 +236,7 @@ class SinkTransaction:
                 await calls.add_offsets(attempt.transactional_id)
                 await calls.init_producer_id(bump_epoch=True)
         except ProducerFencedError:
-            # InitProducerId also responds so after it has aborted, because the epoch that it was sent is over.
+            # InitProducerId also raises this after it has aborted, because the epoch in the request is over.
             log.info("%s: the attempt is over", attempt.transactional_id)
         except (FatalError, AbortableError) as error:
             if error.code not in (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
@@ -287,7 +288,10 @@ class SinkTransaction:
 
     @staticmethod
     def _check_owner(transactional_id: str, record: Record, run: str) -> None:
-        """Raise SupersededError if the record names another run. Expired records and batch writes name none."""
+        """Raise SupersededError if the record names another run.
+
+        An expired record, and the record of a batch write, name no run.
+        """
         if record.run not in ("", run):
             raise SupersededError(transactional_id)
 

@@ -43,7 +43,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class RetriedTaskError(RuntimeError):
-    """Spark runs a task again, or twice at once. Records of its first attempt cannot be removed separately."""
+    """Spark runs a task a second time. The records of the first attempt cannot be removed separately."""
 
 
 class PartitionConflictError(KafkaError):
@@ -153,7 +153,10 @@ class _Writer:
         return self.plans.get(batch_id, "")
 
     def is_committed(self, query: str, batch_id: int) -> bool:
-        """Return whether a driver that died before Spark noted it has committed the batch. Raises StateError."""
+        """Return whether an earlier driver has committed the batch already. Raises StateError if that is unknown.
+
+        Such a driver died before Spark noted the batch as done.
+        """
         assert self.attempt is not None
         state, plan = self.attempt.state, self.plan_of(batch_id)
         if not plan:

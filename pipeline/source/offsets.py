@@ -100,7 +100,7 @@ async def find_partitions(cluster: Cluster, subscription: Subscription, timeout_
 
 
 class OffsetFinder:
-    """A client of the leaders that looks up offsets. Under read_committed the latest one is the last stable offset."""
+    """A client that asks leaders for offsets. Under read_committed, the latest is the last stable offset."""
 
     def __init__(self, cluster: Cluster, *, read_committed: bool, timeout_s: float) -> None:
         self._cluster = cluster

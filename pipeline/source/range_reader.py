@@ -37,7 +37,7 @@ CLIENT_DEFAULTS: Final[dict[str, object]] = {
     "receive_buffer_bytes": -1,
     "client_id": "oncelog-pipeline",
 }
-"""Where the pipeline's defaults differ from the consumer's: the first for exactly-once, the others for bulk reading."""
+"""Where the pipeline's defaults differ from the consumer's, for exactly-once and for bulk reading."""
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _FIELDS: Final = [
@@ -86,7 +86,7 @@ class RangeReader:
                     continue
                 part = _Part(data, position, wanted.end)
                 if part.end <= position:
-                    raise CorruptBatch(f"the answer for offset {position} holds no whole batch from there on")
+                    raise CorruptBatch(f"the response for offset {position} has no whole batch from that offset on")
                 if part.end < wanted.end:
                     kafka.run(fetches.ask(part.end))
                 for columns in part.columns(self._headers):

@@ -187,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- planning, beside the driver
 
-    def initialOffset(self) -> dict[str, Any]:  # Spark's name, as those below
+    def initialOffset(self) -> dict[str, Any]:  # a name of Spark's API, like those below
         """Return the offsets at which a new query begins."""
         finder = self._finder
         # Trigger.AvailableNow ends at the current ends, so it cannot wait for a topic.
@@ -315,7 +315,7 @@ def _found(kafka: BlockingCluster, settings: SourceSettings) -> set[TopicPartiti
 def _found_again(
     kafka: BlockingCluster, settings: SourceSettings, complete: Callable[[set[TopicPartition]], bool]
 ) -> set[TopicPartition]:
-    """Return the partitions that the subscription selects, after several requests if they are not `complete`."""
+    """Return the partitions that the subscription selects. Ask several times until `complete` returns True for them."""
     found = _found(kafka, settings)
     for wait_s in ASK_AGAIN_S:
         if complete(found):
