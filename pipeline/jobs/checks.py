@@ -103,7 +103,7 @@ def _check_topics(
     if not missing:
         return
     what = f"source {source.name!r}: there is no topic {' and no topic '.join(missing)} at {_servers(config)}"
-    remedy = f"`oncelog topic create {missing[0]} --bootstrap {config.bootstrap_servers[0]}` makes it"
+    remedy = f"`oncelog topic create {missing[0]} --bootstrap {config.bootstrap_servers[0]}` creates it"
     ends = all((sink.trigger or job.trigger) == AVAILABLE_NOW for sink in job.sinks)
     if ends or not source.stream or subscription.partitions:
         raise JobError(f"{what}: correct `subscribe`, or {remedy}")
@@ -165,7 +165,7 @@ class SilenceWatch:
                 self._tell(f"Kafka at {servers} cannot be reached ({why}): the queries wait for it")
             elif not why and servers in self._away:
                 self._away.discard(servers)
-                self._tell(f"Kafka at {servers} is back: going on")
+                self._tell(f"Kafka at {servers} is back: the queries continue")
         self._looked_at = time.monotonic()
         return not self._away
 

@@ -35,7 +35,7 @@ LONGEST: Final = 700
 _FINAL: Final = {
     f"{error.__module__}.{error.__qualname__}": remedy
     for error, remedy in (
-        (DataLossError, ". If the job reads another topic than it did, give it a new checkpoint"),
+        (DataLossError, ". If the job reads another topic than before, give it a new checkpoint"),
         (StateError, ""),
         (SupersededError, ""),
         (RowError, ""),
@@ -46,7 +46,7 @@ _FINAL: Final = {
 
 _REMEDIES: Final = {
     "Python worker failed to connect back": (
-        ": the machine did not start a Python process within Spark's ten seconds. Give the job fewer cores "
+        ": a Python process did not start within Spark's limit of ten seconds. Give the job fewer cores "
         "(master = local[2]), or start fewer at once"
     ),
     "Java gateway process exited": ". Java's message is above. Check the sizes in the table [spark] (2g)",

@@ -100,7 +100,7 @@ def _plan(notes: Notes, number: int, location: str) -> str:
     try:
         return digest(notes, number)
     except OSError as error:
-        raise StateError(f"Spark's note of batch {number} in {location} cannot be read: {error}") from error
+        raise StateError(f"Spark's plan of batch {number} in {location} cannot be read: {error}") from error
 
 
 def _taking_over(

@@ -161,7 +161,7 @@ class _Writer:
         state, plan = self.attempt.state, self.plan_of(batch_id)
         if not plan:
             raise StateError(
-                f"Spark's note of batch {batch_id} in {self.settings.checkpoint}/offsets cannot be read from the "
+                f"Spark's plan of batch {batch_id} in {self.settings.checkpoint}/offsets cannot be read from the "
                 "process that plans the batch: a batch that is planned again could not be told from the one that is "
                 "committed. Use oncelog.pipeline.write_stream(df, options), which reads it through Spark's file "
                 "system, or a checkpointLocation on the driver's disk"
@@ -203,7 +203,7 @@ class _Writer:
     def _contradiction(batch_id: int, state: SinkState) -> str:
         if state.batch_id == batch_id and not state.plan:
             return (
-                f"batch {batch_id} is to be written, and Kafka has it as committed, but not with which rows: they "
+                f"batch {batch_id} is to be written, but it is committed, and Kafka does not know its rows: they "
                 "may be different now. Check what was written last, then use a new checkpoint with startingOffsets"
             )
         which = "another batch" if state.batch_id == batch_id else "batch"

@@ -87,7 +87,7 @@ def test_a_missing_topic(tmp_path: Path, topics: Any) -> None:
     prepare(job(tmp_path, topics.bootstrap, name), waiting.append)
     at = topics.bootstrap
     missing = f"source 'input': there is no topic {name} at {at}"
-    remedy = f"`oncelog topic create {name} --bootstrap {at}` makes it"
+    remedy = f"`oncelog topic create {name} --bootstrap {at}` creates it"
     assert waiting == [f"{missing}: waiting for it ({remedy})"]
     # Nothing would come of a job that only reads what is there.
     told = refused(job(tmp_path, topics.bootstrap, name, trigger="available-now"))
@@ -116,7 +116,7 @@ def test_brokers_that_go_and_come_back(tmp_path: Path, monkeypatch: pytest.Monke
     away = ""
     watch.look()
     watch.look()
-    assert notices[1:] == ["Kafka at 127.0.0.1:9092 is back: going on"]
+    assert notices[1:] == ["Kafka at 127.0.0.1:9092 is back: the queries continue"]
     assert watch.all_there()
     away = "Connection refused"
     assert not watch.all_there()
@@ -155,7 +155,7 @@ def test_a_failure_is_told_in_one_line() -> None:
     )
     assert reason(udf) == "ValueError: not yet"
     slow = reason("org.apache.spark.SparkException: Python worker failed to connect back.\n\tat A.b(C.java:1)")
-    assert slow.startswith("org.apache.spark.SparkException: Python worker failed to connect back: the machine did not")
+    assert slow.startswith("org.apache.spark.SparkException: Python worker failed to connect back: a Python process")
     assert len(reason(f"java.lang.OutOfMemoryError: Java heap space{'x' * 10_000}")) == LONGEST
 
 
@@ -193,7 +193,7 @@ def test_a_local_master_has_as_many_shuffle_partitions_as_cores(master: str, par
 def test_some_failures_no_restart_mends() -> None:
     assert final("oncelog.pipeline.sink.rows.RowError: topic null") == "topic null"
     assert final("oncelog.pipeline.source.offsets.DataLossError: X: gone") == (
-        "X: gone. If the job reads another topic than it did, give it a new checkpoint"
+        "X: gone. If the job reads another topic than before, give it a new checkpoint"
     )
     assert final("oncelog.client.errors.NetworkError: NETWORK_EXCEPTION: away") is None
     assert final("no reason was given") is None

@@ -192,7 +192,7 @@ def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, t
     run(read)
     assert topics.values(out) == ["a"]
     topics.send(other, ["b"])
-    with pytest.raises(JobError, match=r"^sink 'output': .* If the job reads another topic than it did, give it a new"):
+    with pytest.raises(JobError, match=r"^sink 'output': .* If the job reads another topic than before, give it a new"):
         run(other)
     assert restarts == []
     assert topics.values(out) == ["a"]

@@ -205,9 +205,9 @@ def writer_at(state: SinkState | None, digest: str, batch_id: int, **options: st
     ("state", "digest", "message"),
     [
         (SinkState("query", 4, "plan"), "other", "another batch 4 of this query is committed"),
-        (SinkState("query", 4, ""), "plan", "but not with which rows"),
-        (SinkState("query", 4, "plan"), "", "note of batch 4 in /nowhere/offsets cannot be read"),
-        (None, "", "note of batch 4 in /nowhere/offsets cannot be read"),
+        (SinkState("query", 4, ""), "plan", "does not know its rows"),
+        (SinkState("query", 4, "plan"), "", "plan of batch 4 in /nowhere/offsets cannot be read"),
+        (None, "", "plan of batch 4 in /nowhere/offsets cannot be read"),
         (SinkState("query", 5, "plan"), "plan", "batch 5 of this query is committed"),
         (SinkState("query", 2, "plan"), "plan", "committed here is 2"),
         (None, "plan", "has no state of this query"),
