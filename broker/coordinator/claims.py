@@ -87,7 +87,7 @@ class ClaimedGroups(Protocol):
         """
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """Return the claims that were found in the records of committed offsets at start, by group id."""
+        """Return the claims that the replayed records of committed offsets contained, by group id."""
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""

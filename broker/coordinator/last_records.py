@@ -1,8 +1,8 @@
 """Finds the last record of each key of a state partition, without decoding keys or values.
 
-A coordinator's log has many records per key, and a start needs only the last record. Superseded records are dropped
-undecoded. A start therefore costs little more than reading the log, and a damaged superseded record cannot make its key
-unreadable.
+A coordinator's log has many records per key, and a replay needs only the last record. Superseded records are dropped
+undecoded. A replay therefore costs little more than reading the log, and a damaged superseded record cannot make its
+key unreadable.
 
 Invariant: replaying the remaining records gives the same state as replaying every record of the log in order.
 """

@@ -228,7 +228,7 @@ class GroupCoordinator:
     # ---- membership
 
     def join(self, request: Join) -> asyncio.Future[JoinGroupResponse]:
-        """Handle a JoinGroup request. The future resolves when the generation begins, or at once.
+        """Handle a JoinGroup request. The future resolves when the generation begins, or immediately.
 
         Errors are in the response.
         """
@@ -249,7 +249,7 @@ class GroupCoordinator:
     def sync(
         self, request: SyncGroupRequest, assignments: Mapping[str, bytes] | None = None
     ) -> asyncio.Future[SyncGroupResponse]:
-        """Handle a SyncGroup request. The future resolves when the assignment is durable, or at once.
+        """Handle a SyncGroup request. The future resolves when the assignment is durable, or immediately.
 
         `assignments`: the request's assignments by member id, if the caller has decoded them already. Raise KafkaError
         if the group cannot be served; other errors are in the response.

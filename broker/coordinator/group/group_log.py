@@ -1,4 +1,4 @@
-"""Appends the groups' records to `__consumer_offsets`, waits until they are durable, and replays them at start.
+"""Appends the groups' records to `__consumer_offsets`, waits until they are durable, and replays them.
 
 Memory follows the log, not the disk: a record takes effect when it is appended, so memory always equals the result of a
 replay. Therefore no response, not even a reader's, may be sent before the log is durable up to the state that the

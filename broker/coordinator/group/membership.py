@@ -114,7 +114,7 @@ class GroupMembership:
             self._rebalance.give_up_pending(group, member_id)
 
     def resume(self, group: ClassicGroup) -> None:
-        """Add a group that was found in the log at start, and count its members' memory."""
+        """Add a group that was replayed from the log, and count its members' memory."""
         group.count_in(self._footprint)
         self.groups[group.group_id] = group
 

@@ -1,4 +1,4 @@
-"""Decodes committed offsets at start, quickly and with shared objects.
+"""Decodes the committed offsets when the broker starts, quickly and with shared objects.
 
 A group commits on many partitions, and groups use the same topics, mostly with the same metadata. The group id and the
 topic name are therefore decoded once per group and topic. All groups share the (topic, partition) tuples and the topic

@@ -1,8 +1,8 @@
 """Stores committed offsets, and offsets pending in transactions.
 
 The store always equals the result of a replay of the log. Every change is a record in the log: `replay` and
-`complete_transaction` are called when a record is appended, and again, in the same order, at start. Never appends, and
-never decides what may be committed.
+`complete_transaction` are called when a record is appended, and again, in the same order, when the broker starts. Never
+appends, and never decides what may be committed.
 
 Invariants
 

@@ -163,7 +163,7 @@ class GroupUpkeep:
             return
         try:
             self._drop(group.group_id, None, "the group counts its generations from 1 again")
-        except KafkaError as error:  # tried again when the next generation begins, and at start
+        except KafkaError as error:  # tried again when the next generation begins or the broker starts
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
     @classmethod
@@ -221,11 +221,11 @@ class GroupUpkeep:
         return self._offsets.has(group_id, partition) or self._claims.get(group_id, partition) is not None
 
     def remove_offsets_of_lost_topics(self) -> None:
-        """Remove, at start, the offsets of deleted topics that a crash left in the log.
+        """Remove, when the broker starts, the offsets of deleted topics that a crash left in the log.
 
         Pending offsets of a replaced topic (deleted, and created again under the same name) are dropped only from
-        memory: a tombstone would also remove the offsets of the new topic. A later start finds the dropped offsets
-        again, pending or committed.
+        memory: a tombstone would also remove the offsets of the new topic. The next start of the broker finds the
+        dropped offsets again, pending or committed.
         """
 
         def is_replaced(partition: TopicPartition, offset: OffsetAndMetadata) -> bool:

@@ -4,7 +4,8 @@ This file implements InitProducerId, EndTxn, WriteTxnMarkers, DescribeTransactio
 `registration.py` adds and verifies partitions, `fencing.py` fences producers.
 
 Lifecycle: `start` replays `__transaction_state`, resumes decided transactions and compares the partitions' logs with
-the coordinator's state. `stop` leaves unfinished work to the next start. Everything runs on the event loop's thread.
+the coordinator's state. `stop` leaves unfinished work to the broker's next start. Everything runs on the event loop's
+thread.
 
 Every request follows one pattern: decide (pure) → append and wait until durable → respond. There is no await between
 decision and append, so requests for one transactional id never interleave inside a transition. A request that arrives

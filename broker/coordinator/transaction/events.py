@@ -142,7 +142,10 @@ class TransactionEvents:
         entry: TransactionEntry | None = None,
         reason: str = "",
     ) -> None:
-        """Record a refused request. `identity` is the identity in the request, `entry` the state of the id."""
+        """Record a refused request.
+
+        `identity` is the producer's identity in the request, `entry` the transactional id's state.
+        """
         metadata = None if entry is None else entry.metadata
         cause = by.cause
         self._metrics.count(REFUSED, cause.request, extension_name(code))

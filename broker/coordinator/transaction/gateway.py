@@ -81,7 +81,10 @@ class PartitionGateway(Protocol):
         """
 
     def producer_epochs(self) -> Iterator[tuple[int, int]]:
-        """Yield (producer id, epoch) of every producer in the logs of all reachable partitions. Used at start."""
+        """Yield (producer id, epoch) of every producer in the logs of all reachable partitions.
+
+        Used when the broker starts.
+        """
 
     def is_deleted(self, partition: TopicPartition) -> bool:
         """Whether the partition no longer exists in the metadata, so that it needs no marker."""
@@ -90,7 +93,7 @@ class PartitionGateway(Protocol):
         """Return the partitions that no longer exist in the metadata."""
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
-        """Yield every open transaction in the logs of all reachable partitions. Used at start."""
+        """Yield every open transaction in the logs of all reachable partitions. Used when the broker starts."""
 
 
 class LocalPartitionGateway:

@@ -149,7 +149,7 @@ class GroupAssignments:
         return holders
 
     def adopt(self, offsets: Mapping[TopicPartition, Claim]) -> None:
-        """Adopt, at start, the claims in committed offsets that are newer than all known claims."""
+        """Adopt, after the replay, the claims in committed offsets that are newer than all known claims."""
         known = max(self.recorded_generation, self.forgotten_generation)
         self.found = {partition: claim for partition, claim in offsets.items() if claim.generation_id > known}
 

@@ -104,8 +104,8 @@ class GroupClaims:
     def replay(self, partition: int, key: GroupAssignmentKey, record: StateRecord) -> None:
         """Apply a replayed record of a claim. Records must be passed in log order.
 
-        Also used when a state partition becomes readable after the start. An undecodable record makes only its own
-        group unavailable.
+        Also used when a state partition becomes readable after the broker's start. An undecodable record makes only its
+        own group unavailable.
         """
         try:
             value = None if record.value is None else decode_assignment(record.value)
@@ -132,12 +132,12 @@ class GroupClaims:
             self._settle(group_id)
 
     def stop(self) -> None:
-        """Stop the timer that enforces claims read after the start."""
+        """Stop the timer that enforces claims which were read after the broker's start."""
         if self._late_timer is not None:
             self._late_timer.cancel()
 
     def _read_late(self, group_id: str) -> None:
-        """Enforce the claims of a group whose state partition is read after the start, once all of it is read."""
+        """Enforce a group's claims, which are read after the broker's start, when the whole state partition is read."""
         self._late.add(group_id)
         if self._late_timer is None:
             self._late_timer = asyncio.get_running_loop().call_later(_LATE_LOOK_S, self._settle_late)
@@ -212,7 +212,7 @@ class GroupClaims:
         return sum(group.owned for group in self._groups.values())
 
     def groups(self) -> list[str]:
-        """Return the ids of the groups in which a partition has an owner, sorted."""
+        """Return the group ids of the groups in which a partition has an owner, sorted."""
         return sorted(group_id for group_id, group in self._groups.items() if group.owned)
 
     # ---- changes: each is appended and takes effect, or raises KafkaError and changes nothing
@@ -222,8 +222,8 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Make a transactional id hold exactly these partitions of the group.
 
-        Return None if the change is durable, else a future (shield it). Raise KafkaError with a coordinator error code;
-        nothing has changed then.
+        Return None if the change is durable, else a future: await it through `asyncio.shield`. Raise KafkaError with a
+        coordinator error code; nothing has changed then.
         """
         self._check_readable(group_id)
         group = self._groups.get(group_id) or GroupAssignments()

@@ -90,7 +90,7 @@ class TransactionMarkerWriter:
         task.add_done_callback(self._tasks.pop)
 
     async def stop(self) -> None:
-        """Cancel unfinished work. The next start finds PREPARE_* in the log and resumes the work."""
+        """Cancel unfinished work. The broker's next start finds PREPARE_* in the log and resumes the work."""
         self._stopped = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -200,7 +200,7 @@ class TransactionMarkerWriter:
                         "transaction_not_completed", transactional_id=metadata.transactional_id, exc_info=error
                     )
                 if entry.metadata is not metadata:
-                    return  # a bug, but it must not block the id
+                    return  # a bug, but it must not block the transactional id
             await backoff.pause()
 
 

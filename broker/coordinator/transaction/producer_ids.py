@@ -74,7 +74,7 @@ class ProducerIdManager:
 
     async def _take_block(self) -> None:
         block = await self._allocate_block()
-        # Reversed, so that pop() takes the ids in ascending order.
+        # Reversed, so that pop() takes the producer ids in ascending order.
         self._current = [*reversed(block), *self._current]
 
 

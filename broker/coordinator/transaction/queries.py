@@ -25,7 +25,7 @@ _SHOWN: Final = 100
 class TransactionFilter:
     """The filter of a ListTransactions request.
 
-    An empty collection, a negative duration or a missing pattern matches all ids.
+    An empty collection, a negative duration or a missing pattern matches all transactional ids.
     """
 
     states: Collection[str] = ()

@@ -1,4 +1,4 @@
-"""Compares, at start, the open transactions in partition logs with the coordinator's state.
+"""Compares, when the broker starts, the open transactions in partition logs with the coordinator's state.
 
 Owns the comparison, a pure function; the coordinator writes the markers that it returns. Afterwards every open
 transaction in a log is either the ongoing transaction of a known transactional id, or is being ended. No last stable

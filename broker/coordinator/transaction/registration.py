@@ -60,8 +60,8 @@ class PartitionRegistration(TransactionCore):
 
         With `session` they stay registered after this transaction. `writes`: the caller (another broker) will append to
         the partitions without calling `wrote`. Return None if they are registered durably, a future that resolves when
-        they are (shield it), or Step.WAIT. On Step.WAIT use `add_partitions`, or await `until_settled` and call again.
-        Raise KafkaError like these methods.
+        they are (await it through `asyncio.shield`), or Step.WAIT. On Step.WAIT use `add_partitions`, or await
+        `until_settled` and call again. Raise KafkaError like these methods.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -160,8 +160,8 @@ class PartitionRegistration(TransactionCore):
 
         `registers`: the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For an older
         request the partition is verified, and the transaction is opened if the partition belongs to the session. If the
-        result is a future, await it (shielded) and call again. If it is Step.WAIT, await `until_settled` and call
-        again. Raise KafkaError with the code for the response if the batch is refused.
+        result is a future, await it through `asyncio.shield` and call again. If it is Step.WAIT, await `until_settled`
+        and call again. Raise KafkaError with the code for the response if the batch is refused.
         """
         code = self.verify(transactional_id, producer_id, producer_epoch, partition)
         if code is ErrorCode.NONE:

@@ -42,7 +42,7 @@ A refused batch would keep its transactional ids for ever.
 """
 
 _COMPLETION_DELAY_S = 0.2
-"""How long, in seconds, a COMPLETE_* waits for the id's next record before it is written by itself."""
+"""How long, in seconds, a COMPLETE_* value waits for its id's next record before it is written by itself."""
 
 _APPEND_ERRORS = {
     # Mapped, as in Kafka, to codes that a coordinator's clients understand and retry.

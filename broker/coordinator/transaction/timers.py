@@ -1,4 +1,4 @@
-"""Runs the scans for transactions past their timeout, and for expired ids, at the right times.
+"""Runs the scans for transactions past their timeout, and for expired transactional ids, at the right times.
 
 Owns one timer for each scan; the coordinator performs the scans. Aborts must be timely: their timer is set to the
 earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
@@ -18,7 +18,7 @@ from ...steps import Steps, run_slice
 _REST: Final = 9
 
 _NEXT_PORTION_S: Final = 0.1
-"""The delay in seconds before the next portion of expired ids is removed."""
+"""The delay in seconds before the next portion of expired transactional ids is removed."""
 
 
 class TransactionTimers:
@@ -36,7 +36,7 @@ class TransactionTimers:
     ) -> None:
         """`abort_timed_out(now_ms)` returns the next deadline in ms since the epoch, None if no transaction is ongoing.
 
-        `remove_expired(now_ms)` returns whether more expired ids may be left.
+        `remove_expired(now_ms)` returns whether more expired transactional ids may be left.
         """
         self._clock = clock
         self._logger = logger

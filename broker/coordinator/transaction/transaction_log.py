@@ -107,7 +107,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
 
 @lru_cache(maxsize=128)
 def _shared(timeout_ms: int) -> int:
-    """Return one shared int object for all ids with this timeout, to save memory: few different timeouts are in use."""
+    """Return the int object that all transactional ids with this timeout share, to save memory."""
     return timeout_ms
 
 

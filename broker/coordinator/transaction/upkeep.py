@@ -1,11 +1,11 @@
-"""Does the background work on transactions: finishing and repairing them at start, timeouts, expiry.
+"""Does the background work on transactions: timeouts, expiry, and completion and repairs when the broker starts.
 
 Owns the conditions for this work. The coordinator makes the transitions, the marker writer writes the markers.
 
-A repair that fails at start (because of a full disk or an unreadable state partition) is retried until it succeeds, so
-that no last stable offset is stuck until a restart. The markers to write are determined before clients can write. Until
-a marker is written, its producer id cannot start a transaction in that partition (`is_repairing`), because the marker
-would end the new transaction.
+A repair that fails when the broker starts (because of a full disk or an unreadable state partition) is retried until it
+succeeds, so that no last stable offset is stuck until the next start. The markers to write are determined before
+clients can write. Until a marker is written, its producer id cannot start a transaction in that partition
+(`is_repairing`), because the marker would end the new transaction.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TransactionUpkeep:
             self._retrying = asyncio.get_running_loop().create_task(self._retry(), name="repair-open-transactions")
 
     async def stop(self) -> None:
-        """Stop the retries. The next start takes up the remaining repairs."""
+        """Stop the retries. The broker's next start takes up the remaining repairs."""
         if self._retrying is not None:
             self._retrying.cancel()
             await asyncio.gather(self._retrying, return_exceptions=True)
@@ -231,7 +231,7 @@ class TransactionUpkeep:
         self._events.session_ended(before, entry.metadata, SESSIONS_OFF.request, SESSIONS_OFF)
 
     def _decide_repairs(self) -> None:
-        """Decide on the repair of the transactions that were open at start, as far as their state is readable."""
+        """Decide how to repair the transactions that were open at the broker's start, if their state is readable."""
         open_transactions = [
             transaction
             for transaction in self._gateway.open_transactions()
