@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog import Admin, Consumer, KafkaError, Producer, ProducerFencedError, TopicPartition, UnsupportedVersionError
+from oncelog import Admin, KafkaError, Producer, ProducerFencedError, TopicPartition, UnsupportedVersionError
 from oncelog.client.admin import AbortTransactionSpec, WhyHanging, transactions
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -18,6 +18,7 @@ from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest, In
 from oncelog.protocol.messages.list_transactions import ListTransactionsRequest
 from support.hanging import broker_where_transactions_hang
 from support.proxy import FaultProxy
+from support.reading import decided_values
 
 Names = Callable[[str], str]
 
@@ -54,18 +55,9 @@ async def open_transaction(producer: Producer, topic: str, partition: int = 0) -
     return producer.config.transactional_id
 
 
-async def committed(bootstrap: str, topic: str) -> list[bytes | None]:
-    """All records that a read_committed reader gets now."""
-    async with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
-        partitions = [TopicPartition(topic, index) for index in (0, 1)]
-        consumer.assign(partitions)
-        await consumer.seek_to_beginning(*partitions)
-        ends = await consumer.end_offsets(partitions)
-        values: list[bytes | None] = []
-        async with asyncio.timeout(20):
-            while any([await consumer.position(one) < ends[one] for one in partitions]):
-                values += [record.value for record in await consumer.poll(100)]
-        return values
+async def committed(bootstrap: str, topic: str) -> list[bytes]:
+    """All committed records, once no transaction is open: a commit is answered before its markers are written."""
+    return await asyncio.to_thread(decided_values, bootstrap, topic)
 
 
 class TestFence:
