@@ -1,5 +1,5 @@
-"""DirectorySource: the lines of all files of a directory, as they are appended, across rotation.
+"""DirectorySource: reads the lines of all files in a directory as they are appended, across log rotation.
 
-`scanning` lists files, `files` recognises each again by its inode and its content, whatever its name. `lines` reads
-lines, plain or gz, and `task` turns them into records.
+`scanning` lists files, and `files` recognises each file again by its inode and content, whatever its name. `lines`
+reads lines of plain and gz files, and `task` turns them into records.
 """

@@ -1,4 +1,4 @@
-"""`DirectorySourceConnector`: the lines of all files of a directory."""
+"""`DirectorySourceConnector`: reads the lines of all files in a directory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .task import COUNT, NUMBER, DirectorySourceTask
 
 
 class DirectorySourceConnector(SourceConnector):
-    """Divides files among tasks by their first lines."""
+    """Divides the files among tasks by a hash of their first lines."""
 
     settings = SETTINGS
     task_class = DirectorySourceTask
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return as many tasks as there may be."""
+        """Return the settings of `max_tasks` tasks, each with its number."""
         return [{**self.config, NUMBER: str(number), COUNT: str(max_tasks)} for number in range(max_tasks)]
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
@@ -28,12 +28,15 @@ class DirectorySourceConnector(SourceConnector):
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Allow to forget files; other positions would have to be computed with their line and CRC."""
+        """Raise ConnectError for malformed offsets; return True.
+
+        Resetting files is always allowed. Other positions need the matching length and CRC of the line before them.
+        """
         for partition, offset in offsets:
             if offset is None:
                 continue
             if not {"directory", "fingerprint", "number"} <= partition.keys():
-                raise ConnectError('a partition is {"directory": path, "fingerprint": hash, "number": count}')
+                raise ConnectError('a partition must be {"directory": path, "fingerprint": hash, "number": count}')
             if offset.keys() != {"file", "inode", "position", "line", "crc"}:
-                raise ConnectError("an offset has file, inode, position, line and crc, as GET offsets shows them")
+                raise ConnectError("an offset must have file, inode, position, line and crc, as GET offsets shows them")
         return True

@@ -1,15 +1,19 @@
-"""`Files`: the files of a directory, each recognised again after a rename, a restart or a compression.
+"""`Files`: tracks the files of a directory, and recognises each again after a rename, a restart or a compression.
 
-What is known of a file is an `Entry`: source partition {"directory", "fingerprint", "number"}, offset {"file",
-"inode", "position", "line", "crc"}. The fingerprint is that of the first line; the number counts files that begin with
-the same line. Length and CRC of the last line that was read tell whether a file still has what was read there.
+An `Entry` has the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
+{"file", "inode", "position", "line", "crc"}. The fingerprint is a hash of the first line. The number distinguishes
+files with the same first line. The length and CRC of the last line that was read tell whether a file still has this
+content.
 
-- The same inode with that line is the same file, whatever its name.
-- The same inode without it was truncated or written anew: another file, read from its start.
-- Another inode with that line, under the file's name with a suffix, is a copy of it (rotated by copytruncate, or
-  compressed by gzip): it is read on from the position when the original is gone or truncated, and left alone before.
-- Everything else is a new file. So a file that is truncated and grows again to the same bytes is not noticed, and what
-  was written between the last look and a truncation is only in the copy.
+- A file with the same inode and that line is the same file, whatever its name.
+- A file with the same inode but without that line was truncated or rewritten: a new file, read from its start.
+- A file with another inode and that line, named as the file plus a suffix, is a copy of the file (made by copytruncate
+  rotation or by gzip). Reading continues in the copy once the original is gone or truncated; before that, the copy is
+  ignored.
+- Any other file is new.
+
+Therefore a file that is truncated and grows again to the same bytes goes unnoticed. Lines that were written between the
+last read and a truncation exist only in the copy.
 """
 
 from __future__ import annotations
@@ -28,20 +32,20 @@ log = logging.getLogger(__name__)
 
 _ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
-"""From this position on equal content is no coincidence: a plain file can be a copy of one that is gone."""
+"""From this position on, equal content is no coincidence: a plain file may be a copy of a file that is gone."""
 
 _LOOKUP: Final = 16
-"""So many numbers of a fingerprint are looked up at once."""
+"""The number of offsets of a fingerprint that are looked up at once."""
 
 _NEVER: Final = (-1, -1)
 
 
 @dataclass(eq=False)
 class Entry:
-    """What was read of a file."""
+    """The state of a file: its source partition, and the offset up to which it was read."""
 
     partition: Mapping[str, Any]
-    """Empty until it has a number."""
+    """Empty until the file has a number."""
     file: str = ""
     inode: int = -1
     position: int = 0
@@ -49,7 +53,7 @@ class Entry:
     crc: int = 0
 
     def advance(self, line: bytes) -> dict[str, Any]:
-        """Go on behind a line; returns the source offset."""
+        """Move the position past a line; return the new source offset."""
         self.position += len(line)
         self.line, self.crc = len(line), zlib.crc32(line)
         return {
@@ -61,24 +65,24 @@ class Entry:
         }
 
     def is_before(self, file: LineFile) -> bool:
-        """Return whether a file has what was read."""
+        """Return whether a file has the content that was read."""
         return file.has(self.position, self.line, self.crc)
 
 
 @dataclass(eq=False)
 class File:
-    """A file that is there. `entry` is None until it is known which one it is."""
+    """A file in the directory. `entry` is None until the file is recognised."""
 
     inode: int
     path: str
     name: str
     entry: Entry | None = None
     stamp: tuple[int, int] = _NEVER
-    """Size and time of the last change when it was read to its end, or looked at."""
+    """The file's size and modification time when it was last read to its end or examined."""
     handle: LineFile | None = None
     gone: bool = False
     copy_of: tuple[File, int, int] | None = None
-    """The file that has the same content, and this one's size and time of change when they were compared."""
+    """The file with the same content, and this file's size and modification time when the two were compared."""
 
     def close(self) -> None:
         """Close the file."""
@@ -91,7 +95,7 @@ Offsets = Callable[[list[Mapping[str, Any]]], Iterable[Mapping[str, Any] | None]
 
 
 class Files:
-    """The files of one task: those whose fingerprint `is_mine`."""
+    """The files of one task: those for whose fingerprint `is_mine` returns True."""
 
     def __init__(self, directory: str, max_line_bytes: int, offsets: Offsets, is_mine: Callable[[str], bool]) -> None:
         self._directory, self._max_line_bytes = directory, max_line_bytes
@@ -101,7 +105,7 @@ class Files:
         self._owners: dict[Entry, File] = {}
 
     def update(self, listed: Iterable[Listed]) -> list[File]:
-        """Take what is in the directory now; returns the files that may have new lines, the oldest first."""
+        """Process the current listing of the directory. Return the files that may have new lines, the oldest first."""
         there = {each.inode: each for each in listed}
         for inode, file in list(self.known.items()):
             now = there.get(inode)
@@ -125,7 +129,7 @@ class Files:
         return sorted(ready, key=lambda file: 0 if file.gone else there[file.inode].stamp[1])
 
     def open(self, file: File) -> LineFile | None:
-        """Return a file opened; None where it was deleted meanwhile."""
+        """Open a file and return it; None if the file was deleted in the meantime."""
         if file.handle is None:
             try:
                 file.handle = LineFile(file.path, self._max_line_bytes)
@@ -174,9 +178,10 @@ class Files:
         del self._owners[entry]
 
     def _identify(self, files: list[File], there: Mapping[int, Listed]) -> None:
-        """Find out which files these are: first by their inodes, then by what they contain."""
+        """Assign entries to files: first by their inodes, then by their content."""
         changed = []
-        for file in sorted(files, key=lambda each: there[each.inode].stamp[1]):  # numbers are given in reading order
+        # New files are numbered in reading order.
+        for file in sorted(files, key=lambda each: there[each.inode].stamp[1]):
             if file.stamp == there[file.inode].stamp:
                 continue
             file.stamp = there[file.inode].stamp
@@ -201,7 +206,7 @@ class Files:
     def _claim(
         self, file: File, fingerprint: str, method: Callable[[File, LineFile, list[Entry]], Entry | None]
     ) -> bool:
-        """Give a file the entry that a method finds; returns whether it finds one."""
+        """Assign the entry that a method finds to a file; return whether the search is finished."""
         opened = self._look(file)
         if opened is None:
             return True
@@ -224,10 +229,13 @@ class Files:
         return True
 
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
-        """Return the entry of the file that this one is a copy of, or a new one; None as long as the original lives."""
+        """Return the entry of which this file is the continuing copy, or a new entry.
+
+        None while the original exists.
+        """
         for entry in sorted(group, key=lambda each: -each.position):
             owner = self._owners.get(entry)
-            if owner is not None and owner.gone:  # it is read to its end first
+            if owner is not None and owner.gone:  # read the original to its end first
                 if _base(file.name) == _base(entry.file) and entry.is_before(opened):
                     return None
             elif owner is not None:
@@ -267,7 +275,7 @@ class Files:
             original.close()
 
     def _load(self, fingerprints: set[str]) -> None:
-        """Read what is known of files with these first lines."""
+        """Read the offsets of files with these first lines."""
         new = sorted(fingerprints - self._groups.keys())
         self._groups |= {fingerprint: [] for fingerprint in new}
         while new:
@@ -291,7 +299,7 @@ class Files:
                 self._groups[fingerprint] += [Entry(partition, **(offset or {})) for partition, offset in read]
 
     def _look(self, file: File) -> LineFile | None:
-        """Return the file, opened; None where it cannot be read now, or is another one by now."""
+        """Open a file and return it; None if it cannot be read now or has been replaced."""
         try:
             opened = LineFile(file.path, self._max_line_bytes)
         except OSError as error:
@@ -304,7 +312,7 @@ class Files:
 
 
 def _by_inode(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
-    """Return the newest entry of the file's inode whose last line it has."""
+    """Return the newest entry with the file's inode whose last line the file contains."""
     same = [entry for entry in reversed(free) if entry.inode == file.inode]
     return next((entry for entry in same if entry.is_before(opened)), None)
 

@@ -1,4 +1,7 @@
-"""`LineFile`: complete lines of a file from a position on. gz files are decompressed; positions count their content."""
+"""`LineFile`: reads complete lines of a plain or gz file from a position.
+
+In gz files, positions count decompressed bytes.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ class IncompleteFileError(Exception):
 
 
 class LineFile:
-    """An open file. `complete` tells that no line can follow: only of gz files."""
+    """An open file. `complete` is True once a gz file was read to its end, so that no line can follow."""
 
     def __init__(self, path: str, max_line_bytes: int) -> None:
-        """Raise OSError."""
+        """Open the file; raises OSError."""
         self.path = path
         self._max = max_line_bytes
         self.compressed = path.endswith(".gz")
@@ -34,7 +37,7 @@ class LineFile:
         self.complete = False
 
     def stat(self) -> os.stat_result:
-        """Return what the system knows of the file."""
+        """Return the operating system's status of the open file."""
         return os.fstat(self._raw.fileno())
 
     def close(self) -> None:
@@ -42,9 +45,10 @@ class LineFile:
         self._raw.close()
 
     def lines(self, position: int, limit: int) -> list[bytes]:
-        """Return up to `limit` complete lines from a position on, with their ends.
+        """Return up to `limit` complete lines from a position, including their line ends.
 
-        The last line of a complete gz file needs no end. Raises ConnectError for a line that is too long.
+        The last line of a complete gz file needs no line end. Raises ConnectError for a line that is too long, and
+        IncompleteFileError for a gz file that is still being written.
         """
         self._seek(position)
         lines = self._split()
@@ -60,12 +64,12 @@ class LineFile:
         return lines
 
     def fingerprint(self) -> str | None:
-        """Return a hash of the first line; None as long as it is not complete."""
+        """Return a hash of the first line; None while the line is incomplete."""
         lines = self.lines(0, 1)
         return hashlib.sha256(lines[0]).hexdigest()[:32] if lines else None
 
     def has(self, position: int, line_bytes: int, crc: int) -> bool:
-        """Return whether the line with this length and CRC ends at a position."""
+        """Return whether a line with this length and CRC ends at the position."""
         try:
             self._seek(position - line_bytes)
             while len(self._rest) < line_bytes and (data := self._read()):
@@ -91,7 +95,7 @@ class LineFile:
                 "max.line.bytes, or exclude the file"
             )
         if lines and not lines[-1].endswith(b"\n"):
-            lines.pop()  # its end is not written yet
+            lines.pop()  # the line is not complete yet
         return lines
 
     def _seek(self, position: int) -> None:

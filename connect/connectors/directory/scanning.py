@@ -12,7 +12,7 @@ from ...errors import ConnectError
 
 
 class Listed(NamedTuple):
-    """A file: its name is relative to the directory, its stamp the size and the time of the last change."""
+    """A file. `name` is relative to the directory; `stamp` is the size and the modification time in ns."""
 
     inode: int
     path: str
@@ -21,7 +21,7 @@ class Listed(NamedTuple):
 
 
 def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recursive: bool) -> list[Listed]:
-    """Return the files; raises ConnectError where the directory cannot be read."""
+    """Return the matching files; raises ConnectError if the directory cannot be read."""
     found = []
     for path in _paths(directory, recursive):
         name = os.path.relpath(path, directory)
@@ -30,7 +30,7 @@ def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recur
         try:
             status = os.stat(path)
         except OSError:
-            continue  # deleted meanwhile, or a link to nowhere
+            continue  # deleted in the meantime, or a dangling link
         if stat.S_ISREG(status.st_mode):
             found.append(Listed(status.st_ino, path, name, (status.st_size, status.st_mtime_ns)))
     return found

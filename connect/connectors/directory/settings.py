@@ -11,18 +11,18 @@ SETTINGS = ConfigDef(
     ConfigKey("topic", Type.STRING, REQUIRED, _HIGH, "The topic to write to.", NonEmptyString()),
     ConfigKey(
         "include", Type.LIST, ["*"], _MEDIUM,
-        "Patterns of file names, such as *.log* or, below subdirectories, app/*.log. Name rotated files as well.",
+        "Patterns of file names, such as *.log*, or app/*.log in subdirectories. Include the rotated files.",
     ),
-    ConfigKey("exclude", Type.LIST, [], _MEDIUM, "Patterns of file names to leave out."),
-    ConfigKey("recursive", Type.BOOLEAN, False, _MEDIUM, "Watch subdirectories as well."),
-    ConfigKey("batch.size", Type.INT, 2000, _LOW, "Most lines that one poll returns.", at_least(1)),
-    ConfigKey("poll.interval.ms", Type.INT, 500, _LOW, "Time between two looks at the directory.", at_least(1)),
+    ConfigKey("exclude", Type.LIST, [], _MEDIUM, "Patterns of file names to ignore."),
+    ConfigKey("recursive", Type.BOOLEAN, False, _MEDIUM, "Whether subdirectories are watched too."),
+    ConfigKey("batch.size", Type.INT, 2000, _LOW, "Maximum lines that one poll returns.", at_least(1)),
+    ConfigKey("poll.interval.ms", Type.INT, 500, _LOW, "Time between two scans, in ms.", at_least(1)),
     ConfigKey(
-        "max.line.bytes", Type.INT, 1 << 20, _LOW, "Longest line; a file with a longer one makes the task fail.",
+        "max.line.bytes", Type.INT, 1 << 20, _LOW, "Maximum length of a line in bytes; a longer line fails the task.",
         at_least(1),
     ),
     ConfigKey(
         "max.open.files", Type.INT, 100, _LOW,
-        "Files that are kept open, so that they are read to their end when they are deleted.", at_least(1),
+        "Number of files kept open, so that deleted files can be read to their end.", at_least(1),
     ),
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""`DirectorySourceTask`: returns new lines of all files in turns, in a thread.
+"""`DirectorySourceTask`: returns the new lines of all files in turn; its poll runs in a thread.
 
-The header `file` has the name of the file when the line was read. Lines of one file come in order.
+The header `file` has the name of the file at the time the line was read. The lines of one file are in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUMBER, COUNT = "task.number", "task.count"
 
 
 class DirectorySourceTask(SourceTask):
-    """Reads the files whose first lines fall to this task."""
+    """Reads the files that are assigned to this task by their first lines."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
@@ -34,7 +34,7 @@ class DirectorySourceTask(SourceTask):
         self._scan_at = 0.0
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Take the settings; files are looked for in the first poll."""
+        """Read the settings; the first poll looks for files."""
         values = SETTINGS.parse(config)
         self._directory: str = values["directory"].rstrip("/") or "/"
         self._patterns = values["include"], values["exclude"], values["recursive"]
@@ -70,7 +70,7 @@ class DirectorySourceTask(SourceTask):
         return None
 
     def stop(self) -> None:
-        """Wake a poll that waits, and close all files."""
+        """Wake a waiting poll, and close all files."""
         self._stopped.set()
         if self._files is not None:
             self._files.close()

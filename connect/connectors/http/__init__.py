@@ -1,5 +1,5 @@
-"""HttpSource: records of a JSON API that is polled, page by page.
+"""HttpSource: produces the records of a JSON API, which it polls page by page.
 
-`paging` knows which request comes next, and what offset is behind each record; `requests` makes requests, with retries;
-`pointers` finds values in JSON; `task` joins them.
+`paging` determines the next request and the offset after each record, `requests` makes the requests with retries,
+`pointers` finds values in JSON, and `task` combines them.
 """

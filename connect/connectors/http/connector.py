@@ -14,13 +14,13 @@ from .task import HttpSourceTask
 
 
 class HttpSourceConnector(SourceConnector):
-    """One task, as pages come one after another."""
+    """Runs one task, because pages must be read one after another."""
 
     settings = SETTINGS
     task_class = HttpSourceTask
 
     def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
-        """Return the outcome for each setting, with those that contradict each other."""
+        """Return the result of validation for each setting, including errors of settings that contradict each other."""
         outcomes = {outcome.name: outcome for outcome in SETTINGS.validate(config)}
         for name, problem in contradictions({name: outcome.value for name, outcome in outcomes.items()}).items():
             outcomes[name].errors.append(str(ConfigValueError(name, outcomes[name].value, problem)))
@@ -33,12 +33,12 @@ class HttpSourceConnector(SourceConnector):
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Refuse offsets that the pagination does not have."""
+        """Raise ConnectError for offsets that do not fit the pagination; return True."""
         values = SETTINGS.parse(config)
         for partition, offset in offsets:
             if offset is None:
                 continue
             if partition.keys() != {"url"}:
-                raise ConnectError('a partition is {"url": template}, with the template as in the setting url')
+                raise ConnectError('a partition must be {"url": template}, with the template of the setting url')
             paging(values, offset)
         return True

@@ -1,7 +1,7 @@
-"""Which request comes next, and what source offset is behind each record: one class for each kind of pagination.
+"""Determines the next request, and the source offset after each record, with one class per kind of pagination.
 
-Offsets count records within a page, so that a task goes on behind any record of it. The last page may grow at its end,
-and others may follow it; what was read must stay where it was.
+Offsets count records within a page, so that a task can continue after any record. The last page may grow at its end,
+and new pages may follow it, but records that were read must stay in place.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from .settings import CURSOR, LINK, NONE, OFFSET, PAGE
 
 
 class Progress(NamedTuple):
-    """New records, each with the offset behind it. There is `more` at once, or after the poll interval."""
+    """New records, each with the offset after it. If `more` is true, the next request follows at once."""
 
     records: list[tuple[Any, dict[str, Any]]]
     more: bool
 
 
 class Paging(Protocol):
-    """Where the reading is."""
+    """The current position in the API's records."""
 
     def url(self) -> str:
-        """Return the address of the next request."""
+        """Return the URL of the next request."""
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Go on behind the records of an answer; raises ConnectError for one that cannot follow."""
+        """Move the position past the records of an answer; raises ConnectError for an inconsistent answer."""
 
 
 def paging(settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Paging:
-    """Return the pagination of a connector, behind an offset; raises ConnectError for an offset of another one."""
+    """Return the pagination at an offset; raises ConnectError for an offset of another kind of pagination."""
     kinds: dict[str, type[Pages | CountedRecords | RecordCursor]] = {
         NONE: Pages, LINK: LinkedPages, CURSOR: CursorPages, PAGE: NumberedPages, OFFSET: CountedRecords,
     }  # fmt: skip
@@ -43,13 +43,13 @@ def paging(settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Pag
         return kind(settings, offset)
     except (KeyError, TypeError):
         raise ConnectError(
-            f"the offset {dict(offset or {})} is not one of pagination {settings['pagination']}: stop the connector, "
-            "and delete or alter its offsets"
+            f"the offset {dict(offset or {})} does not belong to pagination {settings['pagination']}: stop the "
+            "connector, and delete or alter its offsets"
         ) from None
 
 
 class Pages:
-    """One page that grows at its end: offset {"records": how many were read of it}."""
+    """A single page that grows at its end. The offset is {"records": number of records read}."""
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         self._settings = settings
@@ -58,15 +58,19 @@ class Pages:
         self._place = self._first() if offset is None else {name: offset[name] for name in self._first()}
 
     def url(self) -> str:
-        """Return the address of the page."""
+        """Return the URL of the page."""
         return self._template
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Return what follows the records that were read; behind the last one the next page begins, if there is one."""
+        """Return the records after those that were read before.
+
+        After the last record, move to the next page if it exists.
+        """
         if len(records) < self._count:
             raise ConnectError(
-                f"{answer.url} has {len(records)} records, and {self._count} of it were read before: records have "
-                "disappeared, and the place to go on is unknown. Stop the connector, then delete or alter its offsets"
+                f"{answer.url} has {len(records)} records, but {self._count} were read before: records have "
+                "disappeared, so the position to continue from is unknown. Stop the connector, then delete or alter "
+                "its offsets"
             )
         new = [
             (record, {**self._place, "records": count})
@@ -89,10 +93,10 @@ class Pages:
 
 
 class LinkedPages(Pages):
-    """Pages of which each names the next in the header Link: offset {"url", "records"}."""
+    """Pages that link to the next page in the header Link. The offset is {"url", "records"}."""
 
     def url(self) -> str:
-        """Return the address of the page."""
+        """Return the URL of the page."""
         return str(self._place["url"] or self._template)
 
     def _first(self) -> dict[str, Any]:
@@ -104,17 +108,17 @@ class LinkedPages(Pages):
         url = urljoin(answer.url, answer.next_link)
         if urlsplit(url)[:2] != urlsplit(self._template)[:2]:
             raise ConnectError(
-                f"{answer.url} links to {url} as its next page: another server, to which the headers of headers.file "
-                "are not sent. Change url"
+                f"{answer.url} links to {url} as its next page, which is another server. The headers of headers.file "
+                "are not sent there. Change url"
             )
         return {"url": url}
 
 
 class CursorPages(Pages):
-    """Pages of which each has the cursor of the next: offset {"cursor", "records"}."""
+    """Pages that contain the cursor of the next page. The offset is {"cursor", "records"}."""
 
     def url(self) -> str:
-        """Return the address of the page."""
+        """Return the URL of the page."""
         return filled(self._template, self._place["cursor"])
 
     def _first(self) -> dict[str, Any]:
@@ -126,10 +130,10 @@ class CursorPages(Pages):
 
 
 class NumberedPages(Pages):
-    """Pages with numbers; only a full one has a next: offset {"page", "records"}."""
+    """Pages with numbers, where only a full page has a next page. The offset is {"page", "records"}."""
 
     def url(self) -> str:
-        """Return the address of the page."""
+        """Return the URL of the page."""
         return self._template.replace("{page}", str(self._place["page"]))
 
     def _first(self) -> dict[str, Any]:
@@ -141,25 +145,28 @@ class NumberedPages(Pages):
 
 
 class CountedRecords:
-    """Records by their number: offset {"offset": how many were read}."""
+    """Records that are requested by their number. The offset is {"offset": number of records read}."""
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         self._template: str = settings["url"]
         self._count = 0 if offset is None else _whole(offset["offset"])
 
     def url(self) -> str:
-        """Return the address of the records that follow."""
+        """Return the URL of the next records."""
         return self._template.replace("{offset}", str(self._count))
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Return all records."""
+        """Return all records of the answer."""
         new = [(record, {"offset": count}) for count, record in enumerate(records, self._count + 1)]
         self._count += len(records)
         return Progress(new, bool(new))
 
 
 class RecordCursor:
-    """Records behind the last one's cursor: offset {"cursor", "equal": how many records had it}."""
+    """Records that are requested by the last record's cursor.
+
+    The offset is {"cursor", "equal": records read with it}.
+    """
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         self._template: str = settings["url"]
@@ -169,11 +176,11 @@ class RecordCursor:
         self._equal = 0 if offset is None else _whole(offset.get("equal", 1))
 
     def url(self) -> str:
-        """Return the address of the records that follow."""
+        """Return the URL of the next records."""
         return filled(self._template, self._cursor)
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Return the records, without those at the beginning that were read before."""
+        """Return the records of the answer without those at its beginning that were read before."""
         skip = self._equal if self._inclusive else 0
         new = []
         for record in records:
@@ -194,7 +201,7 @@ class RecordCursor:
 
 
 def filled(template: str, cursor: Any) -> str:
-    """Return a URL with its cursor; parameters of the query with a cursor are left out where there is none."""
+    """Return the URL with the cursor filled in; if the cursor is None, without the query parameters that need it."""
     if cursor is not None:
         return template.replace("{cursor}", quote(str(cursor), safe=""))
     parts = urlsplit(template)

@@ -1,17 +1,17 @@
-"""JSON pointers (RFC 6901): /a/b/0 leads to a value, the empty pointer to the whole."""
+"""Parses and resolves JSON pointers (RFC 6901): /a/b/0 means a nested value, the empty pointer the whole document."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 MISSING: Final = object()
-"""What a pointer that leads nowhere finds."""
+"""Returned for a pointer to a value that does not exist."""
 
 
 def parse(pointer: str) -> tuple[str, ...]:
     """Return the steps of a pointer; raises ValueError."""
     if pointer and not pointer.startswith("/"):
-        raise ValueError(f"{pointer!r} is no JSON pointer: it begins with /, such as /data/items")
+        raise ValueError(f"{pointer!r} is not a JSON pointer: it must begin with /, such as /data/items")
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
 
 

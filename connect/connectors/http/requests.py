@@ -1,4 +1,4 @@
-"""`Requests`: GET requests with headers from a file, bounded answers, and retries as the server wants them."""
+"""`Requests`: sends GET requests with headers from a file, limits answers' sizes, and retries as the server asks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PASSING: Final = (408, 425, 429)
 
 
 class Answer(NamedTuple):
-    """The JSON of an answer, and where its header Link says that the next page is."""
+    """The JSON of an answer, and the URL of the next page from its header Link, or None."""
 
     url: str
     document: Any
@@ -36,7 +36,7 @@ class _PassingError(Exception):
 
 
 class Requests:
-    """The requests of one task."""
+    """Sends the requests of one task."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
@@ -46,14 +46,14 @@ class Requests:
         )
 
     async def get(self, url: str) -> Answer:
-        """Return an answer; waits and repeats what fails and may pass. Raises ConnectError."""
+        """Return the answer to a GET request. Wait and retry after temporary failures. Raises ConnectError."""
         attempts = self._settings["retry.attempts"]
         for attempt in range(1, attempts + 1):
             try:
                 return await self._once(url)
             except _PassingError as error:
                 if attempt == attempts:
-                    raise ConnectError(f"GET {url} failed {attempts} times, at last: {error}") from error
+                    raise ConnectError(f"GET {url} failed {attempts} times, most recently: {error}") from error
                 longest_s = self._settings["retry.backoff.max.ms"] / 1000
                 wait_s = self._settings["retry.backoff.ms"] / 1000 * 2 ** min(attempt - 1, 20)
                 wait_s = min(wait_s if error.wait_s is None else error.wait_s, longest_s)
@@ -87,7 +87,7 @@ class Requests:
                 if where
                 else "check url"
             )
-            raise ConnectError(f"GET {url} was answered with status {response.status}; {remedy}. {body[:200]!r}")
+            raise ConnectError(f"GET {url} returned status {response.status}; {remedy}. {body[:200]!r}")
         try:
             return Answer(url, json.loads(body), following)
         except (ValueError, RecursionError) as error:
@@ -118,13 +118,16 @@ class Requests:
             if not line.strip() or line.startswith("#"):
                 continue
             if not colon or not name.strip():
-                raise ConnectError(f"line {number} of headers.file {path} is no header: write `Name: value`")
+                raise ConnectError(f"line {number} of headers.file {path} is not a header: write `Name: value`")
             headers[name.strip()] = value.strip()
         return headers
 
 
 def _retry_after_s(text: str | None) -> float | None:
-    """Return the wait that Retry-After wants: seconds, or a date (RFC 9110)."""
+    """Return the wait, in seconds, that the header Retry-After asks for as a number or a date (RFC 9110).
+
+    None if invalid.
+    """
     if text is None:
         return None
     if text.strip().isdecimal():

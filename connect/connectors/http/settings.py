@@ -32,13 +32,13 @@ def _url(name: str, value: str | None) -> None:
 SETTINGS = ConfigDef(
     ConfigKey(
         "url", Type.STRING, REQUIRED, _HIGH,
-        "Address of the records, with the placeholder of the pagination: {cursor}, {page} or {offset}. As long as "
-        "there is no cursor, parameters of the query with {cursor} are left out.", _url, "Request",
+        "URL of the records, with the placeholder of the pagination: {cursor}, {page} or {offset}. While there is "
+        "no cursor, query parameters with {cursor} are omitted.", _url, "Request",
     ),
     ConfigKey("topic", Type.STRING, REQUIRED, _HIGH, "The topic to write to.", NonEmptyString(), "Records"),
     ConfigKey(
         "headers.file", Type.STRING, None, _MEDIUM,
-        "File with headers of the requests, a line `Name: value` for each; read again for each request.", None,
+        "File with the requests' headers, one line `Name: value` each; read again for each request.", None,
         "Request",
     ),
     ConfigKey(
@@ -50,8 +50,8 @@ SETTINGS = ConfigDef(
               _pointer, "Records"),
     ConfigKey(
         "pagination", Type.STRING, NONE, _HIGH,
-        "How to go on. none: one list that grows. link: by the header Link with rel=next. cursor: by a value in the "
-        "answer. page: by the number of the page. offset: by the number of records. record: by a value in the last "
+        "How to find the next records. none: one list grows. link: the header Link, rel=next. cursor: a value in the "
+        "answer. page: the number of the page. offset: the number of records. record: a value in the last "
         "record.", OneOf(NONE, LINK, CURSOR, PAGE, OFFSET, RECORD), "Pagination",
     ),
     ConfigKey(
@@ -62,30 +62,32 @@ SETTINGS = ConfigDef(
     ConfigKey("cursor.initial", Type.STRING, None, _LOW, "Cursor of the first request.", None, "Pagination"),
     ConfigKey(
         "cursor.inclusive", Type.BOOLEAN, False, _LOW,
-        "With pagination record: whether answers begin with the record of the cursor itself.", None, "Pagination",
+        "With pagination record: whether answers begin with the record that has the cursor.", None, "Pagination",
     ),
     ConfigKey("page.first", Type.INT, 1, _LOW, "Number of the first page.", at_least(0), "Pagination"),
-    ConfigKey("page.size", Type.INT, 0, _MEDIUM, "Records of a full page; needed with pagination page.", at_least(0),
+    ConfigKey("page.size", Type.INT, 0, _MEDIUM, "Records of a full page; required with pagination page.", at_least(0),
               "Pagination"),
-    ConfigKey("poll.interval.ms", Type.INT, 10_000, _MEDIUM, "Wait after an answer that nothing follows.",
+    ConfigKey("poll.interval.ms", Type.INT, 10_000, _MEDIUM, "Wait after the last available answer, in ms.",
               at_least(1), "Request"),
-    ConfigKey("request.timeout.ms", Type.INT, 30_000, _LOW, "Longest wait for an answer.", at_least(1), "Request"),
+    ConfigKey("request.timeout.ms", Type.INT, 30_000, _LOW,
+              "Maximum wait for an answer, in ms.", at_least(1), "Request"),
     ConfigKey("max.body.bytes", Type.INT, 16 << 20, _LOW, "Largest answer.", at_least(1), "Request"),
     ConfigKey(
         "retry.attempts", Type.INT, 10, _LOW,
-        "Attempts at a request that fails (no answer, 408, 425, 429, 5xx); then the task fails.", at_least(1),
+        "Attempts at a request before the task fails (after no answer, 408, 425, 429 or 5xx).", at_least(1),
         "Request",
     ),
-    ConfigKey("retry.backoff.ms", Type.LONG, 1_000, _LOW, "Wait before the second attempt; it doubles.", at_least(0),
+    ConfigKey("retry.backoff.ms", Type.LONG, 1_000, _LOW, "Wait before the second attempt, in ms; it doubles.",
+              at_least(0),
               "Request"),
     ConfigKey("retry.backoff.max.ms", Type.LONG, 300_000, _LOW,
-              "Longest wait before an attempt, also where the header Retry-After wants a longer one.", at_least(0),
+              "Maximum wait before an attempt, in ms, even if the header Retry-After asks for more.", at_least(0),
               "Request"),
 )  # fmt: skip
 
 
 def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is wrong with the parsed settings as a whole, by the setting to change."""
+    """Return the errors of settings that contradict each other, by the name of the setting to change."""
     pagination = values.get("pagination")
     problems = {}
     placeholder = PLACEHOLDERS.get(str(pagination))
@@ -94,5 +96,5 @@ def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     if pagination in (CURSOR, RECORD) and not values.get("cursor.pointer"):
         problems["cursor.pointer"] = f"must be set with pagination {pagination}"
     if pagination == PAGE and not values.get("page.size"):
-        problems["page.size"] = "must be set with pagination page, as only a full page has a next one"
+        problems["page.size"] = "must be set with pagination page, because only a full page has a next page"
     return problems

@@ -1,4 +1,7 @@
-"""`HttpSourceTask`: source partition {"url": template}, offset as the pagination has it."""
+"""`HttpSourceTask`: polls the API and turns its answers into records.
+
+The source partition is {"url": template}. The offset depends on the pagination; paging.py defines it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class HttpSourceTask(SourceTask):
         self._next_at = 0.0
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Find out where to go on."""
+        """Read the settings and the offset to continue from; raises ConnectError."""
         values = SETTINGS.parse(config)
         self._topic: str = values["topic"]
         self._interval_s = values["poll.interval.ms"] / 1000

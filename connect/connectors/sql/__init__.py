@@ -1,5 +1,6 @@
-"""SqlSource: rows of tables, or of a query, of any database that SQLAlchemy reaches.
+"""SqlSource: produces the rows of tables, or of a query, of any database that SQLAlchemy supports.
 
-`connector` divides tables among tasks, and `task` polls them. `source` gives the rows of a table or query an order,
-`cursors` read on from a position in it, `positions` writes that as a source offset, `types` gives columns schemas.
+`connector` divides tables among tasks, and `task` polls them. `source` defines an order of a table's or query's rows,
+`cursors` read on from a position in this order, `positions` encodes positions as source offsets, and `types` maps
+columns to schemas.
 """

@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 class SqlSourceConnector(SourceConnector):
-    """Divides tables among tasks; new and dropped tables make it divide them again."""
+    """Divides tables among tasks, and divides them again when tables are created or dropped."""
 
     settings = SETTINGS
     task_class = SqlSourceTask
 
     def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
-        """Return the outcome for each setting, with those that contradict each other."""
+        """Return the result of validation for each setting, including errors of settings that contradict each other."""
         outcomes = {outcome.name: outcome for outcome in SETTINGS.validate(config)}
         for name, problem in check_mode({name: outcome.value for name, outcome in outcomes.items()}).items():
             error = ConfigValueError(name, outcomes[name].value, problem)
@@ -37,7 +37,7 @@ class SqlSourceConnector(SourceConnector):
         return list(outcomes.values())
 
     def start(self, config: Mapping[str, str]) -> None:
-        """Take the settings; without a list of tables, begin to look for new ones."""
+        """Check the settings; without a list of tables, start to watch for new tables. Raises ConnectError."""
         require("sqlalchemy", "SqlSource", "connect-sql")
         from .database import open_engine
 
@@ -53,7 +53,7 @@ class SqlSourceConnector(SourceConnector):
             threading.Thread(target=self._watch, name="tables", daemon=True).start()
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Return tasks with about as many tables each; one task for a query."""
+        """Return the settings of tasks with about the same number of tables each; a single task for a query."""
         if self._values["query"]:
             return [dict(self.config)]
         tables = self._tables()
@@ -62,29 +62,29 @@ class SqlSourceConnector(SourceConnector):
         return [{**self.config, TABLES: ",".join(tables[number::count])} for number in range(count)]
 
     def stop(self) -> None:
-        """Stop looking for tables."""
+        """Stop watching for tables, and disconnect."""
         self._stopped.set()
         self._engine.dispose()
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED: the offset is the position of a row."""
+        """Return SUPPORTED, because the offset is the position of a row."""
         return ExactlyOnceSupport.SUPPORTED
 
     def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """Return SUPPORTED: a transaction ends behind a batch, or behind a whole pass that has no order."""
+        """Return SUPPORTED: a transaction ends after a batch, or after a whole pass over rows without an order."""
         return ConnectorTransactionBoundaries.SUPPORTED
 
     def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Refuse offsets that are no position of a row."""
+        """Raise ConnectError for offsets that are not the position of a row; return True."""
         from .positions import decode
 
         for partition, offset in offsets:
             if offset is None:
                 continue
             if not ("table" in partition or "query" in partition):
-                raise ConnectError('a partition is {"table": name}, or {"query": "query"}')
+                raise ConnectError('a partition must be {"table": name} or {"query": "query"}')
             for name, value in offset.items():
                 if name in ("timestamp", "incrementing"):
                     decode(value)

@@ -1,4 +1,4 @@
-"""Reads a source from an offset on: `IncrementalCursor` in its order, `BulkCursor` as a whole, again and again."""
+"""Reads rows from an offset on: `IncrementalCursor` reads new rows in order, `BulkCursor` reads all rows repeatedly."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .source import Row, Source, before_now
 
 
 class Batch(NamedTuple):
-    """Rows with the source offset behind each. There is `more` at once, or after the poll interval.
+    """Rows, each with the source offset after it. If `more` is true, the next fetch follows at once.
 
-    `whole`: a transaction may end behind the batch.
+    `whole` says whether a transaction may end after the batch.
     """
 
     rows: list[tuple[Row, dict[str, Any]]]
@@ -26,19 +26,19 @@ class Batch(NamedTuple):
 
 
 class Cursor(Protocol):
-    """Where the reading of a source is."""
+    """The current position in a source."""
 
     source: Source
 
     def fetch(self, engine: sa.Engine) -> Batch:
-        """Return the next rows, and go on behind them."""
+        """Return the next rows, and move the position past them."""
 
     def close(self) -> None:
-        """Give up what is open."""
+        """Release open resources."""
 
 
 class IncrementalCursor:
-    """New rows, and changed ones in the modes with a timestamp."""
+    """Reads new rows, and also changed rows in the modes with a timestamp."""
 
     def __init__(self, source: Source, offset: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:
         self.source = source
@@ -64,10 +64,14 @@ class IncrementalCursor:
         return Batch([(row, _offset(source, row.position)) for row in rows], more)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no resource stays open."""
 
     def _whole_groups(self, connection: sa.Connection, rows: list[Row], before: Any) -> list[Row]:
-        """Return the rows without the last ones of equal position, as more of these may follow; or only those, all."""
+        """Return a batch that does not end within rows of equal position.
+
+        This is either the rows before the last group of equal rows, which may be incomplete, or the whole group if it
+        is the only one. Raises ConnectError if the group is too large.
+        """
         last = rows[-1].position
         earlier = [row for row in rows if row.position != last]
         if earlier:
@@ -75,21 +79,24 @@ class IncrementalCursor:
         group = self.source.rows(connection, last, before, self._equal_limit + 1, equal=True)
         if len(group) > self._equal_limit:
             raise ConnectError(
-                f"more than {self._equal_limit} rows have the timestamp {last[0]}, and nothing else that orders them: "
+                f"more than {self._equal_limit} rows have the timestamp {last[0]}, and no other column orders them: "
                 "use mode timestamp+incrementing, a table with a primary key, or raise equal.timestamps.max.rows"
             )
         return group
 
 
 class BulkCursor:
-    """All rows in each pass. With a primary key a pass goes on behind the last row, without one it starts again."""
+    """Reads all rows in each pass.
+
+    A restart continues after the last row with a primary key, else it restarts the pass.
+    """
 
     def __init__(self, source: Source, offset: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:
         self.source = source
         self._limit = settings["batch.max.rows"]
         known = offset or {"pass": 0, "complete": True}
         if not isinstance(known.get("pass"), int):
-            raise ConnectError(f'the offset {dict(known)} of a bulk pass lacks the number "pass": delete it')
+            raise ConnectError(f'the offset {dict(known)} of a bulk pass lacks the number "pass": delete the offset')
         self._pass = known["pass"]
         self._complete = bool(known.get("complete"))
         self._after = _position(source, known) if source.order and not self._complete else None
@@ -97,13 +104,13 @@ class BulkCursor:
         self._ahead: list[Row] | None = None
 
     def fetch(self, engine: sa.Engine) -> Batch:
-        """Return the next rows of the pass, or the first ones of the next."""
+        """Return the next rows of the pass, or the first rows of the next pass."""
         if self._complete:
             self._pass, self._complete, self._after = self._pass + 1, False, None
         return self._in_order(engine) if self.source.order else self._streamed(engine)
 
     def close(self) -> None:
-        """Give up the pass."""
+        """Abandon the pass."""
         self._reading = self._ahead = None
 
     def _in_order(self, engine: sa.Engine) -> Batch:
@@ -152,8 +159,8 @@ def _position(source: Source, offset: Mapping[str, Any]) -> tuple[Any, ...]:
     except (KeyError, StopIteration, TypeError, ValueError):
         wanted = ", ".join(dict.fromkeys(source.names))
         raise ConnectError(
-            f"the offset {dict(offset)} is of another mode or key: it needs {wanted}. Stop the connector and delete or "
-            "alter its offsets"
+            f"the offset {dict(offset)} belongs to another mode or key: it needs {wanted}. Stop the connector and "
+            "delete or alter its offsets"
         ) from None
     return position
 

@@ -11,7 +11,10 @@ from ...errors import ConfigValueError, ConnectError
 
 
 def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
-    """Return an engine for the database; it connects when it is used. Raises ConnectError for a wrong URL or driver."""
+    """Return an engine for the database, which connects at its first use.
+
+    Raises ConnectError for a wrong URL or driver.
+    """
     try:
         url = sa.make_url(settings["connection.url"])
         password = settings["connection.password"]
@@ -21,16 +24,16 @@ def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
             url = url.set(password=password.value)
         return sa.create_engine(url, pool_size=1, max_overflow=1, pool_pre_ping=True)
     except sa.exc.ArgumentError as error:
-        raise ConfigValueError("connection.url", "[hidden]", f"is no URL of a database: {error}") from None
+        raise ConfigValueError("connection.url", "[hidden]", f"is not the URL of a database: {error}") from None
     except ModuleNotFoundError as error:
         raise ConnectError(
-            f"the driver of connection.url is not installed: {error.name}. Install it with pip, or name another one: "
-            "postgresql+psycopg://…"
+            f"the driver of connection.url is not installed: {error.name}. Install it with pip, or name another "
+            "driver: postgresql+psycopg://…"
         ) from None
 
 
 def tables_of(engine: sa.Engine, schema: str | None) -> list[str]:
-    """Return the names of the tables of a schema, sorted; raises ConnectError where the database does not answer."""
+    """Return the names of the tables of a schema, sorted; raises ConnectError if the database does not answer."""
     try:
         return sorted(sa.inspect(engine).get_table_names(schema))
     except sa.exc.SQLAlchemyError as error:

@@ -1,6 +1,7 @@
-"""Positions in a table as values of source offsets, which are numbers and texts.
+"""Encodes positions in a table as values of source offsets, which are numbers and texts.
 
-Numbers and texts are written as they are; other types are named: datetime(2026-01-02T03:04:05.678901).
+Numbers and texts are written unchanged. Values of other types are written with the type's name:
+datetime(2026-01-02T03:04:05.678901).
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ _NAMED: Final = re.compile(rf"({'|'.join(_TYPES)})\((.*)\)", re.DOTALL)
 
 
 def encode(value: Any) -> Any:
-    """Return the value of an offset for one of a column; raises ConnectError for a type that has no order."""
+    """Encode the value of a column for an offset; raises ConnectError for a type without an order."""
     if isinstance(value, int | float) or (isinstance(value, str) and not _NAMED.fullmatch(value)):
         return value
     for name, (kind, write, _) in _TYPES.items():
         if isinstance(value, kind):
             return f"{name}({write(value)})"
-    raise ConnectError(f"a {type(value).__name__} cannot be the position in a table: name another column")
+    raise ConnectError(f"a {type(value).__name__} cannot be a position in a table: name another column")
 
 
 def decode(value: Any) -> Any:
-    """Return the value of a column for one of an offset; raises ConnectError."""
+    """Decode the value of a column from an offset; raises ConnectError."""
     if isinstance(value, int | float):
         return value
     try:
@@ -45,6 +46,6 @@ def decode(value: Any) -> Any:
         return value if named is None else _TYPES[named[1]][2](named[2])
     except (ValueError, TypeError, ArithmeticError):
         raise ConnectError(
-            f"{value!r} in a source offset is no position: give a number, a text, or one of {', '.join(_TYPES)} such "
-            "as datetime(2026-01-02T03:04:05)"
+            f"{value!r} in a source offset is not a position: give a number, a text, or one of {', '.join(_TYPES)} "
+            "such as datetime(2026-01-02T03:04:05)"
         ) from None

@@ -1,4 +1,4 @@
-"""`Source`: a table, or a query, as something whose rows have an order, so that a position says which were read."""
+"""`Source`: a table or a query whose rows have an order, so that a position tells which rows were read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .settings import BOTH, BULK, INCREMENTING, TIMESTAMP
 from .types import RowType, column_of
 
 _POSITION: Final = "oncelog_position_"
-"""Prefix of the columns that are added to a query for the position of each row."""
+"""The prefix of the columns that are added to a query for the position of each row."""
 
 _UTC_NOW: Final = {
     "mysql": "UTC_TIMESTAMP(6)",
@@ -23,12 +23,12 @@ _UTC_NOW: Final = {
     "mssql": "SYSUTCDATETIME()",
     "oracle": "SYS_EXTRACT_UTC(SYSTIMESTAMP)",
 }
-"""Where CURRENT_TIMESTAMP has neither a time zone nor is in UTC."""
+"""The functions for the current UTC time, for databases whose CURRENT_TIMESTAMP has no time zone and is not UTC."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row, and its position as values of the columns that order the rows."""
+    """A row, and its position: the values of the columns that order the rows."""
 
     values: Mapping[str, Any]
     position: tuple[Any, ...]
@@ -36,11 +36,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows in the order of `order`; `names` are what the parts of a position are called in a source offset.
+    """Rows in the order of `order`; `names` are the names of a position's parts in a source offset.
 
-    Where no row has the same position as another one, the order is `unique`. `timestamp` is the first part of the order
-    in the modes with a timestamp; `null_timestamps` selects the rows without one, and only these. Rows whose
-    `incrementing` column is null are never selected.
+    The order is `unique` if no two rows have the same position. `timestamp` is the first part of the order in the modes
+    with a timestamp; with `null_timestamps`, only rows whose timestamp is null are selected. Rows whose `incrementing`
+    column is null are never selected.
     """
 
     columns: tuple[Any, ...]
@@ -56,10 +56,10 @@ class Source:
     def rows(
         self, connection: sa.Connection, after: Sequence[Any] | None, before: Any, limit: int, *, equal: bool = False
     ) -> list[Row]:
-        """Return up to `limit` rows behind the position `after`, or those `equal` to it, as far as `before` allows."""
+        """Return up to `limit` rows that meet the condition `before`, after the position `after` or `equal` to it."""
         statement = self.select()
         if self.incrementing is not None:
-            statement = statement.where(self.incrementing.is_not(None))  # a row without a value has no place
+            statement = statement.where(self.incrementing.is_not(None))  # a row without a value has no position
         if self.timestamp is not None:
             statement = statement.where(self.timestamp.is_(None) if self.null_timestamps else before)
         if after is not None:
@@ -67,12 +67,12 @@ class Source:
         return [self.row(row) for row in connection.execute(statement.order_by(*self.order).limit(limit)).mappings()]
 
     def select(self) -> sa.Select[Any]:
-        """Return the statement for all rows, in no order."""
+        """Return the statement that selects all rows, without an order."""
         added = (part.label(f"{_POSITION}{index}") for index, part in enumerate(self.order))
         return sa.select(*self.columns, *added).select_from(self.selectable)
 
     def row(self, mapping: Mapping[Any, Any]) -> Row:
-        """Return a row of the result of `select`."""
+        """Return a row from the result of `select`."""
         values = {str(name): value for name, value in mapping.items()}
         position = tuple(values.pop(f"{_POSITION}{index}") for index in range(len(self.order)))
         return Row(values, position)
@@ -81,7 +81,7 @@ class Source:
 def table_source(
     engine: sa.Engine, schema: str | None, name: str, settings: Mapping[str, Any], null_timestamps: bool = False
 ) -> Source:
-    """Return a table as the mode wants it; raises ConnectError where its columns do not allow that."""
+    """Return a table as the source that the mode needs; raises ConnectError if its columns do not allow the mode."""
     try:
         table = sa.Table(name, sa.MetaData(), schema=schema, autoload_with=engine, resolve_fks=False)
     except sa.exc.NoSuchTableError:
@@ -111,7 +111,7 @@ def table_source(
 
 
 def query_source(query: str, settings: Mapping[str, Any], null_timestamps: bool = False) -> Source:
-    """Return a query as the mode wants it."""
+    """Return a query as the source that the mode needs."""
     mode = settings["mode"]
     inner = sa.text(query.strip().rstrip(";").replace(":", r"\:")).columns().subquery("q")
     incrementing: Any = None
@@ -159,16 +159,18 @@ def _source(
 
 
 def before_now(connection: sa.Connection, timestamp: Any, delay_ms: int, zone: ZoneInfo) -> Any:
-    """Return the condition that a timestamp is older than the database's clock less a delay.
+    """Return the condition that a timestamp is older than the database's clock minus a delay.
 
-    A row of the present moment has to wait: another one with the same timestamp may still come.
+    Rows with the current time must wait, because other rows with the same timestamp may still be written.
     """
     dialect = connection.dialect.name
-    if dialect == "sqlite":  # keeps timestamps as text
+    if dialect == "sqlite":  # SQLite keeps timestamps as text
         return sa.func.julianday(timestamp) < sa.func.julianday("now") - delay_ms / 86_400_000
     now = connection.scalar(sa.text(f"SELECT {_UTC_NOW[dialect]}") if dialect in _UTC_NOW else sa.select(_CURRENT))
     if not isinstance(now, datetime):
-        raise ConnectError(f"the database gives its time as {now!r}, which is no timestamp: use mode {INCREMENTING}")
+        raise ConnectError(
+            f"the database returns its time as {now!r}, which is not a timestamp: use mode {INCREMENTING}"
+        )
     end = (now if now.tzinfo is not None else now.replace(tzinfo=UTC)) - timedelta(milliseconds=delay_ms)
     kind = timestamp.type
     if isinstance(kind, sa.DateTime) and not kind.timezone:
@@ -180,13 +182,14 @@ _CURRENT: Final = sa.func.current_timestamp()
 
 
 def _comparable(column: Any, table: str, dialect: str) -> Any:
-    """Return a timestamp column as its values are compared."""
+    """Return a timestamp column in the form in which its values are compared; raises ConnectError for another type."""
     if dialect == "sqlite" and isinstance(column.type, sa.DateTime | sa.String | sa.types.NullType):
-        return sa.type_coerce(column, sa.String)  # as it was written: another notation of it would not be equal
+        # Compared as written: another notation of the same time would not be equal.
+        return sa.type_coerce(column, sa.String)
     if not isinstance(column.type, sa.DateTime):
         raise ConnectError(
-            f"column {column.name} of table {table} is of type {column.type}, which is no timestamp: name another one "
-            f"in timestamp.column.name, or use mode {INCREMENTING} or {BULK}"
+            f"column {column.name} of table {table} is of type {column.type}, which is not a timestamp: name another "
+            f"column in timestamp.column.name, or use mode {INCREMENTING} or {BULK}"
         )
     return column
 
@@ -195,7 +198,7 @@ def _nullable(table: str, kind: str, columns: list[str]) -> ConnectError:
     listed = ", ".join(columns)
     return ConnectError(
         f"{kind}.column.name of table {table}: {listed} can be null, and rows without a value have no place in the "
-        "order: make a column NOT NULL, name another one, or set validate.non.null=false"
+        "order: make a column NOT NULL, name another column, or set validate.non.null=false"
     )
 
 

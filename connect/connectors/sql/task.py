@@ -1,6 +1,7 @@
-"""`SqlSourceTask`: polls the tables of one task in turns, in a thread, as database drivers block.
+"""`SqlSourceTask`: polls the tables of one task in turn, in a thread, because database drivers block.
 
-Source partition {"table": name} or {"query": "query"}; the offset is the position of the row in the order of the mode.
+The source partition is {"table": name} or {"query": "query"}. The offset is the position of the row in the mode's
+order.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..libraries import require
 from .settings import BOTH, BULK, SETTINGS
 
 TABLES = "tables"
-"""The setting of a task with its tables."""
+"""The setting of a task that lists its tables."""
 
 
 class SqlSourceTask(SourceTask):
@@ -28,10 +29,10 @@ class SqlSourceTask(SourceTask):
         self._engine: Any = None
         self._readings: list[Reading] = []
         self._failures = 0
-        """Attempts in a row that the database did not answer."""
+        """The number of consecutive attempts that the database did not answer."""
 
     def start(self, config: Mapping[str, str]) -> None:
-        """Connect, and find out where to go on."""
+        """Read the settings, and the offsets to continue from; raises ConnectError."""
         require("sqlalchemy", "SqlSource", "connect-sql")
         from .database import open_engine
 
@@ -41,7 +42,7 @@ class SqlSourceTask(SourceTask):
         self._readings = [reading for table in tables or [None] for reading in self._of(table)]
 
     def poll(self) -> list[SourceRecord] | None:
-        """Return the rows of the next table that has some, or None after a wait."""
+        """Return the next rows of the table whose poll is due, or None after a wait."""
         import sqlalchemy as sa
 
         now = time.monotonic()
@@ -53,7 +54,7 @@ class SqlSourceTask(SourceTask):
             records = list(reading.poll(self._engine))
         except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:
             raise self._failed(reading, error) from error
-        except (sa.exc.SQLAlchemyError, ValueError) as error:  # ValueError: a driver cannot read a value
+        except (sa.exc.SQLAlchemyError, ValueError) as error:  # a driver raises ValueError if it cannot read a value
             raise ConnectError(f"{reading.name} cannot be read: {_reason(error)}") from error
         self._failures = 0
         transactions = self.context.transactions
@@ -62,7 +63,7 @@ class SqlSourceTask(SourceTask):
         return records
 
     def stop(self) -> None:
-        """Wake a poll that waits, and disconnect."""
+        """Wake a waiting poll, and disconnect."""
         self._stopped.set()
         for reading in self._readings:
             reading.close()
@@ -133,12 +134,12 @@ class Reading:
         self.due = time.monotonic() + wait_s if self.whole else 0.0  # a pass without an order is read to its end
 
     def forget(self) -> None:
-        """Begin again behind the last row that was returned."""
+        """Restart the reading after the last row that was returned."""
         self.close()
         self._cursor = None
 
     def close(self) -> None:
-        """Give up what is open."""
+        """Release open resources."""
         if self._cursor is not None:
             self._cursor.close()
 
@@ -146,7 +147,7 @@ class Reading:
         from .source import query_source, table_source
 
         if self._table is None:
-            if self._query is None:  # kept, as it learns the types of its columns
+            if self._query is None:  # kept, because it learns the types of its columns
                 self._query = query_source(self._settings["query"], self._settings, self._null_timestamps)
             return self._query
         schema, _, name = self._table.rpartition(".")

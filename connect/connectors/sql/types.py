@@ -1,4 +1,4 @@
-"""Gives columns their schemas, and their values the form that the schema wants."""
+"""Maps the columns of a database to schemas, and converts their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...errors import ConnectError, DataError
 
 
 class Column(NamedTuple):
-    """The schema of a column, and what makes a value of the driver one of the schema."""
+    """The schema of a column, and the function that converts the driver's values to the schema's type."""
 
     name: str
     schema: Schema
@@ -72,10 +72,10 @@ def _type_of(kind: sa.types.TypeEngine[Any], dialect: str, zone: ZoneInfo) -> tu
             return INT16, int
         case sa.Integer():
             return (INT64 if dialect == "sqlite" else INT32), int
-        case sa.Float():  # a kind of Numeric
+        case sa.Float():  # a subclass of Numeric
             return FLOAT64, float
         case sa.Numeric():
-            if kind.scale is None:  # each value has its own
+            if kind.scale is None:  # each value has its own scale
                 return STRING, str
             return decimal_schema(kind.scale), _decimal(kind.scale)
         case sa.DateTime():
@@ -94,7 +94,7 @@ def _type_of(kind: sa.types.TypeEngine[Any], dialect: str, zone: ZoneInfo) -> tu
                 None if value is None else convert(value) for value in values
             ]
     base = getattr(kind, "data_type", None)
-    if isinstance(base, sa.types.TypeEngine):  # of a domain
+    if isinstance(base, sa.types.TypeEngine):  # the base type of a domain
         return _type_of(base, dialect, zone)
     return STRING, _text
 
@@ -116,8 +116,8 @@ _BY_VALUE: Final[tuple[tuple[type, Schema, Callable[[Any], Any]], ...]] = (
 class RowType:
     """Turns rows into structs.
 
-    The columns of a table are known. Those of a query take the type of their first value that is not null; until then
-    they are optional texts.
+    The columns of a table are known. A column of a query gets the type of its first value that is not null; until then
+    it is an optional text.
     """
 
     def __init__(self, name: str | None, columns: Iterable[Column] | None, zone: ZoneInfo) -> None:
@@ -142,12 +142,12 @@ class RowType:
         try:
             result.check(self._name or "row")
         except DataError as error:
-            raise ConnectError(f"{error}; the column holds values of several types: cast it in a query") from error
+            raise ConnectError(f"{error}; the column has values of several types: cast it in a query") from error
         return result
 
     @property
     def schema(self) -> Schema:
-        """The schema of the rows that come now."""
+        """The schema of the rows that `struct` returns now."""
         return self._schema
 
     def _learn(self, row: Mapping[str, Any]) -> None:

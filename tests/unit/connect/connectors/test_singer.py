@@ -135,7 +135,7 @@ async def test_large_runs_without_a_state_need_a_transaction_or_are_refused(tap:
     ("command", "message"),
     [
         ("no-such-tap-here", "tap no-such-tap-here cannot be started: No such file"),
-        ("echo hello", "no Singer message: b'hello --config"),
+        ("echo hello", "not a Singer message: b'hello --config"),
     ],
 )
 async def test_what_is_no_tap_is_said(tmp_path: Path, command: str, message: str) -> None:

@@ -319,7 +319,7 @@ async def test_what_is_not_there_is_named(
 async def test_a_timestamp_column_that_is_a_number_is_refused(database: sqlite3.Connection, tmp_path: Path) -> None:
     new = source(tmp_path, "timestamp", **{"timestamp.column.name": "id"})
     async with await new.task() as task:
-        with pytest.raises(ConnectError, match="column id of table t is of type INTEGER, which is no timestamp"):
+        with pytest.raises(ConnectError, match="column id of table t is of type INTEGER, which is not a timestamp"):
             await task.poll()
 
 
@@ -330,7 +330,7 @@ async def test_an_offset_of_another_mode_is_refused(database: sqlite3.Connection
     other = source(tmp_path, "timestamp")
     other.offsets = new.offsets
     async with await other.task() as task:
-        with pytest.raises(ConnectError, match="is of another mode or key: it needs timestamp, key"):
+        with pytest.raises(ConnectError, match="belongs to another mode or key: it needs timestamp, key"):
             await task.poll()
 
 
