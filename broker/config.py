@@ -462,24 +462,24 @@ class BrokerConfig(ConfigTable):
         " when less is free.",
     )
     log_segment_bytes: int = integer(
-        1073741824, at_least(1024), doc="The size in bytes at which a new segment is begun.", dynamic=True
+        1073741824, at_least(1024), doc="The size in bytes at which a new segment is started.", dynamic=True
     )
     log_roll_ms: int = long(
-        -1, doc="The age in ms at which a new segment is begun. 0 or less: log.roll.hours applies.", dynamic=True
+        -1, doc="The age in ms at which a new segment is started. 0 or less: log.roll.hours applies.", dynamic=True
     )
     log_roll_hours: int = integer(
-        168, at_least(1), doc="The age in hours at which a new segment is begun, unless log.roll.ms is set."
+        168, at_least(1), doc="The age in hours at which a new segment is started, unless log.roll.ms is set."
     )
     log_roll_jitter_ms: int = long(
         -1,
-        doc="The largest random time in ms that is subtracted from the age at which a new segment is begun. -1:"
+        doc="The largest random time in ms that is subtracted from the age at which a new segment is started. -1:"
         " log.roll.jitter.hours applies.",
         dynamic=True,
     )
     log_roll_jitter_hours: int = integer(
         0,
         at_least(0),
-        doc="The largest random time in hours that is subtracted from the age at which a new segment is begun, unless"
+        doc="The largest random time in hours that is subtracted from the age at which a new segment is started, unless"
         " log.roll.jitter.ms is set.",
     )
     log_roll_min_ms: int = long(
@@ -492,7 +492,7 @@ class BrokerConfig(ConfigTable):
         10000,
         at_least(2),
         doc="The number of segments at which segment.bytes and segment.ms no longer apply to a partition. The"
-        " partition then begins a new segment only when a file or an index reaches its largest possible size, until"
+        " partition then starts a new segment only when a file or an index reaches its largest possible size, until"
         " retention or compaction removes segments.",
     )
     log_retention_ms: int = long(
@@ -853,12 +853,12 @@ class BrokerConfig(ConfigTable):
 
     @property
     def roll_ms(self) -> int:
-        """The age in ms at which a new segment is begun."""
+        """The age in ms at which a new segment is started."""
         return self.log_roll_ms if self.log_roll_ms > 0 else self.log_roll_hours * 3_600_000
 
     @property
     def roll_jitter_ms(self) -> int:
-        """The largest random time in ms that is subtracted from the age at which a new segment is begun."""
+        """The largest random time in ms that is subtracted from the age at which a new segment is started."""
         return self.log_roll_jitter_ms if self.log_roll_jitter_ms >= 0 else self.log_roll_jitter_hours * 3_600_000
 
 

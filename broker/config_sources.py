@@ -37,7 +37,7 @@ class ResourceType(IntEnum):
 
 
 Synonym: TypeAlias = tuple[str, str, ConfigSource]
-"""A name, a value and the source of the value."""
+"""The name of a setting, its value and the value's source."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class DescriptorRelief:
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller runs on the relief's event loop."""
+        """Whether the caller runs on the event loop on which this object was created."""
         with suppress(RuntimeError):
             return asyncio.get_running_loop() is self._loop
         return False

@@ -79,7 +79,7 @@ class MalformedRequest(Exception):
 
 
 Decode = Callable[[Buffer, int, int], tuple[Any, int]]
-"""`decode(frame, position, max_elements)` returns a message and the position behind it."""
+"""A function `decode(frame, position, max_elements)` that returns a message and the position after it."""
 
 Decoded = tuple[Request[Any], KafkaError | None]
 """A request, and the error in its extension fields, if any."""
@@ -178,7 +178,7 @@ class Dispatcher:
         return api
 
     def load_one(self) -> bool:
-        """Import one handler that is not imported yet, or return False.
+        """Import one handler that is not imported yet; return False if all are imported.
 
         The broker calls this between its first requests.
         """
@@ -265,7 +265,7 @@ class Dispatcher:
     def _read(self, api: HandledApi, frame: memoryview, version: int, position: int) -> Decoded:
         """Decode the body. Also return the error in its extension fields, if any; those fields are then ignored.
 
-        Bytes behind the body are ignored, as in Kafka, because librdkafka 2.16 sends three behind Metadata v13.
+        Bytes after the body are ignored, as in Kafka, because librdkafka 2.16 sends three after Metadata v13.
         """
         limit = self._max_elements
         if self._reads_extension(api, version):

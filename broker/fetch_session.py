@@ -28,7 +28,7 @@ FIRST_TOPIC_ID_VERSION: Final = 13
 _TARGETS_PER_STEP: Final = 50
 
 Key = tuple[str | bytes, int]
-"""(topic name, or topic id from v13 on; partition index)"""
+"""The key of a partition in a session: (topic name, or topic id from v13 on; partition index)."""
 
 
 class FetchTarget:
@@ -96,7 +96,7 @@ class FetchSession:
         self.last_used = now
 
     def advance(self, now: float) -> None:
-        """Begin the next epoch, because a request was accepted at time `now`."""
+        """Begin the session's next epoch after a request was accepted at time `now`."""
         self.epoch = 1 if self.epoch >= MAX_EPOCH else self.epoch + 1
         self.last_used = now
 

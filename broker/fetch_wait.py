@@ -49,7 +49,7 @@ class FetchWait:
         self.release()
 
     def release(self) -> None:
-        """End the wait."""
+        """End the wait: complete `done` and stop watching the logs and the connection."""
         if self.done.done():
             return
         self.done.set_result(None)

@@ -48,7 +48,7 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 
 class Deferred(Generic[ResultT]):
-    """An answer whose response follows later.
+    """A handler's answer whose response follows later.
 
     The broker waits for `awaitable`, unless it is None. Its result is the response, or None for no response; if
     `finish` is given, `finish` makes the response from the result. `finish` is called when the response can be sent:
@@ -144,7 +144,7 @@ class RequestContext:
 
     @property
     def cause(self) -> Cause:
-        """This request as the cause that is recorded with the changes it makes."""
+        """The request as a `Cause`: the name of its API, the client's id and the client's host."""
         from .coordinator.transaction.events import Cause  # imported here because few requests need it
 
         return Cause(api_name(self.api_key), self.client_id, self.connection.peer_host)

@@ -259,7 +259,7 @@ class MetadataStore:
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic is being deleted.
         """
         if topic.topic_id in self._doomed:
-            # A record behind the record of the deletion would restore the topic at the next start.
+            # A record after the record of the deletion would restore the topic at the next start.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name!r} is being deleted.")
         base = self.newest(topic)
         newer = self._newest[topic.topic_id] = Topic(base.name, base.topic_id, base.partitions, dict(base.configs))

@@ -21,7 +21,7 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Kind(Enum):
-    """The kind of a metric."""
+    """The kind of a metric: counter, gauge or histogram."""
 
     COUNTER = "counter"
     GAUGE = "gauge"

@@ -38,7 +38,7 @@ class _Topic(Protocol):
 
 
 def partitions_of(topics: Iterable[tuple[str, Sequence[int]]]) -> Steps[frozenset[tuple[str, int]]]:
-    """Return the partitions of pairs of a topic and its partition indexes."""
+    """Return the partitions as (topic, index) from pairs of a topic and its partition indexes."""
     partitions: set[tuple[str, int]] = set()
     for name, indexes in topics:
         for start in range(0, len(indexes), ROWS_AT_ONCE):
@@ -52,7 +52,7 @@ def partitions_of(topics: Iterable[tuple[str, Sequence[int]]]) -> Steps[frozense
 def commits_of(
     topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
 ) -> Steps[list[Commit]]:
-    """Return the commits of a request in the order of its rows."""
+    """Return the offset commits that a request contains, in the order of its rows."""
     commits: list[Commit] = []
     for topic in topics:
         for start in range(0, len(topic.partitions), ROWS_AT_ONCE):

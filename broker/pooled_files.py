@@ -291,7 +291,7 @@ class DescriptorPool:
     def evict(self) -> bool:
         """Close the least recently used descriptor, if necessary after a sync; return False if none can be closed.
 
-        On the event loop no file is synced once there is `relief`.
+        If the pool has `relief`, a call on the event loop syncs no file itself; the flush threads then sync files.
         """
         while not self._close_clean():
             if self._ask_for_relief() or not self.sync_oldest():
@@ -496,7 +496,7 @@ class PooledFileSystem:
     def unlink(self, path: str) -> None:
         with self.pool.lock:
             self.pool.remove_name(path)
-        self._fs.unlink(path)  # outside of the lock, because unlinking a large file takes long
+        self._fs.unlink(path)  # outside of the lock, because unlinking a large file takes a long time
 
     def remove_directory(self, path: str) -> None:
         self._fs.remove_directory(path)

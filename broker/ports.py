@@ -10,7 +10,7 @@ Rules for a `FileSystem`:
 * Writes have a position and go to the page cache. Only `File.fdatasync` makes the bytes of a file durable. Only
   `sync_directory` makes the creation, renaming and removal of names in a directory durable.
 * Every method raises OSError as the operating system does (ENOSPC, EIO, ...). After a failed write, the bytes at and
-  behind its position are unknown. After a failed fdatasync, the state on disk is unknown, and it must never be tried
+  after its position are unknown. After a failed fdatasync, the state on disk is unknown, and it must never be tried
   again.
 * Calls block, and they may come from any thread.
 """

@@ -88,7 +88,7 @@ class _Lane:
     def close(self) -> None:
         for _ in range(self._threads):
             self._jobs.put(None)
-        # Later jobs use a new queue and new threads, because the existing threads may take long to end.
+        # Later jobs use a new queue and new threads, because the existing threads may take a long time to end.
         self._jobs, self._threads, self._unfinished = SimpleQueue(), 0, 0
 
     def settle(self, jobs: _Queue, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

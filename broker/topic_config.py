@@ -163,7 +163,7 @@ class TopicConfig(ConfigTable):
     segment_bytes: int = integer(
         1073741824,
         at_least(1024),
-        doc="The size in bytes at which a new segment is begun.",
+        doc="The size in bytes at which a new segment is started.",
         synonyms=("log.segment.bytes",),
     )
     segment_index_bytes: int = integer(
@@ -175,13 +175,13 @@ class TopicConfig(ConfigTable):
     segment_jitter_ms: int = long(
         0,
         at_least(0),
-        doc="The largest random time in ms that is subtracted from the age at which a new segment is begun.",
+        doc="The largest random time in ms that is subtracted from the age at which a new segment is started.",
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
     )
     segment_ms: int = long(
         604800000,
         at_least(1),
-        doc="The age in ms at which a new segment is begun.",
+        doc="The age in ms at which a new segment is started.",
         synonyms=("log.roll.ms", "log.roll.hours"),
     )
     unclean_leader_election_enable: bool = boolean(

@@ -21,7 +21,7 @@ _SHOWN_BROKERS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic that may be created."""
+    """The checked properties of a topic that may be created."""
 
     name: str
     partitions: int

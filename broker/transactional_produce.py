@@ -211,7 +211,7 @@ async def registered(context: RequestContext, registration: Registration, append
 def verify_again(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> None:
     """Fail each batch whose partition no longer belongs to the transaction, after other requests ran in between.
 
-    The transaction may have timed out or been fenced meanwhile. A batch behind the transaction's marker would begin a
+    The transaction may have timed out or been fenced meanwhile. A batch after the transaction's marker would begin a
     transaction that never ends.
     """
     for append in appends:

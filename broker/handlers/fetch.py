@@ -116,7 +116,7 @@ class _Fetch:
         return False
 
     def watch(self, wait: FetchWait) -> Steps[None]:
-        """Let the wait watch the logs, and check the logs that have advanced meanwhile."""
+        """Let the wait watch the logs; end it if a log that has advanced meanwhile has enough bytes."""
         for log, waiting in self.waiting.items():
             wait.watch(log)
             if self._visible(log) != waiting.visible and self.is_enough_with(log):
@@ -156,7 +156,7 @@ class _Fetch:
             return self.missing
 
     def answer(self, _: None = None) -> FetchResponse | Steps[FetchResponse]:
-        """Read the response, in steps if it is large or needs data that is not in memory."""
+        """Return the response, read from the logs; return steps if it is large or needs data that is not in memory."""
         answer = _Answer(self)
         targets = iter(self.plan.targets)
         if len(self.plan.targets) > SLICE:

@@ -170,7 +170,7 @@ def _admit(
     appends: list[ProduceAppend],
     transactional: bool,
 ) -> Reply:
-    """Append the batches if that is possible now; otherwise return a coroutine that waits until it is."""
+    """Append the batches if they may be appended now; otherwise return a coroutine that waits and then appends them."""
     if transactional:
         if request.transactional_id is None:
             error = KafkaError(
@@ -187,7 +187,7 @@ def _admit(
 def _prepare_in_steps(
     context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
 ) -> Steps[bool]:
-    """Find the partitions in steps; return whether a batch is transactional."""
+    """Find the partitions and open their logs in steps; return whether a batch is transactional."""
     needs = 0
     for topic in request.topic_data:
         answers = TopicProduceResponse(topic.name, topic.topic_id)

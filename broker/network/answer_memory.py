@@ -33,7 +33,10 @@ class Debtor(Protocol):
 
 
 class AnswerMemory:
-    """The unsent response bytes of all connections of a listener; `limit` is in bytes."""
+    """The count of a listener's unsent response bytes, and its limit in bytes.
+
+    A connection that reads nothing for `stall_s` seconds is closed while the limit is exceeded.
+    """
 
     def __init__(self, limit: int, stall_s: float) -> None:
         self._limit = limit

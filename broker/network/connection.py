@@ -573,7 +573,7 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(ended)
 
     def _hold(self, slot: _Slot, pieces: list[Buffer]) -> None:
-        """Keep the encoded response until all earlier responses are sent."""
+        """Keep an encoded response until all earlier responses are sent."""
         slot.pieces, slot.answer, slot.ready = pieces, None, True
         self._held += sum(map(len, pieces))
         if self._held > COUNTED_BYTES:

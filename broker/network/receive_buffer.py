@@ -2,7 +2,7 @@
 
 A frame's view refers to the buffer's own memory: it is not copied, and it is writable (the log patches offsets in
 place). It is valid until the next call of `writable`. While the buffer is `pinned`, nothing is moved, and new bytes are
-only added behind the existing ones.
+only added after the existing ones.
 
 The buffer grows to the size of the current frame, but only as bytes really arrive: it doubles when it is full. A peer
 cannot make the broker allocate memory by announcing a large frame, and a byte is copied once or twice on average.
