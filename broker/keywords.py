@@ -183,17 +183,17 @@ class BrokerKeywords(TypedDict, total=False):
     free.
     """
     log_segment_bytes: int
-    """The size in bytes at which a new segment is begun."""
+    """The size in bytes at which a new segment is started."""
     log_roll_ms: int
-    """The age in ms at which a new segment is begun. 0 or less: log.roll.hours applies."""
+    """The age in ms at which a new segment is started. 0 or less: log.roll.hours applies."""
     log_roll_hours: int
-    """The age in hours at which a new segment is begun, unless log.roll.ms is set."""
+    """The age in hours at which a new segment is started, unless log.roll.ms is set."""
     log_roll_jitter_ms: int
-    """The largest random time in ms that is subtracted from the age at which a new segment is begun. -1:
+    """The largest random time in ms that is subtracted from the age at which a new segment is started. -1:
     log.roll.jitter.hours applies.
     """
     log_roll_jitter_hours: int
-    """The largest random time in hours that is subtracted from the age at which a new segment is begun, unless
+    """The largest random time in hours that is subtracted from the age at which a new segment is started, unless
     log.roll.jitter.ms is set.
     """
     log_roll_min_ms: int
@@ -202,7 +202,7 @@ class BrokerKeywords(TypedDict, total=False):
     """
     log_max_segments: int
     """The number of segments at which segment.bytes and segment.ms no longer apply to a partition. The partition
-    then begins a new segment only when a file or an index reaches its largest possible size, until retention or
+    then starts a new segment only when a file or an index reaches its largest possible size, until retention or
     compaction removes segments.
     """
     log_retention_ms: int
