@@ -245,7 +245,7 @@ class Logs(Protocol):
 
     @property
     def crowding(self) -> Crowding:
-        """Tells whether appends to many logs have to wait; an append to a single log need not ask."""
+        """The signal that appends to many logs have to wait. An append to a single log need not check it."""
 
     def space(self) -> tuple[int, int]:
         """Return the (total, usable) bytes of the storage; raises OSError."""

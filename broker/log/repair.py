@@ -145,7 +145,10 @@ def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
 
 
 def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
-    """Return the segments of a partition by base offset. A complete `.swap` segment of compaction comes first."""
+    """Return the segments of a partition in the order of their base offsets, with complete `.swap` segments.
+
+    A `.swap` segment, which compaction has written, comes before the old segment with the same base offset.
+    """
     found = []
     for name in fs.list(path):
         parsed = parse_segment_name(name.removesuffix(SWAP))

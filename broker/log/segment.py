@@ -592,8 +592,8 @@ class LogSegment:
         return scan_windows(self.file, start, self.size)
 
     def time_position(self, timestamp: int, from_offset: int) -> int:
-        """Return the position of a batch from which a search for `timestamp` at or after `from_offset` can begin.
+        """Return the position of a batch at which a search for `timestamp` can begin.
 
-        No earlier batch has a record with this timestamp or a newer one at or after `from_offset`.
+        No earlier batch has a record with at least this timestamp at or after offset `from_offset`.
         """
         return self.offset_index.lookup(max(from_offset, self.time_index.lookup(timestamp)))

@@ -34,7 +34,7 @@ class SharedDirectory:
         return self._changes
 
     def sync(self, change: int) -> None:
-        """Return when the change with that number is on disk, syncing the directory unless another caller has.
+        """Return when the change with that number is on disk. Sync the directory unless an earlier call has done so.
 
         Raises RootSyncFailed if the sync fails, or OSError if no file descriptor was free for the sync.
         """
