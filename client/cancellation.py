@@ -1,6 +1,6 @@
-"""Bounds the time for which a client that is closed by a cancellation waits for the broker: `grace_s`, `ClosingBound`.
+"""`grace_s` and `ClosingBound` bound how long a client that is closed by a cancellation waits for the broker.
 
-`asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel again what `__aexit__` then awaits, so
+`asyncio.timeout` and `TaskGroup` cancel a task once. They do not cancel it again while `__aexit__` awaits, so
 `__aexit__` must bound its own waits: a broker that does not respond must not hold up the caller.
 """
 

@@ -106,8 +106,8 @@ class Cluster:
     async def start(self, timeout_s: float) -> None:
         """Connect to any broker of bootstrap.servers, and learn the other brokers.
 
-        Raises KafkaTimeoutError, with the last failure, if no broker responds within the timeout. Raises errors that a
-        retry cannot correct at once (NotKafkaError, UnsupportedVersionError, AuthorizationError).
+        Raises KafkaTimeoutError, with the last failure, if no broker responds within the timeout. Raises at once an
+        error that a retry cannot correct: NotKafkaError, UnsupportedVersionError, AuthorizationError.
         """
         what = f"reach a broker of {', '.join(self.config.bootstrap_servers)}"
         await self.retrying(self.refresh, timeout_s, what, final=NotKafkaError)
@@ -185,11 +185,11 @@ class Cluster:
         return await outcome_of(refreshing.task)
 
     async def topic(self, name: str, timeout_s: float, *, patient: bool = True) -> TopicMetadata:
-        """Wait until the topic is known, with a leader for at least one partition; refreshes as often as needed.
+        """Wait until the topic is known, with a leader for at least one partition; refresh as often as needed.
 
         Raises UnknownTopicError for a topic that does not exist: after the timeout, or if not `patient`, when
-        MISSING_TOPIC_ATTEMPTS responses have said so. Raises KafkaTimeoutError if the metadata stay incomplete, and
-        InvalidTopicError or AuthorizationError at once.
+        MISSING_TOPIC_ATTEMPTS responses have said so. Raises KafkaTimeoutError if the metadata stay incomplete for
+        another reason. Raises InvalidTopicError or AuthorizationError at once.
         """
         known = self.metadata.topics.get(topic_of(name))
         if known is not None and not known.error_code and self._has_leader(known):

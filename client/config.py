@@ -245,7 +245,7 @@ class ProducerConfig(ClientConfig):
     )
 
     def check(self) -> None:
-        """Raise ConfigError, with both settings, if two values contradict each other."""
+        """Raise ConfigError for an invalid value, naming both settings if two values contradict each other."""
         if self.transactional_id is not None and not self.transactional_id:
             raise ConfigError("transactional.id", "is empty: leave it out, or give the producer a name")
         if self.transactional_id is not None and not self.enable_idempotence:
@@ -397,7 +397,7 @@ class ConsumerConfig(ClientConfig):
     exclude_internal_topics: bool = setting(True, "Whether to exclude internal topics from a subscription by pattern.")
 
     def check(self) -> None:
-        """Raise ConfigError, with both settings, if two values contradict each other."""
+        """Raise ConfigError for an invalid value, naming both settings if two values contradict each other."""
         if self.group_id is not None and not self.group_id:
             raise ConfigError("group.id", "is empty: leave it out, or give the group a name")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:

@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._unanswered: deque[_Unanswered] = deque()
         self._posted: deque[tuple[asyncio.Future[None], float]] = deque()
-        """The requests that `post` has written but the socket has not taken yet: (future, deadline)."""
+        """Requests that `post` has written and the socket has not taken yet: (future, deadline in loop time)."""
         self._choked = False
         """Whether asyncio has paused writing, because the socket's buffer is full."""
         self._correlation_id = 0
@@ -389,11 +389,11 @@ class Connection(asyncio.BufferedProtocol):
                     text += f": {IS_IT_KAFKA}"
                 one.future.set_exception(KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, text))
         if self._posted and self._posted[0][1] <= now:
-            self.close("a sent request did not leave in time")
+            self.close("a request was not written to the socket in time")
         elif late:
             # Responses come in order, so the later ones would be late as well. A new connection starts without that
             # delay.
-            self.close("a response did not come in time")
+            self.close("a response did not arrive in time")
         elif self._unanswered or self._posted:
             self._arm(min([*(one.deadline for one in self._unanswered), *(deadline for _, deadline in self._posted)]))
 
@@ -425,7 +425,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _is_refusal(frame: Buffer) -> bool:
-    """Return whether a response to ApiVersions is UNSUPPORTED_VERSION; it is then in v0, whatever version was sent."""
+    """Return whether an ApiVersions response has the error UNSUPPORTED_VERSION; a response with it is always in v0."""
     return int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION
 
 

@@ -93,7 +93,7 @@ class PendingTransactionError(KafkaTimeoutError):
     The consumer waits for the decision by itself, and raises this error when its timeout has passed.
     """
 
-    remedy = "call again later: the transaction is decided when it times out, at the latest"
+    remedy = "call again later: the transaction is decided by its timeout at the latest"
 
     def __str__(self) -> str:
         return _with_name(super().__str__(), PENDING_TRANSACTION, "PENDING_TRANSACTION")

@@ -37,7 +37,7 @@ def topic_of(given: object) -> str:
     elif given in (".", ".."):
         problem = "is not a name"
     elif len(given) > MAX_TOPIC_NAME:
-        problem = f"has {len(given)} characters, and {MAX_TOPIC_NAME} are allowed"
+        problem = f"has {len(given)} characters, but at most {MAX_TOPIC_NAME} are allowed"
     elif not _TOPIC_NAME.fullmatch(given):
         problem = "has characters other than ASCII letters, digits, '.', '_' and '-'"
     else:
@@ -71,7 +71,7 @@ def duration_of(given: object, name: str) -> float:
         raise TypeError(f"{name} must be a number, not {type(given).__name__}")
     duration = given if isinstance(given, float) else float(given.__index__())
     if not math.isfinite(duration) or duration < 0:
-        raise ValueError(f"{name} {duration:g} is not a finite number from 0 on")
+        raise ValueError(f"{name} {duration:g} is not a finite number of at least 0")
     return duration
 
 
@@ -109,7 +109,7 @@ def partitions_of(given: Iterable[object]) -> frozenset[TopicPartition]:
 def positions_of(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return positions to commit, by partition. A plain int becomes an offset without metadata."""
     if not isinstance(given, Mapping):
-        raise TypeError(f"offsets are a mapping, from (topic, partition) to the next offset to read, not {given!r}")
+        raise TypeError(f"offsets must be a mapping from (topic, partition) to the next offset to read, not {given!r}")
     positions: dict[TopicPartition, OffsetAndMetadata] = {}
     for key, at in given.items():
         partition = partition_of(key)
@@ -140,12 +140,12 @@ def name_of(given: object, what: str) -> str:
     except UnicodeEncodeError:
         raise ValueError(f"{what} {given!r:.300} cannot be encoded as UTF-8") from None
     if size > MAX_STRING:
-        raise ValueError(f"{what} has {size} bytes, and {MAX_STRING} are allowed")
+        raise ValueError(f"{what} has {size} bytes, but at most {MAX_STRING} are allowed")
     return given
 
 
 def names_of(given: Iterable[str], what: str) -> list[str]:
     """Return names as a list; raises TypeError for a single string, which would be a sequence of letters."""
     if isinstance(given, str | bytes):
-        raise TypeError(f"{what}: {given!r:.300} is one name, give a list")
+        raise TypeError(f"{what}: {given!r:.300} is one name: give a list of names")
     return [name_of(name, f"each of {what}") for name in given]

@@ -1,6 +1,6 @@
 """The client's sockets: at most one connection per (node, channel), opened on demand and reopened after a loss.
 
-Waits between attempts to connect (backoff), and closes idle connections. It knows addresses, not topics. A channel
+Links wait between attempts to connect (backoff), and close idle connections. They know addresses, not topics. A channel
 separates requests that must not wait behind other requests, because responses come in order and a JoinGroup may take
 minutes.
 """
@@ -44,14 +44,16 @@ class Links:
         self.on_failure: Callable[[Node], None] | None = None
 
     def open_connection(self, node_id: int, channel: str = "") -> Connection | None:
-        """Return the connection if it is open now, else None."""
+        """Return the connection to a node if it is open now, else None."""
         link = self._links.get((node_id, channel))
         if link is None or link.connection is None or link.connection.is_closed:
             return None
         return link.connection
 
     async def connection(self, node: Node, channel: str = "") -> Connection:
-        """Return an open connection; if there is none, connect after the backoff. Raises as Connection.open does."""
+        """Return an open connection to a node; if there is none, connect after the backoff. Raises as Connection.open
+        does.
+        """
         link = self._links.get((node.id, channel))
         if link is None:
             link = self._links[node.id, channel] = Link(node)

@@ -37,13 +37,14 @@ async def list_offsets(
     timeout_s: float,
     on_found: Callable[[Mapping[TopicPartition, ListedOffset]], None] = lambda found: None,
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return an offset per partition: the first record since a timestamp in ms, or for -1 the end, -2 the start, -3 the
-    record with the latest timestamp.
+    """Return an offset per partition: that of the first record since a timestamp in ms, or for -1 the end, -2 the
+    start, -3 the record with the latest timestamp.
 
     `on_found` is called with the offsets of each response, so that no partition has to wait for another. With
-    `read_committed` the end is the last stable offset. Raises KafkaTimeoutError, which names the missing partitions.
-    Raises UnknownTopicError if MISSING_TOPIC_ATTEMPTS responses say that a topic does not exist. Raises errors that are
-    not retriable at once.
+    `read_committed` the end is the last stable offset.
+
+    Raises KafkaTimeoutError, which names the missing partitions. Raises UnknownTopicError if MISSING_TOPIC_ATTEMPTS
+    responses say that a topic does not exist. Raises at once an error that is not retriable.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     missing = dict(wanted)
@@ -85,7 +86,8 @@ async def list_offsets(
         names = ", ".join(map(str, sorted(missing)[:10]))
         reason = f": {why.message}" if why is not None else ""
         raise KafkaTimeoutError(
-            ErrorCode.REQUEST_TIMED_OUT, f"no offsets of {names} within {timeout_s * 1000:.0f} ms{reason}"
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"could not look up offsets of {names} within {timeout_s * 1000:.0f} ms{reason}",
         ) from why
     return found
 

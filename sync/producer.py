@@ -174,8 +174,8 @@ class Producer(Facade[AsyncProducer]):
         """Return a context manager that begins a transaction, commits it at the end of the block, and aborts it on an
         exception.
 
-        The producer's first transaction initialises the producer if `init_transactions` was not called. With
-        `partitions` the transaction may write to these partitions only, apart from offsets.
+        A producer that is not initialised yet is initialised first, unless `init_transactions` was called with an
+        assignment or a group. With `partitions` the transaction may write to these partitions only, apart from offsets.
         """
         return Transaction(self._background, self._client.transaction(partitions))
 

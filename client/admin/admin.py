@@ -82,7 +82,9 @@ class Admin:
     async def start(self) -> None:
         """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
-            raise IllegalStateError("an admin client is started once: make a new one")
+            raise IllegalStateError(
+                "start() was called already, and an admin client is started once only: make a new one"
+            )
         self._started = True
         cluster = Cluster(self.config, allow_auto_topic_creation=False)
         try:
@@ -373,7 +375,7 @@ class Admin:
         """Return transactions that are open in a partition and unknown to every coordinator (KIP-664).
 
         Checks all partitions of the cluster unless `partitions` are given. A transaction whose producer's last record
-        is younger than `older_than_ms` is left out. 0 leaves none out; the default is Kafka's
+        is younger than `older_than_ms` is left out. With 0 no transaction is left out; the default is Kafka's
         transaction.max.timeout.ms.
         """
         calls = self._calls

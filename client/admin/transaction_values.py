@@ -56,7 +56,7 @@ class TransactionDescription(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """The state of a producer that a partition's leader knows.
+    """The state of a producer at a partition's leader.
 
     `transaction_start_offset` is the first offset of the producer's open transaction, or None. `coordinator_epoch` is
     that of the last marker, -1 before the first. `last_timestamp_ms` is that of the last record, -1 if it is unknown.
@@ -88,7 +88,7 @@ class AbortTransactionSpec(NamedTuple):
 class WhyHanging(Enum):
     """The reason why no coordinator will ever end a transaction."""
 
-    NO_TRANSACTIONAL_ID = "no transactional id has its producer id any more"
+    NO_TRANSACTIONAL_ID = "no transactional id has this producer id any more"
     NOT_ITS_TRANSACTION = "the transactional id has no transaction open on this partition"
 
 

@@ -45,7 +45,7 @@ FIRST_WITH_PATTERN: Final = 2
 """The first version of ListTransactions with this filter (KIP-994, KIP-1152)."""
 
 AT_ONCE: Final = 16
-"""Maximum number of ids requested at a time. A response may take a while, and later ones on the connection wait."""
+"""Maximum number of concurrent requests, each for one id. A slow response delays later ones on its connection."""
 
 
 async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:

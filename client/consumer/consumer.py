@@ -48,11 +48,13 @@ from .subscription import EARLIEST, LATEST, SubscriptionState
 log = logging.getLogger(__name__)
 
 OffsetLike = int | OffsetAndMetadata
+"""An offset, with or without metadata and leader epoch."""
 
 YIELD_EVERY: Final = 128
 """Number of records after which the iteration lets other tasks of the event loop run."""
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], BaseException | None], None]
+"""Called by `commit_async` with the offsets, and with the failure of the commit or None."""
 
 
 class Consumer:
@@ -110,7 +112,7 @@ class Consumer:
     async def start(self) -> None:
         """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
-            raise IllegalStateError("a consumer is started once: make a new one")
+            raise IllegalStateError("start() was called already, and a consumer is started once only: make a new one")
         self._started = True
         self._loop = asyncio.get_running_loop()
         self._awake = asyncio.Event()
@@ -166,7 +168,9 @@ class Consumer:
         except TimeoutError:
             if not scope.expired():
                 raise
-            log.warning("the consumer was closed before its rebalance listener returned, or its group responded")
+            log.warning(
+                "the consumer was closed before its rebalance listener returned or its group coordinator responded"
+            )
         finally:
             self._open = False
             self._repeated_refresh.close()
@@ -186,8 +190,8 @@ class Consumer:
     ) -> None:
         """Subscribe to these topics, or to the topics that match the pattern; replaces the former subscription.
 
-        The members of the group share the partitions of the topics. Raises IllegalStateError for a listener without the
-        methods of RebalanceListener, or with a generator as a method.
+        The members of the group share the partitions of the topics. Raises IllegalStateError for a listener that lacks
+        a method of RebalanceListener, or has a generator as one.
         """
         self._check_open()
         check_listener(listener)
@@ -350,13 +354,14 @@ class Consumer:
         return await self._positions.of(partition_of(partition), timeout_s)
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """Continue at `offset`; the next fetch checks it. Raises IllegalStateError for a partition that is not
-        assigned.
+        """Continue at `offset`. The next fetch checks whether the offset is in the log.
+
+        Raises IllegalStateError for a partition that is not assigned, and for a negative offset.
         """
         self._check_open()
         at, epoch = (offset.offset, offset.leader_epoch) if isinstance(offset, OffsetAndMetadata) else (offset, -1)
         if isinstance(at, int) and at < 0:
-            raise IllegalStateError(f"offset {at} is negative")
+            raise IllegalStateError(f"offset {at} is negative: give an offset of at least 0")
         self._subscription.state(partition_of(partition)).seek(whole_number(at, "offset", MAX_INT64), epoch)
         self._look_again()
 
@@ -379,7 +384,9 @@ class Consumer:
         self._look_again()
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
-        """Return the position to commit after the returned records; raises IllegalStateError before the first one."""
+        """Return a partition's position to commit after its returned records; raises IllegalStateError before the
+        first.
+        """
         self._check_open()
         state = self._subscription.state(partition)
         if state.position is None:
@@ -387,7 +394,7 @@ class Consumer:
         return OffsetAndMetadata(state.position, "", state.leader_epoch)
 
     def wakeup(self) -> None:
-        """Make the waiting poll return without records; if no poll is waiting, the next one does."""
+        """Make the waiting poll, or else the next poll, return without records."""
         self._woken = True
         if self._open:
             self._awake.set()
@@ -419,7 +426,9 @@ class Consumer:
         return {one for one, state in self._subscription.assigned.items() if state.paused}
 
     async def lag(self, partition: tuple[str, int]) -> int:
-        """Return the number of offsets from the position to the end (with read_committed: the last stable offset)."""
+        """Return the number of offsets from a partition's position to its end (with read_committed: last stable
+        offset).
+        """
         partition = partition_of(partition)
         position = await self.position(partition)
         state = self._subscription.state(partition)
@@ -487,7 +496,7 @@ class Consumer:
         return {one: listed.offset for one, listed in found.items()}
 
     async def offsets_for_times(self, timestamps: ByPartition[int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return, for each partition, the first record at or after a time (ms since the epoch), or None if none is."""
+        """Return each partition's first record at or after a time (ms since the epoch), or None without any."""
         self._check_open()
         wanted = {partition_of(one): whole_number(at, "timestamp", MAX_INT64) for one, at in timestamps.items()}
         found = await list_offsets(
@@ -514,16 +523,16 @@ class Consumer:
         """
         return self._with_group("group_assignment()").group_assignment()
 
-    def enforce_rebalance(self, reason: str = "asked for by the application") -> None:
+    def enforce_rebalance(self, reason: str = "requested by the application") -> None:
         """Make the group rebalance at this member's next poll."""
         self._with_group("enforce_rebalance()").membership.request_rejoin(reason)
 
     async def until_rebalance(self) -> None:
-        """Wait until the group rebalances or this consumer has lost its membership. The next poll then rejoins the
-        group.
+        """Wait until the group rebalances or this consumer's membership has ended.
 
-        Use it to interrupt long work between two polls, so that the work does not delay the group's rebalance. Do not
-        call it while a poll is running.
+        The next poll then takes part in the rebalance, or raises the failure of the membership. Use it to interrupt
+        long work between two polls, so that the work does not delay the group's rebalance. Do not call it while a poll
+        is running.
         """
         coordinator = self._with_group("until_rebalance()")
         while not coordinator.rebalance_due:
@@ -532,10 +541,10 @@ class Consumer:
             self._check_open()
 
     async def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """Return the partitions of a topic. Raises UnknownTopicError, soon, if the topic does not exist and is not
-        created.
+        """Return the partitions of a topic.
 
-        Raises KafkaTimeoutError after default.api.timeout.ms if the cluster does not respond.
+        Raises UnknownTopicError, without waiting for a timeout, if the topic does not exist and is not created. Raises
+        KafkaTimeoutError after default.api.timeout.ms if the cluster does not respond.
         """
         self._check_open()
         return (await self._cluster.topic(topic, self._api_timeout_s, patient=False)).partitions
@@ -546,7 +555,7 @@ class Consumer:
         if not self._open:  # while closing, `_open` is still true: a rebalance listener may commit then
             self._check_open()
         if self._coordinator is None:
-            raise IllegalStateError(f"{what} needs a group.id")
+            raise IllegalStateError(f"{what} needs a group: set group.id")
         return self._coordinator
 
     def _check_open(self) -> None:

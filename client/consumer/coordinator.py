@@ -175,8 +175,9 @@ class ConsumerCoordinator:
     # -- polling
 
     async def poll(self, deadline: float) -> bool:
-        """Continue the rebalance and commits that are due, until `deadline` (loop time). Return whether records may be
-        returned.
+        """Continue a rebalance or begin a commit that is due; wait until `deadline` (loop time) at most.
+
+        Returns whether the consumer may return records now.
         """
         membership = self.membership
         while True:
@@ -445,7 +446,9 @@ class ConsumerCoordinator:
         await self.membership.close()
 
     def refuse_in_listener(self, what: str) -> None:
-        """Raise IllegalStateError in a listener that a step has called, where `what` would wait for itself."""
+        """Raise IllegalStateError in a listener called by a rebalance step, because `what` would wait for the step's
+        end.
+        """
         call = _listener_call.get()
         if call is not None and call.coordinator is self and not call.is_over:
             raise IllegalStateError(

@@ -382,7 +382,9 @@ class Fetcher:
             self._block(state)
             self._fail(OffsetOutOfRangeError(state.partition, state.fetch_offset, why))
             return
-        log.warning("offset %d of %s: %s: going to the %s", state.fetch_offset, state.partition, why, policy)
+        log.warning(
+            "offset %d of %s: %s: continuing at the %s offset", state.fetch_offset, state.partition, why, policy
+        )
         state.reset(EARLIEST if policy == "earliest" else LATEST)
 
     def _block(self, state: PartitionState) -> None:

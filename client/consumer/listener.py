@@ -26,7 +26,7 @@ class RebalanceListener:
         """Called after a rebalance with the newly assigned partitions; it may `seek` to set their positions."""
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """Called before partitions are given up."""
+        """Called before partitions are given up, while this member still owns them."""
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
         """Called when partitions are already lost; calls `on_partitions_revoked` by default."""

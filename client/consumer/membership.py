@@ -4,7 +4,7 @@ It owns member id and generation, and applies the coordinator's errors to them. 
 offsets: metadata and assignments are bytes. It never joins by itself: the consumer does, inside `poll()`.
 
 Invariants: `generation_id` is -1 unless the coordinator counts this member as one of the group. A generation ends only
-with the next generation, with an error that says so, or by leaving. Heartbeats are sent while STABLE, and only while
+with the next generation, with an error that ends it, or by leaving. Heartbeats are sent while STABLE, and only while
 the application polls: max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll finds its
 partitions lost.
 
@@ -110,7 +110,7 @@ class GroupMembership:
         self.state = MemberState.UNJOINED
         self.generation = Generation()
         self.rejoin_reason: str | None = None
-        """Why to join at the next poll; None if there is no need to join."""
+        """The reason to join at the next poll; None if there is no need to join."""
         self.failure: KafkaError | None = None
         """The error that ended this membership for good, or None."""
         self.coordinator_lost_at: float | None = None
@@ -156,9 +156,9 @@ class GroupMembership:
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
             self.request_rejoin("the group rebalances")
         elif code is ErrorCode.ILLEGAL_GENERATION:
-            self.lost(f"{what}: the generation is over", keep_member_id=True)
+            self.lost(f"{what}: the generation has ended", keep_member_id=True)
         elif code is ErrorCode.UNKNOWN_MEMBER_ID:
-            self.lost(f"{what}: the coordinator does not know this member (any more)")
+            self.lost(f"{what}: the coordinator does not know this member")
         elif code is ErrorCode.FENCED_INSTANCE_ID:
             error = FencedInstanceError(code, f"group.instance.id {self._config.group_instance_id!r}: {code.text}")
             self.fail(error)
@@ -209,7 +209,7 @@ class GroupMembership:
             if code is ErrorCode.MEMBER_ID_REQUIRED:
                 self.state = MemberState.UNJOINED
                 self.generation = Generation(member_id=answer.member_id)
-                self.rejoin_reason = reason or "with the member id that was given"
+                self.rejoin_reason = reason or "the coordinator has assigned a member id"
                 return None
             if code:
                 await self._join_refused(code, "JoinGroup")

@@ -33,6 +33,7 @@ from .membership import CHANNEL, Generation, GroupMembership, MemberState
 from .protocol import group_by_topic
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+"""Offsets to commit, by partition."""
 Found = dict[TopicPartition, OffsetAndMetadata | None]
 """Committed offsets by partition; None for a partition without a committed offset."""
 
@@ -157,9 +158,9 @@ class CommittedOffsets:
     ) -> Found:
         """Return the committed offset of each partition, or None; waits for undecided transactions.
 
-        `on_found` is called with the partitions of each response, so that no partition has to wait for another. Raises
-        KafkaTimeoutError or its subclass PendingTransactionError after the timeout, and errors that are not retriable
-        at once.
+        `on_found` is called with the partitions of each response, so that no partition has to wait for another. After
+        the timeout it raises KafkaTimeoutError or its subclass PendingTransactionError. Errors that are not retriable
+        are raised at once.
         """
         found: Found = {}
         async with _Retrying(self._cluster, timeout_s, f"read offsets of group {self._membership.group_id}") as again:

@@ -24,6 +24,7 @@ class Holding(NamedTuple):
     generation_id: int = -1
 
     def encode(self) -> bytes:
+        """Return the metadata as JSON, for JoinGroup."""
         return json.dumps(self._asdict(), separators=(",", ":")).encode()
 
     @classmethod

@@ -32,7 +32,7 @@ class LeaseHolder:
     """Callbacks of the leases into the pool, which uses the suffixes. They are plain functions that return at once."""
 
     in_use: Callable[[], Collection[int]]
-    """Returns the suffixes with a transaction under way."""
+    """Returns the suffixes whose producer is in use."""
     gained: Callable[[], None]
     """Called when this process has gained suffixes."""
     withdrawn: Callable[[Collection[int]], None]

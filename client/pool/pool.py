@@ -150,7 +150,7 @@ class TransactionalProducerPool:
     async def start(self) -> None:
         """Connect to the cluster and begin to acquire suffixes; raises KafkaTimeoutError after max.block.ms."""
         if self._open or self._was_closed:
-            raise IllegalStateError("a pool is started once: make a new one")
+            raise IllegalStateError("start() was called already, and a pool is started once only: make a new one")
         self._loop = asyncio.get_running_loop()
         await self._leases.start(self._max_block_s)
         self._open = True
@@ -308,7 +308,7 @@ class TransactionalProducerPool:
     def _exhausted(self, why: str) -> PoolExhaustedError:
         status = self.status
         failure = getattr(self._leases, "failure", None)
-        reason = f"; no suffixes come: {failure}" if failure is not None and not status.held else ""
+        reason = f"; no suffixes arrive: {failure}" if failure is not None and not status.held else ""
         return PoolExhaustedError(
             ErrorCode.REQUEST_TIMED_OUT,
             f"pool {self._prefix!r}: {why}; of {self._size} producers this process has {status.held}, "
@@ -320,7 +320,7 @@ class TransactionalProducerPool:
     def _forgotten(self, loan: Loan) -> None:
         if loan.over or not self._open:
             return
-        log.warning("task %r ended with producer %s%d taken", loan.task.get_name(), self._prefix, loan.suffix)
+        log.warning("task %r ended without giving back producer %s%d", loan.task.get_name(), self._prefix, loan.suffix)
         self._take_back(loan)
 
     def _take_back(self, loan: Loan) -> asyncio.Task[None] | None:

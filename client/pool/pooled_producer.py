@@ -46,7 +46,7 @@ class Loan:
         producer.
         """
         if self.over or self.producer is None:
-            raise IllegalStateError("the producer was given back to its pool: take another one")
+            raise IllegalStateError("the producer was given back to its pool: take another producer")
         try:
             current = asyncio.current_task()
         except RuntimeError:
@@ -54,7 +54,7 @@ class Loan:
         if current is not self.task:
             raise IllegalStateError(
                 f"the producer belongs to task {self.task.get_name()!r}, which took it from the pool: "
-                "use it there, or take one for this task"
+                "use it there, or take a producer for this task"
             )
         return self.producer
 

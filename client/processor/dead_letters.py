@@ -1,5 +1,4 @@
-"""Dead-letter records: decides which errors a record has caused, finds the record in a failed batch, and builds
-headers.
+"""Decides which errors a record has caused, finds the record in a failed batch, and builds a dead letter's headers.
 
 A record on which the function fails goes to the dead-letter topic with its key, value and headers, and with headers
 that name its source and the error. The same transaction commits the offset behind it.

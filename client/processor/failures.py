@@ -20,9 +20,10 @@ from ..errors import (
 
 MAX_FENCES: Final = 5
 FENCE_WINDOW_S: Final = 60.0
-"""Maximum fencings within a time in seconds, after which the error is raised. A transaction that timed out, or a
-rebalance, fences a producer as well. So a producer with a fatal error is initialised again, but two processors with the
-same transactional.id would fence each other without end.
+"""More than MAX_FENCES fatal errors of producers within FENCE_WINDOW_S seconds end the processor.
+
+A transaction that timed out, or a rebalance, fences a producer as well, so a fatal error first leads to a new
+initialisation. Without the limit two processors with the same transactional.id would fence each other without end.
 """
 MAX_HOPELESS: Final = 3
 """Maximum consecutive aborts for a lasting reason (a record too large); after them the error is raised."""

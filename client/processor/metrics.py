@@ -16,7 +16,10 @@ class Metrics:
     dead_letters: int = 0
     """Input records that went to the dead-letter topic, in committed transactions."""
     commits: int = 0
+    """Committed transactions."""
     aborts: int = 0
+    """Aborted transactions."""
     reinitialisations: int = 0
     """Number of repeated initialisations of producers: after rebalances, fencing and uncertain failures."""
     rebalances: int = 0
+    """Completed rebalances, counted for each worker."""

@@ -15,10 +15,15 @@ from .metrics import Metrics
 from .transaction import OutputRecord, ProcessorTransaction
 
 Process: TypeAlias = Callable[[list[ConsumerRecord], ProcessorTransaction], Awaitable[None] | None]
+"""Processes the records of one transaction, and sends its output with the transaction. Plain or async."""
 Outputs: TypeAlias = Iterable[OutputRecord] | None
 """The output records of one input record. None and an empty list both filter the record out."""
 Transform: TypeAlias = Callable[[ConsumerRecord], Outputs | Awaitable[Outputs] | AsyncIterable[OutputRecord]]
+"""Returns the output records of one input record. Plain or async, also as a generator."""
 GroupAware: TypeAlias = bool | Literal["require"]
+"""Values of `consumer_group_aware_transaction`: one producer per worker (True), the same but without the fallback to
+KIP-447 ("require"), or one producer per input partition (False).
+"""
 
 _INSTANCE = "group_instance_id"
 
@@ -46,7 +51,7 @@ class ProcessorOptions:
         if self.group_aware and not self.transactional_id:
             raise ConfigError(
                 "transactional_id",
-                "names this worker: give each its own, the same over restarts; or set "
+                "names this worker: give each worker its own id, which stays the same over restarts; or set "
                 "consumer_group_aware_transaction=False, with which each input partition has a producer and an id",
                 "consumer_group_aware_transaction",
             )

@@ -53,11 +53,11 @@ class Processor:
     a `dead_letter_topic`, records on which the function raises are sent to this topic, in the same transaction as their
     offsets.
 
-    `workers` is the number of workers that run as tasks; each adds its number to `transactional_id` and
-    group.instance.id. `run_processes` runs workers as processes instead. A batch ends with `max_batch_records`, or
-    `max_batch_ms` after its first record. `settings` go to the clients that know them; `consumer_settings` and
-    `producer_settings` go to one kind of client. Without committed offsets the processor begins with the earliest
-    record, unless auto.offset.reset says otherwise.
+    `workers` is the number of workers that run as tasks. With more than one, each appends its number to
+    `transactional_id` and group.instance.id. `run_processes` runs workers as processes instead. A batch ends with
+    `max_batch_records`, or `max_batch_ms` after its first record. `settings` go to the clients that know them;
+    `consumer_settings` and `producer_settings` go to one kind of client. Without committed offsets the processor begins
+    with the earliest record, unless auto.offset.reset says otherwise.
     """
 
     def __init__(

@@ -341,7 +341,7 @@ class Worker(RebalanceListener):
                 self._owned = assignment
         except IllegalGenerationError:
             self._outdated = True
-            self._consumer.enforce_rebalance("the generation of the assignment is over")
+            self._consumer.enforce_rebalance("the assignment's generation has ended")
             raise
         self._batch = Batch()
         self._consumer.forget_positions()

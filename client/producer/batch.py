@@ -190,7 +190,7 @@ class Delivery:
         unknown.
         """
         if not self.done():
-            raise IllegalStateError("the record is still on its way: await the delivery, or flush() first")
+            raise IllegalStateError("the outcome of the record is not known yet: await the delivery, or flush() first")
         batch = self._outcome
         batch.observed += 1
         if batch.error is not None:

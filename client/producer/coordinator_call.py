@@ -36,11 +36,11 @@ long.
 class Verdict(Enum):
     """The reaction to an error of a response."""
 
-    RETRY = "the same again, after retry.backoff.ms"
-    RETRY_SOON = "the same again, after a few milliseconds"
-    FIND = "ask for the coordinator again, then the same"
+    RETRY = "send the request again after retry.backoff.ms"
+    RETRY_SOON = "send the request again after a few milliseconds"
+    FIND = "look up the coordinator again, then send the request again"
     ABORT = "the transaction can only be aborted"
-    FATAL = "the producer is of no more use"
+    FATAL = "the producer cannot be used any more"
 
 
 _E, _V = ErrorCode, Verdict
@@ -80,7 +80,7 @@ Build = Callable[[Connection], tuple[Request[R], int]]
 """Builds the request, and chooses its version, for the connection on which it will be sent."""
 
 Refusals = Mapping[ErrorCode, Callable[[ErrorCode], KafkaError]]
-"""Errors that affect neither the transaction nor the producer: the returned exception is simply raised."""
+"""By error code, the exception for an error that changes the state of neither the transaction nor the producer."""
 
 
 def verdict(code: ErrorCode) -> Verdict:

@@ -205,7 +205,8 @@ def _refusals(group: ConsumerGroupMetadata, assignment: GroupAssignment) -> Refu
 
     def too_many(code: ErrorCode) -> KafkaError:
         return error_for(
-            code, f"{what}: refused as invalid; the broker's group.transaction.max.partitions limits the partitions"
+            code,
+            f"{what}: the broker refused them as invalid; its group.transaction.max.partitions limits their number",
         )
 
     return {

@@ -67,10 +67,12 @@ class BatchOutcomes:
         self.closed = False
 
     def all_failed(self, batches: Iterable[ProducerBatch], error: KafkaError) -> None:
+        """Handle the failure of a request for all of its batches, as `failed` does for one batch."""
         for batch in batches:
             self.failed(batch, error.code, error.message)
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
+        """Complete a batch that the broker has written at `base_offset` (-1: unknown)."""
         queue = self._accumulator.queue_of(batch)
         queue.acknowledged(batch, self._loop.time())
         if batch.doubtful:
@@ -132,6 +134,7 @@ class BatchOutcomes:
         return code.retriable or (code in SEQUENCE_ERRORS and queue.idempotent)
 
     def give_up(self, batch: ProducerBatch, error: KafkaError, code: ErrorCode | None = None) -> None:
+        """Fail a batch that will not be sent again, and the transaction that it belongs to."""
         queue = self._accumulator.queue_of(batch)
         if batch.doubtful:
             for part in _rest_of(batch, queue):

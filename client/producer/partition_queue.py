@@ -83,6 +83,7 @@ class PartitionQueue:
 
     @property
     def is_empty(self) -> bool:
+        """Whether the queue has no batch that waits, is in flight or is to be retried."""
         return not (self.waiting or self.in_flight or self.failed)
 
     @property
@@ -161,7 +162,9 @@ class PartitionQueue:
         self.failed.clear()
 
     def settle(self, retry_at: float) -> bool:
-        """Queue the failed batches for a retry, oldest first, unless a batch is in flight; return whether none is."""
+        """Queue the failed batches for a retry, oldest first. While a batch is in flight, do nothing and return
+        False.
+        """
         if self.in_flight:
             return False
         if self.failed:

@@ -97,7 +97,7 @@ class RecordPlacement:
             self._cluster.request_refresh()
             raise UnknownPartitionError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic.name!r} has partitions 0 to {count - 1} as far as is known, not {partition}",
+                f"topic {topic.name!r} has no partition {partition}: its known partitions are 0 to {count - 1}",
             )
         if self.transactions is not None and self.transactions.manager.allowed is not None:
             self.transactions.manager.check_allowed(topic.name, partition)
@@ -212,7 +212,8 @@ class RecordPlacement:
         except Exception as error:  # after a bug, records must not wait for ever
             log.exception("the partitions of topic %s could not be looked up", queues.name)
             failure = FatalError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"the partitions of topic {queues.name!r} are not known: {error!r}"
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"the partitions of topic {queues.name!r} could not be looked up: {error!r}",
             )
             failure.__cause__ = error
         if failure is not None:

@@ -85,7 +85,7 @@ class Producer:
     async def start(self) -> None:
         """Connect to the cluster, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
         if self._started or self._was_closed:
-            raise IllegalStateError("a producer is started once: make a new one")
+            raise IllegalStateError("start() was called already, and a producer is started once only: make a new one")
         self._started = True
         loop = asyncio.get_running_loop()
         self._accumulator = RecordAccumulator(self.config, loop.time, lambda: self._sender.wake())
@@ -179,7 +179,7 @@ class Producer:
         call `flush`, which raises failures of deliveries that were not awaited.
 
         Without `partition` the hash of the key chooses the partition. `timestamp_ms` is in milliseconds since the epoch
-        (default: now). `headers` are (name, bytes or None) pairs. The record is sent when the event loop runs next. A
+        (default: now). `headers` are (name, bytes or None) pairs. Records are sent only while the event loop runs. A
         program that sends many records should use `enqueue`, which waits while the buffer is full.
 
         Raises BufferFullError if the buffer is full, RecordTooLargeError if the record is too large, IllegalStateError
@@ -319,8 +319,8 @@ class Producer:
         """Return a context manager that begins a transaction, commits it at the end of the block, and aborts it on an
         exception.
 
-        The producer's first transaction initialises the producer if `init_transactions` was not called. `partitions`
-        has the same meaning as in `begin_transaction`.
+        A producer that is not initialised yet is initialised first, unless `init_transactions` was called with an
+        assignment or a group. `partitions` has the same meaning as in `begin_transaction`.
         """
         return Transaction(self, self._transactional("transaction"), partitions)
 
@@ -330,7 +330,7 @@ class Producer:
         """Make a producer without a transactional.id transactional. The broker will assign the id."""
         self._check_open()
         if not self.config.enable_idempotence:
-            raise ConfigError("enable.idempotence", "transactions need an idempotent producer: leave it out")
+            raise ConfigError("enable.idempotence", "false is not possible with transactions: leave the setting out")
         if self._accumulator.incomplete or any(one.unplaced for one in self._accumulator.topics.values()):
             raise IllegalStateError("init_transactions is not possible while records are on their way: flush() first")
         self._transactions = Transactions(self.config, self._cluster, self._accumulator, self._spawn)
@@ -341,7 +341,7 @@ class Producer:
     def _transactional(self, doing: str) -> Transactions:
         self._check_open()
         if self._transactions is None:
-            raise IllegalStateError(f"{doing} needs a producer with a transactional.id")
+            raise IllegalStateError(f"{doing} needs a producer with a transactional.id: set it")
         return self._transactions
 
     def _check_open(self) -> None:

@@ -19,7 +19,7 @@ async def new_producer_id(cluster: Cluster, max_block_s: float) -> tuple[int, in
             answer = await cluster.call(cluster.any_node(), InitProducerIdRequest(None, INT32_MAX))
             if not answer.error_code:
                 return answer.producer_id, answer.producer_epoch
-            failure = error_for(answer.error_code, "no producer id for an idempotent producer")
+            failure = error_for(answer.error_code, "could not get a producer id for the idempotent producer")
         except RetriableError as error:
             failure = error
         if not failure.retriable or asyncio.get_running_loop().time() >= deadline:

@@ -87,7 +87,7 @@ class TransactionCalls:
         Call it between transactions. It does not connect: without an open connection the protocol stays the same.
         """
         transactional_id = self._manager.transactional_id
-        assert transactional_id is not None, "between transactions it is known"
+        assert transactional_id is not None, "the transactional id is known between transactions"
         node_id = self._cluster.known_coordinator(KeyType.TRANSACTION, transactional_id)
         connection = None if node_id is None else self._cluster.open_connection(node_id, CHANNEL)
         if connection is not None and connection is not self._learned_from:
@@ -219,8 +219,8 @@ class TransactionCalls:
     async def end(self, committed: bool, asked_before: bool = False) -> None:
         """Commit or abort the transaction; afterwards the manager has the epoch of the next transaction.
 
-        `asked_before`: the response to an earlier call was lost, so a failure of this call does not mean that the
-        transaction is undecided. Raises CommitUnknownError if a commit was sent and its result cannot be learned now.
+        `asked_before`: the response to an earlier EndTxn was lost, so a failure of this call leaves the result unknown.
+        Raises CommitUnknownError if a commit was sent and its result cannot be learned now.
         """
         manager = self._manager
         lost = Lost(int(asked_before))

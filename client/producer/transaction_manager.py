@@ -162,7 +162,7 @@ class TransactionManager:
                 code,
                 message
                 or f"offsets of transactional.id {self.transactional_id!r} were refused: a producer of a newer "
-                "generation of the group has taken over partitions of this one",
+                "generation of the group has taken over partitions of this producer",
             )
         else:
             error = error_for(code, message)
@@ -238,7 +238,9 @@ class TransactionManager:
         )
 
     def check_same(self, number: int) -> None:
-        """Raise IllegalStateError if `number` is not that of the current transaction, because the caller is late."""
+        """Raise IllegalStateError unless `number` is that of the current transaction: a late call must not join the
+        next one.
+        """
         if number != self.number:
             raise IllegalStateError("the transaction of this call is over, and another one has begun: nothing was sent")
 
