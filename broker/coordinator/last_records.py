@@ -20,7 +20,7 @@ from .state_log import StateRecord
 
 _LEGACY_OFFSET: Final = b"\x00\x00"
 _OFFSET: Final = b"\x00\x01"
-"""The first two bytes of a committed offset's key: before Kafka 0.9, and since then.
+"""The first bytes of an offset's key: `_LEGACY_OFFSET` before Kafka 0.9, `_OFFSET` since.
 
 The rest of the key is the same.
 """

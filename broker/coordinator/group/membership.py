@@ -426,7 +426,7 @@ class GroupMembership:
         )
         return member_id
 
-    # ---- the end
+    # ---- shutdown
 
     def release_all(self, code: ErrorCode) -> None:
         """Answer every parked request with `code`, because the broker is stopping."""

@@ -105,7 +105,7 @@ class OffsetStore:
         """Return the partitions on which the group has a committed or a pending offset."""
         return {*self._pending_by_group.get(group_id, ()), *self.of_group(group_id)}
 
-    # ---- changes, each one record of the log
+    # ---- changes: each is one record of the log
 
     def replay(
         self,

@@ -71,7 +71,7 @@ class GroupUpkeep:
         self._retention_ms = retention_ms
         self._unsettled: dict[str, asyncio.Future[None]] = {}
 
-    # ---- by request
+    # ---- removal by request
 
     def prepare_deletion(self, group_id: str) -> Steps[PreparedDeletion]:
         """Prepare, in steps, the batch that `delete_group` appends; for groups with very many offsets."""
@@ -142,7 +142,7 @@ class GroupUpkeep:
         if self._unsettled.get(group_id) is done:
             del self._unsettled[group_id]
 
-    # ---- with the last member
+    # ---- removal with the last member
 
     def group_emptied(self, group: ClassicGroup) -> None:
         """Drop the group's claims after its last member has left. The claims must not apply to future members."""
@@ -181,7 +181,7 @@ class GroupUpkeep:
             return -1
         return -1 if group.state_timestamp_ms is None else group.state_timestamp_ms
 
-    # ---- with the topic
+    # ---- removal with the topic
 
     def topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
         """Remove the offsets of deleted topics; otherwise a new topic of the same name would inherit them.
@@ -260,7 +260,7 @@ class GroupUpkeep:
         self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
         return None
 
-    # ---- with time
+    # ---- expiry
 
     async def expire(self) -> None:
         """Remove offsets past their retention, and groups without members, offsets and claims."""

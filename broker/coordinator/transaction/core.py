@@ -166,7 +166,7 @@ class TransactionCore:
         """
         await self._waits.until_settled(self._known(transactional_id), deadline, by)
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------------
 
     def _backoff(self) -> RetryBackoff:
         config = self._config

@@ -119,22 +119,34 @@ class GroupAssignments:
     # ---- holders and owners
 
     def holding(self, partition: TopicPartition) -> Collection[str]:
-        """Return every transactional id that holds the partition, as owner or not. Claims in `found` are left out."""
+        """Return every transactional id that holds the partition, as owner or not.
+
+        Claims known only from committed offsets (`found`) are left out.
+        """
         return self._holders.get(partition, frozenset())
 
     def owner(self, partition: TopicPartition) -> str | None:
-        """Return the owner of the partition, None if it has none. Claims in `found` are left out."""
+        """Return the owner of the partition, None if it has none.
+
+        Claims known only from committed offsets (`found`) are left out.
+        """
         holders = self._holders.get(partition)
         return None if holders is None else max(holders, key=lambda name: self._held[name].rank)
 
     def owners(self) -> dict[TopicPartition, tuple[str, Assignment]]:
-        """Return the owner of each partition with its assignment. Claims in `found` are left out."""
+        """Return the owner of each partition with its assignment.
+
+        Claims known only from committed offsets (`found`) are left out.
+        """
         owners = ((partition, self.owner(partition)) for partition in self._holders)
         return {partition: (name, self._held[name]) for partition, name in owners if name is not None}
 
     @property
     def owned(self) -> int:
-        """The number of partitions that have an owner, including claims in `found`."""
+        """The number of partitions that have an owner.
+
+        Claims known only from committed offsets (`found`) are included.
+        """
         return len(self._holders) + sum(partition not in self._holders for partition in self.found)
 
     def holders(self, partitions: Iterable[TopicPartition]) -> dict[str, int]:

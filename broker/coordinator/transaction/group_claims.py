@@ -42,7 +42,7 @@ _LATE_LOOK_S: Final = 0.05
 
 _DROPPED_AT_ONCE: Final = 200_000
 _RECORD_OVERHEAD: Final = 40
-"""The bytes of a record besides its texts, as estimated for the size of a batch."""
+"""The estimated bytes of a record besides its transactional id and topic names."""
 
 _APPEND_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -137,7 +137,10 @@ class GroupClaims:
             self._late_timer.cancel()
 
     def _read_late(self, group_id: str) -> None:
-        """Enforce a group's claims, which are read after the broker's start, when the whole state partition is read."""
+        """Schedule the enforcement of a group's claims that were read after the broker's start.
+
+        The claims wait until their whole state partition is read.
+        """
         self._late.add(group_id)
         if self._late_timer is None:
             self._late_timer = asyncio.get_running_loop().call_later(_LATE_LOOK_S, self._settle_late)
@@ -299,7 +302,7 @@ class GroupClaims:
                 continue
             self._events.dropped(group_id, "the transactional id expired", [transactional_id], partitions)
 
-    # ---- inside
+    # ---- internals
 
     def _check_readable(self, group_id: str) -> None:
         self._homes.check_home(group_id)

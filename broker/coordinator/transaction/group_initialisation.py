@@ -173,7 +173,7 @@ class GroupAwareInitialiser:
         """Return the ids of the groups in which a partition has an owner, sorted."""
         return self._claims.groups()
 
-    # ---- the steps
+    # ---- the steps of an initialisation
 
     def _check(self, request: GroupInitialisation) -> None:
         group_id = request.group_id
@@ -320,7 +320,7 @@ class GroupAwareInitialiser:
             if error is not None:
                 raise error
 
-    # ---- turns
+    # ---- one call at a time per group
 
     @asynccontextmanager
     async def _turn(self, group_id: str, deadline: float, by: Caller) -> AsyncIterator[_Turns]:
