@@ -161,7 +161,7 @@ def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) 
     if size < HEADER_SIZE:
         raise CorruptBatch(f"batch at byte {position} claims {size} bytes, less than its header")
     if whole and size > available:
-        raise CorruptBatch(f"batch at byte {position} claims {size} bytes, only {available} are there")
+        raise CorruptBatch(f"batch at byte {position} claims {size} bytes, but only {available} are there")
     if header[12] < 0 or header[6] < 0:
         raise CorruptBatch(
             f"batch at byte {position} claims {header[12]} records and last offset delta {header[6]}: both must be >= 0"

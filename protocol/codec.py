@@ -170,7 +170,7 @@ class UnknownRecord:
 def record_version(value: Buffer) -> int:
     """Return the int16 at the beginning of a record value, a record key or versioned data. Raises DecodeError."""
     if len(value) < 2:
-        raise DecodeError("no room for a version", 0)
+        raise DecodeError("the data is too short for a version", 0)
     version: int = _INT16.unpack_from(value)[0]
     return version
 

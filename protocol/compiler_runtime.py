@@ -76,7 +76,7 @@ def tag_section(tags: list[tuple[int, bytes]], path: str) -> bytes:
     last = -1
     for tag, value in tags:
         if not last < tag <= MAX_LENGTH:
-            raise EncodeError(f"{path}: tag {tag} twice or out of range")
+            raise EncodeError(f"{path}: tag {tag} is repeated or out of range")
         last = tag
         pieces += (uvarint(tag), uvarint(len(value)), value)
     return b"".join(pieces)
@@ -86,7 +86,7 @@ def cut_short(title: str, position: int, error: Exception) -> DecodeError:
     """Return the DecodeError for a read that failed at or after `position`."""
     if isinstance(error, UnicodeDecodeError):
         return DecodeError(f"{title}: a string is not UTF-8: {error.reason}", position)
-    return DecodeError(f"{title}: the message goes on past its end", position)
+    return DecodeError(f"{title}: the buffer ends before the message does", position)
 
 
 def unfit(message: Message, version: int, error: Exception) -> EncodeError:

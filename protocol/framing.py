@@ -125,7 +125,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     try:
         api_key, version = key_and_version(frame)
     except struct.error:
-        raise DecodeError("no room for a request header", 0) from None
+        raise DecodeError("the frame is too short for a request header", 0) from None
     return header_decoder(api_key, version)(frame, 0, MAX_HEADER_TAGS)
 
 

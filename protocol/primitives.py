@@ -178,7 +178,7 @@ class Binary(_Sized):
         if length is None:
             return None
         if length > _remaining(stream):
-            raise FormatError(f"{length} bytes announced, fewer left", path=path)
+            raise FormatError(f"{length} bytes announced, but fewer are left", path=path)
         return bytes(stream_read(stream, length, path))
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
@@ -208,7 +208,7 @@ class Sequence(_Sized):
         if count is None:
             return None
         if count * self.element_min_size > _remaining(stream):
-            raise FormatError(f"{count} elements announced, too few bytes left", path=path)
+            raise FormatError(f"{count} elements announced, but too few bytes are left", path=path)
         return [self.element._parsereport(stream, context, path) for _ in range(count)]
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
@@ -282,7 +282,7 @@ class TaggedFields(Construct):  # type: ignore[misc]
             if tag <= last or tag > MAX_LENGTH:
                 raise FormatError(f"tag {tag} after tag {last}", path=path)
             if size > _remaining(stream):
-                raise FormatError(f"tag {tag}: {size} bytes announced, fewer left", path=path)
+                raise FormatError(f"tag {tag}: {size} bytes announced, but fewer are left", path=path)
             raw = stream_read(stream, size, path)
             last = tag
             if tag not in self.known:
@@ -308,7 +308,7 @@ class TaggedFields(Construct):  # type: ignore[misc]
         raw = uvarint(len(present))
         for tag, value in present:
             if not last < tag <= MAX_LENGTH:
-                raise FormatError(f"tag {tag} twice or out of range", path=path)
+                raise FormatError(f"tag {tag} is repeated or out of range", path=path)
             last = tag
             raw += uvarint(tag) + uvarint(len(value)) + value
         stream_write(stream, raw, len(raw), path)

@@ -128,7 +128,7 @@ class RecordWalk:
         try:
             self._visit(steps)
         except IndexError:
-            raise CorruptBatch(f"record {self._index} or one behind it is cut off") from None
+            raise CorruptBatch(f"record {self._index} or a later record is cut off") from None
         if self._index < self._header.record_count:
             return False
         if self._at != len(self._data):

@@ -394,7 +394,7 @@ def _decode_headers(data: bytes, at: int, end: int, most: int) -> tuple[list[tup
     if count & 1 or (count >> 1) * 2 > end - at:
         raise CorruptBatch("a record has an impossible number of headers")
     if count >> 1 > most:
-        raise BatchBudgetExceeded("a batch has more records and headers than are read at once")
+        raise BatchBudgetExceeded("a batch has more records and headers than its limits allow")
     for _ in range(count >> 1):
         length, at = read_varint(data, at)
         if length & 1:

@@ -16,10 +16,10 @@ from .settings import SinkSettings
 from .transaction import Record, SinkTransaction, SupersededError
 
 FIRST_BATCH: Final = (
-    "the checkpoint has planned batch 0 and not noted its end, but Kafka has no state of this query: whether that "
-    "batch is committed cannot be told. The state expires when a query is down for longer than the broker's "
-    "offsets.retention.minutes; or the checkpoint belonged to another sink. Check what was written last, then set "
-    "adoptQuery=true to write the batch, for this one start"
+    "the checkpoint has planned batch 0 and not noted its end, but Kafka has no state of this query, so it is "
+    "unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
+    "offsets.retention.minutes, and its state has expired, or the checkpoint belonged to another sink. Check what was "
+    "written last, then set adoptQuery=true to write the batch, for this one start"
 )
 
 

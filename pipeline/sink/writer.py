@@ -176,16 +176,16 @@ class _Writer:
         if state is not None and state.owner == query:
             raise StateError(
                 f"batch {batch_id} is to be written, but the last batch committed here is {state.batch_id}: "
-                "those between were written by another sink, or under another transactionalId, and whether this "
-                "one was written as well is unknown. Check what was written last, then set adoptQuery=true to write "
-                "the batch, for this one start"
+                "the batches between were written by another sink, or under another transactionalId, and it is unknown "
+                "whether this batch was written as well. Check what was written last, then set adoptQuery=true to "
+                "write the batch, for this one start"
             )
         found = "none" if state is None else f"only of query {state.owner}"
         raise StateError(
-            f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}): whether that "
-            "batch is committed cannot be told. It expires when a query is down for longer than the broker's "
-            "offsets.retention.minutes; or the checkpoint belonged to another sink. Check what was written last, "
-            "then set adoptQuery=true to write the batch, for this one start"
+            f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}), so it is "
+            "unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
+            "offsets.retention.minutes, and its state has expired, or the checkpoint belonged to another sink. Check "
+            "what was written last, then set adoptQuery=true to write the batch, for this one start"
         )
 
     def _is_new(self, query: str, batch_id: int) -> bool:
@@ -209,7 +209,7 @@ class _Writer:
         which = "another batch" if state.batch_id == batch_id else "batch"
         return (
             f"batch {batch_id} is to be written, but {which} {state.batch_id} of this query is committed: the "
-            "checkpoint is older than what was written (restored from a copy, or its disk lost the end?). Use "
+            "checkpoint is older than what was written. It may be a restored copy, or its disk lost the end. Use "
             "the newest checkpoint, or a new one with startingOffsets. If another driver of this query ran while this "
             "one started, start it again"
         )
