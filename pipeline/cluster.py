@@ -202,6 +202,7 @@ class StandaloneCluster:
     # -- inside
 
     def _require_free_port(self) -> None:
+        """Raise ClusterError if the master cannot listen on its port."""
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -232,12 +233,14 @@ class StandaloneCluster:
         return True
 
     def _look_at_workers(self) -> None:
+        """Mark and report the workers that have registered with the master."""
         for worker in self.workers:
             if not worker.ready and any(_WORKER_IS_UP.search(line) for line in worker.news()):
                 worker.ready = True
                 self._tell(f"{worker.name} has registered: {self._cores} core(s), {self._memory}")
 
     def _restart(self, worker: Daemon) -> None:
+        """Restart a worker that has ended. Raises ClusterError if it ended too often within RESTART_WINDOW_S."""
         now = time.monotonic()
         worker.restarts.append(now)
         while now - worker.restarts[0] > RESTART_WINDOW_S:
@@ -265,6 +268,7 @@ class StandaloneCluster:
 
 
 def _ended(daemon: Daemon) -> str:
+    """Return how a daemon ended, for messages: its exit code or its signal."""
     code = daemon.exit_code
     return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 

@@ -40,6 +40,7 @@ def main() -> None:
 
 
 def _install() -> None:
+    """Install Java with apt-get, and report a failure."""
     _say(f"There is no Java: installing {PACKAGES[0]} with apt-get, for the pipeline on Spark ...")
     failure = ""
     try:

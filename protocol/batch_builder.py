@@ -163,6 +163,7 @@ class BatchBuilder:
 
 
 def _encode_headers(headers: Headers) -> bytes:
+    """Return the encoded headers of a record: their count, then each header."""
     pieces = [encode_varint(len(headers))]
     for name, content in headers:
         encoded = name.encode()

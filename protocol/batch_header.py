@@ -93,10 +93,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
+        """Whether the batch is a control batch, such as a transaction marker."""
         return bool(self.attributes & CONTROL)
 
     @property
@@ -106,6 +108,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """The origin of the batch's timestamps: the producer or the broker."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME else TimestampType.CREATE_TIME
 
     @property
@@ -227,6 +230,7 @@ def set_max_timestamp(buffer: bytearray | memoryview, position: int, max_timesta
 
 
 def _renew_crc(buffer: bytearray | memoryview, position: int) -> None:
+    """Compute the checksum of the batch at `position`, and write it into the header."""
     (length,) = _LENGTH_AT_8.unpack_from(buffer, position)
     crc = crc32c(memoryview(buffer)[position + CRC_END : position + LENGTH_END + length])
     _CRC.pack_into(buffer, position + CRC_START, crc)

@@ -62,6 +62,8 @@ class _Versions(dict[int, Any]):
 
 
 class _Classes(dict[type[Message], _Versions]):
+    """The functions of all classes, by class and version."""
+
     def __init__(self, compile: Any) -> None:
         self.compile = compile
 

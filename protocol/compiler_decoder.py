@@ -35,6 +35,7 @@ class Decoder(Emitter):
         self.uses_view = False
 
     def function(self) -> Any:
+        """Return the compiled decoding function."""
         self.indent = 2
         self.entity(self.root, "o", self.root.cls.__name__)
         self.line("return o, pos")
@@ -56,6 +57,7 @@ class Decoder(Emitter):
         return self.build("decode")
 
     def fail(self, reason: str, path: str) -> str:
+        """Return a source line that raises DecodeError. `path` names the field."""
         return f"raise DecodeError({f'{path}: {reason}'!r}, pos)"
 
     def entity(self, entity: Entity, target: str, path: str) -> None:
@@ -104,6 +106,7 @@ class Decoder(Emitter):
         self.line(f"if left < 0: {self.fail('too many elements in one message', path)}")
 
     def uvarint(self, target: str) -> None:
+        """Emit code that reads an unsigned varint into `target`."""
         self.line(f"{target} = buf[pos]; pos += 1")
         self.line(f"if {target} > 127: {target}, pos = long_uvarint(buf, pos, {target})")
 
@@ -157,6 +160,7 @@ class Decoder(Emitter):
                 self.fixed([(target, wire)])
 
     def sequence(self, wire: Sequence, target: str, path: str, length_is_read: bool) -> None:
+        """Emit code that reads an array into `target`."""
         element = wire.element
         codes = fixed_code(element)
         self.length(wire, target, path, length_is_read)
@@ -183,6 +187,7 @@ class Decoder(Emitter):
         self.indent -= 1
 
     def tagged_fields(self, wire: TaggedFields, target: str, path: str) -> None:
+        """Emit code that reads the section of tagged fields of the struct in `target`."""
         for name, _, default in wire.known.values():
             self.line(f"{target}.{name} = {self.default(default)}")
         self.line(f"if buf[pos] == 0: pos += 1; {target}.unknown_tags = ()")

@@ -37,9 +37,11 @@ class Emitter:
         self._constants: dict[Any, str] = {}
 
     def line(self, text: str) -> None:
+        """Add a source line at the current indentation."""
         self.lines.append("    " * self.indent + text)
 
     def name(self, prefix: str) -> str:
+        """Return a variable name that the function does not have yet."""
         self.count += 1
         return f"{prefix}{self.count}"
 
@@ -51,9 +53,11 @@ class Emitter:
         return self._constants[key]
 
     def packer(self, codes: str, method: str) -> str:
+        """Return the global name of a method of the `struct.Struct` with these codes."""
         return self.constant((codes, method), getattr(struct.Struct(">" + codes), method), "S")
 
     def class_name(self, entity: Entity) -> str:
+        """Return the global name of the class of a struct."""
         return self.constant(entity.cls, entity.cls, "C")
 
     def default(self, default: Any) -> str:
@@ -67,6 +71,7 @@ class Emitter:
         return self.constant((type(default.value), default.value), default.value, "K")
 
     def build(self, entry: str) -> Any:
+        """Compile the source and return its function `entry`."""
         source = "\n".join(self.lines)
         exec(compile(source, f"<{self.title}>", "exec"), self.environment)
         return self.environment[entry]

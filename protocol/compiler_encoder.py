@@ -43,6 +43,7 @@ class Encoder(Emitter):
         self.uses_view = False
 
     def function(self) -> Any:
+        """Return the compiled encoding function."""
         self.indent = 2
         self.entity(self.root, "o", self.root.cls.__name__)
         if self.in_steps:
@@ -84,9 +85,11 @@ class Encoder(Emitter):
         self.indent -= 1
 
     def write(self, expression: str) -> None:
+        """Emit code that appends the value of an expression to the output."""
         self.line(f"{self.writer}({expression})")
 
     def fail(self, reason: str, path: str) -> str:
+        """Return a source line that raises EncodeError. `path` names the field."""
         return f"raise EncodeError({f'{self.title}: {path}: {reason}'!r})"
 
     def entity(self, entity: Entity, source: str, path: str) -> None:
@@ -110,6 +113,7 @@ class Encoder(Emitter):
         self.fixed(run)
 
     def absent(self, wire: Absent, attribute: str, path: str) -> None:
+        """Emit the check that a field outside of its versions has its default, unless the field is ignorable."""
         if not wire.ignorable:
             test = self.differs(wire.default, attribute)
             self.line(f"if {test}: {self.fail('has a value, and this version has no such field', path)}")
@@ -143,6 +147,7 @@ class Encoder(Emitter):
             self.line(f"if len({value}) != {wire.length}: raise ValueError('expected {wire.length} bytes')")
 
     def length(self, wire: Text | Binary | Sequence, size: str) -> None:
+        """Emit code that writes a length or count, plain or compact."""
         if wire.compact:
             self.write(f"SHORT[{size}] if {size} < 127 else uvarint({size} + 1)")
         else:
@@ -198,6 +203,7 @@ class Encoder(Emitter):
                 self.fixed([(value, wire)])
 
     def sequence(self, wire: Sequence, value: str, path: str) -> None:
+        """Emit code that writes the array in variable `value`."""
         element = wire.element
         codes = fixed_code(element)
         wrong_type = f"type({value}) is not list and not isinstance({value}, (list, tuple))"
@@ -216,6 +222,7 @@ class Encoder(Emitter):
             self.indent -= 1
 
     def tagged_fields(self, wire: TaggedFields, source: str, path: str) -> None:
+        """Emit code that writes the section of tagged fields of the struct in variable `source`."""
         values = [
             (number, self.name("v"), name, format, default) for number, (name, format, default) in wire.known.items()
         ]

@@ -63,6 +63,7 @@ def check_framing(code: int, data: Buffer, max_bytes: int) -> None:
 
 
 def _check_lz4(data: memoryview, _max_bytes: int) -> None:
+    """Check that the data is one lz4 frame of version 1 with independent, non-empty blocks and no dictionary."""
     if len(data) < _LZ4_HEADER.size:
         raise CorruptBatch(f"lz4 data of {len(data)} bytes is shorter than a frame header")
     magic, flags, _ = _LZ4_HEADER.unpack_from(data)
@@ -93,6 +94,7 @@ def _check_lz4(data: memoryview, _max_bytes: int) -> None:
 
 
 def _check_snappy(data: memoryview, _max_bytes: int) -> None:
+    """Check the version and the number of blocks of xerial framing. Raw snappy data passes."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC or len(data) < _XERIAL_HEADER_SIZE:
         return
     versions = _XERIAL_VERSIONS.unpack_from(data, len(_XERIAL_MAGIC))
@@ -110,6 +112,7 @@ def _check_snappy(data: memoryview, _max_bytes: int) -> None:
 
 
 def _check_gzip(data: memoryview, max_bytes: int) -> None:
+    """Check that the data has only one gzip member. Raises CorruptBatch."""
     whole = bytes(data)
     if whole.find(_GZIP_MAGIC, len(_GZIP_MAGIC)) < 0:
         return  # at most one member
@@ -124,12 +127,14 @@ def _check_gzip(data: memoryview, max_bytes: int) -> None:
 
 
 def _check_zstd(data: memoryview, _max_bytes: int) -> None:
+    """Check that the data begins with a frame of RFC 8878."""
     magic = bytes(data[: len(_ZSTD_MAGIC)])
     if magic != _ZSTD_MAGIC:
         raise CorruptBatch(f"zstd data begins with {magic.hex()}: write a frame of RFC 8878 (28b52ffd)")
 
 
 def _most_blocks(data: memoryview) -> int:
+    """Return the most blocks that data of this size may have."""
     return FREE_BLOCKS + len(data) // LEAST_BLOCK_BYTES
 
 

@@ -153,6 +153,7 @@ _SNAPPY_RATIO: Final = 64
 
 
 def _compress_xerial(payload: bytes) -> bytes:
+    """Return the payload as snappy blocks in xerial framing."""
     pieces: list[bytes] = [_XERIAL_HEADER]
     for start in range(0, len(payload), _XERIAL_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(payload[start : start + _XERIAL_BLOCK]))
@@ -161,6 +162,7 @@ def _compress_xerial(payload: bytes) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
+    """Decompress raw snappy, or snappy blocks in xerial framing. Raises CorruptBatch, BatchBudgetExceeded."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(data, max_bytes)
     position = len(_XERIAL_HEADER)
@@ -181,6 +183,7 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
+    """Decompress one raw snappy block. Raises CorruptBatch, BatchBudgetExceeded."""
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > _SNAPPY_RATIO * len(block):

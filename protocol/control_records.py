@@ -34,6 +34,7 @@ class ControlRecord:
 
     @property
     def is_commit(self) -> bool:
+        """Whether the marker commits its transaction."""
         return self.type is ControlType.COMMIT
 
 

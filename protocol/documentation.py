@@ -95,6 +95,7 @@ TABLES: Final = {
 
 
 def _classes() -> list[type[Message]]:
+    """Return the classes of all messages, in the order of their files."""
     modules = [
         import_module(f"{messages.__name__}.{module.name}") for module in pkgutil.iter_modules(messages.__path__)
     ]
@@ -107,6 +108,7 @@ def _classes() -> list[type[Message]]:
 
 
 def _specs(cls: type[Struct]) -> Iterator[tuple[type[Struct], FieldSpec]]:
+    """Yield each field of a struct and of the structs inside it, with the struct that has the field."""
     for spec in cls.fields:
         yield cls, spec
         if spec.struct is not None:
@@ -114,6 +116,7 @@ def _specs(cls: type[Struct]) -> Iterator[tuple[type[Struct], FieldSpec]]:
 
 
 def _definitions(*kinds: MessageKind) -> str:
+    """Return the tables of the fields of all messages of these kinds, each after a sentence about the message."""
     parts = []
     for cls in _classes():
         if cls.spec.kind in kinds:
@@ -126,6 +129,7 @@ def _definitions(*kinds: MessageKind) -> str:
 
 
 def _rows(cls: type[Struct], indent: str) -> Iterator[tuple[str, ...]]:
+    """Yield a table row for each field of a struct. Fields of inner structs are indented."""
     for spec in cls.fields:
         nullable = "" if str(spec.nullable) == "none" else str(spec.nullable)
         tag = "" if spec.tag is None else f"{spec.tag} in {spec.tagged}"

@@ -294,6 +294,7 @@ _INIT_PRODUCER_ID, _ADD_PARTITIONS_TO_TXN, _ADD_OFFSETS_TO_TXN, _END_TXN, _TXN_O
 
 
 def _downgrades() -> dict[tuple[int, int], tuple[int, ErrorCode]]:
+    """Return the downgrade table as {(API key, code): (first version that knows the code, older code)}."""
     E = ErrorCode
     rows: tuple[tuple[ErrorCode, ErrorCode, dict[int, int]], ...] = (
         (

@@ -62,6 +62,7 @@ def format_of(cls: type[Message], version: int, extension: bool = True) -> Entit
 
 
 def _entity(cls: type[Struct], version: int, flexible: Versions, extension: bool) -> Entity:
+    """Return the format of a struct in one version. Raises TypeError for tagged fields in a plain version."""
     fields: list[construct.Construct] = []
     tagged: dict[int, tuple[str, construct.Construct, Any]] = {}
     for spec in cls.fields:
@@ -83,6 +84,7 @@ def _entity(cls: type[Struct], version: int, flexible: Versions, extension: bool
 
 
 def _field(spec: FieldSpec, version: int, flexible: Versions, extension: bool) -> construct.Construct:
+    """Return the format of a field in one version."""
     compact = version in (flexible if spec.flexible is None else spec.flexible)
     nullable = version in spec.nullable
     if spec.is_array:
@@ -93,6 +95,7 @@ def _field(spec: FieldSpec, version: int, flexible: Versions, extension: bool) -
 def _value(
     spec: FieldSpec, version: int, flexible: Versions, extension: bool, compact: bool, nullable: bool
 ) -> construct.Construct:
+    """Return the format of a field's value, or of an element if the field is an array."""
     match spec.wire_type:
         case WireType.STRING:
             return Text(compact=compact, nullable=nullable)

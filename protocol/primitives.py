@@ -61,6 +61,7 @@ def uvarint(value: int) -> bytes:
 
 
 def _remaining(stream: Any) -> int:
+    """Return the number of bytes that are left in a stream."""
     return int(stream.getbuffer().nbytes - stream.tell())
 
 
@@ -111,6 +112,7 @@ class _Sized(Construct):  # type: ignore[misc]
         self.nullable = nullable
 
     def _read_length(self, stream: Any, path: str) -> int | None:
+        """Read a length or count, None for null. Raises FormatError."""
         if self.compact:
             length = read_uvarint(stream, path) - 1
         else:
@@ -124,6 +126,7 @@ class _Sized(Construct):  # type: ignore[misc]
         return None
 
     def _write_length(self, length: int | None, stream: Any, path: str) -> None:
+        """Write a length or count, None for null. Raises FormatError."""
         if length is None:
             if not self.nullable:
                 raise FormatError("null where no null is allowed", path=path)

@@ -39,6 +39,7 @@ def skim(data: bytes | bytearray, header: BatchHeader) -> Iterator[SkimmedRecord
 
 
 def _skimmed(data: bytes | bytearray, header: BatchHeader) -> Iterator[SkimmedRecord]:
+    """Yield the records as `skim` does. Raises IndexError if a record is cut off."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     fixed_timestamp = header.max_timestamp if header.timestamp_type else None
     make = SkimmedRecord

@@ -40,6 +40,7 @@ def read_varint(data: Buffer, at: int, max_bytes: int = 5) -> tuple[int, int]:
 
 
 def _encode(value: int) -> bytes:
+    """Return `value` as a zigzag varint, computed and not looked up."""
     target = bytearray()
     write_varint(target, value)
     return bytes(target)

@@ -141,6 +141,7 @@ class RecordWalk:
         return True
 
     def _visit(self, steps: int) -> None:
+        """Check about `steps` more records, one by one or in runs of one shape."""
         count = self._header.record_count
         while self._index < count and steps > 0:
             first, objects = self._index, self._objects
@@ -328,6 +329,7 @@ class RecordWalk:
         return run
 
     def _match(self, shape: _Shape, begin: int, end: int, size: int, index: int, run: int) -> int:
+        """Return how many of `run` records, from position `end` on, have the shape of the record at `begin`."""
         data = self._data
         for position in shape.constants:
             column = data[end + position : end + run * size : size]
@@ -362,6 +364,7 @@ class RecordWalk:
         return run
 
     def _note_column(self, at: int, width: int, size: int, run: int) -> None:
+        """Include the timestamp deltas of `run` records of `size` bytes, whose first delta is at `at`."""
         data = self._data
         columns = [data[at + number : at + (run - 1) * size + number + 1 : size] for number in range(width)]
         if width == 1:

@@ -294,6 +294,7 @@ class BatchReader:
         return pieces[0] if len(pieces) == 1 else chain.from_iterable(pieces)
 
     def _decode_singles(self, count: int) -> list[Row]:
+        """Decode the next `count` records one by one. Raises CorruptBatch, or IndexError if a record is cut off."""
         # This is the consumer's inner loop. Varints of one and two bytes are decoded inline, because a call costs as
         # much as the rest of a field. Reading past the end raises IndexError. Slices never raise, but lengths only move
         # `at` forward, so `at == end` at the end of a record proves that every slice was within the record.
@@ -389,6 +390,10 @@ class BatchReader:
 
 
 def _decode_headers(data: bytes, at: int, end: int, most: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    """Decode a record's headers, whose count is at `at`. Return them and the position after them.
+
+    Raises CorruptBatch, or BatchBudgetExceeded for more than `most` headers.
+    """
     headers: list[tuple[str, bytes | None]] = []
     count, at = read_varint(data, at)
     if count & 1 or (count >> 1) * 2 > end - at:

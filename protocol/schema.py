@@ -226,6 +226,8 @@ def struct(cls: T) -> T:
 def _message(
     kind: MessageKind, key: int, versions: str, flexible: str, latest_unstable: bool = False
 ) -> Callable[[T], T]:
+    """Return a class decorator that makes the class a message of this kind."""
+
     def define(cls: T) -> T:
         made = struct(cls)
         if not issubclass(made, Message):
@@ -295,6 +297,7 @@ def _field(
     is_array: bool = False,
     struct: type[Struct] | None = None,
 ) -> Any:
+    """Return a dataclass field with its wire declaration as metadata."""
     wire = {
         "wire_type": wire_type,
         "versions": Versions.parse(versions),

@@ -108,6 +108,7 @@ def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Ite
 
 
 def _decode_group(data: memoryview, group: list[_Place], start: int, end: int, with_headers: bool) -> Iterator[Columns]:
+    """Yield the records of a group of batches with start <= offset < end, in pieces. Raises CorruptBatch."""
     begins, bodies, ends = record_bounds(data, [(begin, end, header.record_count) for header, begin, end in group])
     raw = np.frombuffer(data, np.uint8)
     batches = [place.header for place in group]
@@ -172,6 +173,7 @@ def _check_offsets(delta: Numbers, counts: list[int], group: list[BatchHeader]) 
 
 
 def _within(at: Numbers, ends: Numbers) -> None:
+    """Raise CorruptBatch if a position is after the end of its record."""
     if (at > ends).any():
         raise CorruptBatch("a field of a record goes beyond the record")
 
@@ -218,6 +220,7 @@ def _headers(data: memoryview, at: Numbers, counts: Numbers, ends: Numbers) -> p
 
 
 def _headers_of_one(data: memoryview, at: int, count: int, end: int) -> list[dict[str, str | bytes | None]]:
+    """Return the `count` headers of one record, which begin at `at` and end at `end`. Raises CorruptBatch."""
     if count * 2 > end - at:
         raise CorruptBatch("a record has an impossible number of headers")
     headers: list[dict[str, str | bytes | None]] = []

@@ -80,6 +80,7 @@ def _stretches(sizes: Numbers, max_bytes: int) -> Iterator[tuple[int, list[int]]
 
 
 def _offset_deltas(cuts: list[int], count: int) -> Numbers:
+    """Return the offset delta of each record, counted from the beginning of its batch. `cuts` are the beginnings."""
     first = np.repeat(np.array(cuts, np.int64), np.diff([*cuts, count]))
     return np.arange(count, dtype=np.int64) - first
 
@@ -92,6 +93,7 @@ def _join(
     blobs: pa.Array | None,
     offset_delta: Numbers,
 ) -> pa.Array:
+    """Return a binary array with the bytes of each record. A length of -1 stands for null."""
     count = len(key)
     length = 2 + varints.sizes(offset_delta) + varints.sizes(key_length) + varints.sizes(value_length)
     length += np.maximum(key_length, 0) + np.maximum(value_length, 0)
@@ -129,10 +131,12 @@ def _lengths(array: pa.Array) -> Numbers:
 
 
 def _header_blobs(headers: pa.Array) -> pa.Array:
+    """Return the encoded headers of each record as a binary array."""
     return pa.array([_NO_HEADERS if one is None else _header_blob(one) for one in headers.to_pylist()], pa.binary())
 
 
 def _header_blob(headers: list[dict[str, Any]]) -> bytes:
+    """Return the encoded headers of one record: their count, then each header."""
     pieces = [encode_varint(len(headers))]
     for header in headers:
         name, value = header["key"].encode(), header["value"]

@@ -62,6 +62,7 @@ def partitions_for_keys(keys: pa.Array, partitions: int) -> NDArray[np.int32]:
 
 
 def _word(raw: NDArray[np.uint8], at: NDArray[np.int64]) -> Hashes:
+    """Return the little-endian 32-bit words at these positions."""
     word = raw[at].astype(np.uint32)
     for byte in (1, 2, 3):
         word |= raw[at + byte].astype(np.uint32) << np.uint32(8 * byte)

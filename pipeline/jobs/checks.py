@@ -60,6 +60,7 @@ def check_directories(job: Job) -> None:
 
 
 def _check_directory(what: str, location: str) -> None:
+    """Create a directory on this machine if it is missing. Raise JobError if it cannot be written."""
     name = location.removeprefix("file://") if location.startswith("file:///") else location.removeprefix("file:")
     if "://" in name:
         return
@@ -94,6 +95,10 @@ def check_kafka(job: Job, tell: Callable[[str], None]) -> None:
 def _check_topics(
     job: Job, source: Source, subscription: Subscription, config: ClientConfig, tell: Callable[[str], None]
 ) -> None:
+    """Check that the topics of a source exist.
+
+    A missing topic raises JobError if the job cannot wait for it. Otherwise `tell` is called with a message.
+    """
     named = subscription.topics or {topic for topic, _ in subscription.partitions or ()}
     with _reach(config) as kafka:
         if not named:
@@ -111,6 +116,7 @@ def _check_topics(
 
 
 def _reach(config: ClientConfig) -> BlockingCluster:
+    """Connect to the brokers. Raises KafkaAbsentError if none can be reached, JobError for other errors."""
     try:
         return BlockingCluster(config, REACH_S)
     except KafkaError as error:

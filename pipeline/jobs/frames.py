@@ -83,6 +83,7 @@ class JobFrames:
         self.frames[name] = frame
 
     def _source(self, source: Source) -> DataFrame:
+        """Return the frame of a source: its options, JSON columns and selected columns applied."""
         reader = self._spark.readStream if source.stream else self._spark.read
         options = {**(self.job.options if source.format == NAME else {}), **source.options}
         reader = reader.format(source.format).options(**options)
@@ -94,6 +95,7 @@ class JobFrames:
         return frame.selectExpr(*source.select) if source.select else frame
 
     def _transform(self, transform: Transform) -> DataFrame:
+        """Return the frame that a transform makes. Raises JobError if a Python function returns no frame."""
         if transform.sql:
             return self._spark.sql(transform.sql)
         made = _function(transform, self.job.directory)(self._spark, dict(self.frames))

@@ -81,6 +81,7 @@ def _is_more(text: Column) -> Column:
 
 
 def _without(frame: DataFrame, condition: Column, policy: str, error: Column) -> DataFrame:
+    """Return the frame without the rows of a condition (drop), or with an error for the first such row (fail)."""
     if policy == "fail":
         return frame.filter(sf.when(condition, sf.raise_error(error).cast("boolean")).otherwise(sf.lit(True)))
     return frame.filter(~condition)

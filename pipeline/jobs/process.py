@@ -76,6 +76,7 @@ class JobProcess:
 
     @contextlib.contextmanager
     def _spark_failures(self, spark: SparkSession) -> Iterator[None]:
+        """Turn errors of Spark into JobError, and into SparkGoneError if Spark has ended."""
         try:
             yield
         except SPARK_FAILURES as error:
@@ -84,6 +85,7 @@ class JobProcess:
             raise JobError(reason(_java(error))) from error
 
     def _settings(self, silent: str) -> dict[str, str]:
+        """Return Spark's settings for the job. `silent` is the path of the log configuration that turns the log off."""
         settings = dict(self._job.spark)
         if any(transform.python for transform in self._job.transforms):
             # Functions import modules from here when they run. Their own modules' imports are pickled with them.
@@ -108,6 +110,7 @@ def _be_quiet() -> None:
 
 
 def _silence(spark: SparkSession) -> None:
+    """Turn off Spark's log, and the stack traces that the JVM prints for failed threads."""
     spark.sparkContext.setLogLevel("OFF")
     jvm: Any = spark.sparkContext._jvm
     # Spark's own handler writes to its log, which is off. Without a handler, the JVM prints the stacks of failed
@@ -117,4 +120,5 @@ def _silence(spark: SparkSession) -> None:
 
 
 def _java(error: BaseException) -> str:
+    """Return the text of the Java exception behind an error, or of the error itself."""
     return str(getattr(error, "java_exception", None) or error)

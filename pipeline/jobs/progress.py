@@ -80,6 +80,7 @@ def progress_of(query: str, told: Mapping[str, Any]) -> Progress:
 
 
 def _lag(source: Mapping[str, Any]) -> int | None:
+    """Return the number of unread offsets at a source, or None if the source does not report its latest offsets."""
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     if not latest:
         return None

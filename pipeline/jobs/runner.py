@@ -136,6 +136,7 @@ class JobRunner:
         return alive
 
     def _tell(self, one: _Running, query: StreamingQuery) -> None:
+        """Report the micro-batches that the query has finished since the last call."""
         assert self._watch is not None
         for progress_report in query.recentProgress:
             told = json.loads(progress_report.json)
@@ -148,6 +149,7 @@ class JobRunner:
                 self._on_progress(progress)
 
     def _tell_of_waiting(self, one: _Running, query: StreamingQuery) -> None:
+        """Report what Spark does if the query's micro-batch takes long and the next report is due."""
         if (waited := one.waiting.due(time.monotonic())) is None:
             return
         doing = activity(self.spark, query)
@@ -158,6 +160,7 @@ class JobRunner:
             self._on_waiting(f"{one.sink.name}: waiting {waited:.0f} s for {which}: {doing}")
 
     def _restart(self, one: _Running, why: str) -> None:
+        """Restart a failed query. Raises JobError if a restart cannot help, or after too many failures."""
         if (told := final(reason(why))) is not None:
             raise (JobSupersededError if is_superseded(reason(why)) else JobError)(f"sink {one.sink.name!r}: {told}")
         now = time.monotonic()
@@ -199,6 +202,7 @@ class JobRunner:
             self._restart(one, str(error))
 
     def _pause(self, seconds: float) -> None:
+        """Wait for some seconds, or until the job is stopped."""
         until = time.monotonic() + seconds
         while not self.stopping and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, POLL_S))
@@ -235,6 +239,7 @@ def _stop_query(query: StreamingQuery) -> None:
 
 
 def _at_once(work: Callable[[T], None], items: Iterable[T]) -> None:
+    """Call `work` for all items at the same time, in threads, and wait for the end of all calls."""
     items = list(items)
     if items:
         with ThreadPoolExecutor(len(items)) as pool:

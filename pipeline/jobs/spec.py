@@ -224,12 +224,14 @@ def _flat(options: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _option(value: Any, where: str) -> str:
+    """Return the value of an option as Spark expects it: as text. Raises JobError for tables and lists."""
     if not isinstance(value, str | bool | int | float):
         raise JobError(f"{where} = {value!r} is not a text, number or boolean")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check(job: Job, where: str) -> None:
+    """Raise JobError if parts of the job contradict each other or have invalid values."""
     if not job.checkpoint.strip():
         raise JobError(f"{where}: checkpoint is empty: name a directory")
     if not job.sources or not job.sinks:
@@ -284,6 +286,7 @@ def _filled(raw: Any, variables: Mapping[str, str], where: str) -> Any:
 
 
 def _value(found: re.Match[str], variables: Mapping[str, str], where: str) -> str:
+    """Return the value of a variable, or its default. Raises JobError if it has neither."""
     value = variables.get(found[1], found[2])
     if value is None:
         raise JobError(

@@ -69,6 +69,7 @@ def last_decided(transactional_id: str) -> SinkState | None:
 
 
 def _write(transactional_id: str, attempt: Attempt | None, state: SinkState | None, run: str) -> None:
+    """Replace the file of a query. Delete files of drivers that have ended, after MAX_AGE_S. Failures are ignored."""
     path = _path(transactional_id)
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -83,6 +84,7 @@ def _write(transactional_id: str, attempt: Attempt | None, state: SinkState | No
 
 
 def _read(transactional_id: str) -> Any:
+    """Return the content of a query's file. Raises OSError if the file is missing or belongs to another user."""
     path = _path(transactional_id)
     if path.parent.stat().st_uid != os.getuid():
         raise OSError
@@ -97,6 +99,7 @@ def _is_used(path: Path) -> bool:
 
 
 def _path(transactional_id: str) -> Path:
+    """Return the path of a query's file, which is specific to the user, the transactional id and the driver."""
     name = hashlib.sha256(transactional_id.encode()).hexdigest()[:24]
     return Path(tempfile.gettempdir()) / f"oncelog-pipeline-{os.getuid()}" / f"{name}-{_driver()}.json"
 

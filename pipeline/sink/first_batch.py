@@ -45,6 +45,7 @@ async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data
 
 
 def _same(found: BatchHeader, sent: BatchHeader) -> bool:
+    """Return whether a batch in the log has the content of the batch sent, as far as their headers tell."""
     if found.crc == sent.crc:
         return True
     who = (found.producer_id, found.producer_epoch, found.base_sequence, found.record_count)

@@ -154,6 +154,7 @@ def _tasks_at_once(spark: SparkSession) -> int:
 
 
 def _is_connect(spark: SparkSession) -> bool:
+    """Return whether the session uses Spark Connect, and so has no JVM in this process."""
     return not hasattr(spark, "sparkContext")
 
 
@@ -212,6 +213,7 @@ class _Decision:
         return pa.array(partitions)
 
     def _named(self, topic: str, key: pa.Array, given: pa.Array, spread: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the partition of each row of one topic. Raises RowError, which names the topic."""
         count = enough(topic, given, self._counts, self._counts.refreshed)
         try:
             return targets(key, given, count, spread)
@@ -243,6 +245,7 @@ class TopicPartitionCounts:
         return self._options["kafka.bootstrap.servers"], topic
 
     def _ask(self, topic: str) -> int:
+        """Ask the cluster for the topic's number of partitions. Creates the topic if the brokers allow it."""
         from ...client.config import ProducerConfig
         from .produce import CLIENT_DEFAULTS
 

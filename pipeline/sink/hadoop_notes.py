@@ -78,4 +78,5 @@ def notes_of(spark: SparkSession, location: str) -> Notes | None:
 
 
 def _said(error: Py4JJavaError) -> str:
+    """Return the first line of a Java exception."""
     return str(error.java_exception).partition("\n")[0]

@@ -90,4 +90,5 @@ def let_go(settings: SinkSettings, timeout_s: float) -> None:
 
 
 def _key(settings: SinkSettings) -> tuple[str, str]:
+    """Return the brokers and the transactional id, which identify a query in this process."""
     return ",".join(settings.config.bootstrap_servers), settings.transactional_id

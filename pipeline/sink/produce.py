@@ -58,6 +58,8 @@ class Written(NamedTuple):
 
 
 class _Batch(NamedTuple):
+    """An encoded batch, and its first sequence number."""
+
     base_sequence: int
     data: bytes
 
@@ -142,6 +144,7 @@ class TransactionProducer:
         self._changed.set()
 
     def _lane_done(self, task: asyncio.Task[None]) -> None:
+        """Store the error of a lane that has ended, and wake up `write`."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failure = self.failure or error
         self._changed.set()
@@ -151,6 +154,7 @@ class TransactionProducer:
             raise self.failure
 
     def _batch(self, payload: Payload, base_sequence: int) -> _Batch:
+        """Return a payload as an encoded batch. Raises RecordTooLargeError for a row above max.request.size."""
         now = self._now_ms()
         records = payload.records
         data = assemble_batch(
@@ -282,6 +286,7 @@ class _Lane:
         return await cluster.retrying(look, self._producer.config.delivery_timeout_s, what)
 
     def _fill(self) -> None:
+        """Send waiting batches: one until the first batch is known to be this task's, then up to MAX_IN_FLIGHT."""
         while self._waiting and len(self._in_flight) < (MAX_IN_FLIGHT if self._claimed else 1):
             batch = self._waiting.popleft()
             self._in_flight.append((batch, asyncio.create_task(self._send(batch))))

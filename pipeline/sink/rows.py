@@ -129,6 +129,7 @@ def targets(key: pa.Array, given: pa.Array | None, count: int, spread: NDArray[n
 
 
 def _checked(numbers: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """Return the partitions that rows name. Raises RowError if the topic does not have one of them."""
     wrong = numbers[(numbers < 0) | (numbers >= count)]
     if wrong.size:
         raise RowError(f"the column partition is {wrong[0]} in a row, the topic has {count} partitions")
@@ -149,6 +150,7 @@ def _by_topic(columns: dict[str, pa.Array], topic: str, count: int) -> Iterator[
 
 
 def _by_partition(topic: str, columns: list[Any], count: int, own: int) -> Iterator[Rows]:
+    """Yield the rows of one topic by partition. Raises RowError, which names the topic."""
     key, value, given, headers = columns
     try:
         target = targets(key, given, count, np.full(len(value), own, np.int64))
@@ -172,6 +174,7 @@ def _by_partition(topic: str, columns: list[Any], count: int, own: int) -> Itera
 
 
 def _check_headers(headers: pa.Array) -> None:
+    """Raise RowError if a header is null or has no key."""
     each = pc.list_flatten(headers)
     if each.null_count or (len(each) and pc.struct_field(each, "key").null_count):
         raise RowError("a header in the column headers has no key")

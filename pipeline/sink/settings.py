@@ -60,6 +60,7 @@ class SinkSettings:
 
 
 def _of_checkpoint(location: str) -> str:
+    """Return the transactional id of a query: a digest of its checkpointLocation. Raises ConfigError without one."""
     if not location:
         raise ConfigError(
             "checkpointLocation",
@@ -70,4 +71,5 @@ def _of_checkpoint(location: str) -> str:
 
 
 def _of_write(write_id: str) -> str:
+    """Return the transactional id of a batch write: from its writeId, or random without one."""
     return f"oncelog-write-{write_id or uuid.uuid4()}"

@@ -365,6 +365,7 @@ def resumed(attempt: Attempt) -> TransactionManager:
 
 
 def _position_of(record: Record) -> OffsetAndMetadata:
+    """Return a record as the group offset that stores it: the batch number, with owner, plan and run as metadata."""
     state = record.state
     fields = {} if state is None else {"owner": state.owner} | ({"plan": state.plan} if state.plan else {})
     if record.run:
@@ -373,6 +374,7 @@ def _position_of(record: Record) -> OffsetAndMetadata:
 
 
 def _record_of(position: OffsetAndMetadata | None) -> Record:
+    """Return the record that a group offset stores, or an empty record for no offset."""
     if position is None:
         return Record()
     try:

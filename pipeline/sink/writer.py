@@ -201,6 +201,7 @@ class _Writer:
 
     @staticmethod
     def _contradiction(batch_id: int, state: SinkState) -> str:
+        """Return the message for a batch that contradicts the committed state."""
         if state.batch_id == batch_id and not state.plan:
             return (
                 f"batch {batch_id} is to be written, but it is committed, and Kafka does not know its rows: they "
@@ -215,6 +216,10 @@ class _Writer:
         )
 
     def write_rows(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int, committed: bool) -> TaskWritten:
+        """Write the rows of one task, unless the batch is committed, and return the message to the commit.
+
+        Raises RetriedTaskError if this is not the task's first attempt.
+        """
         attempt, context = self.attempt, TaskContext.get()
         assert attempt is not None
         assert context is not None
@@ -232,6 +237,7 @@ class _Writer:
         return message
 
     def _produce(self, batches: Iterator[pa.RecordBatch], attempt: Attempt, task: int) -> dict[TopicPartition, Written]:
+        """Write the rows of one task within the attempt's transaction. Return what was written to each partition."""
         settings = self.settings
         keep_what_stays()
         first = next(batches, None)
@@ -296,6 +302,7 @@ class _Writer:
         self._decided(None)
 
     def _decided(self, state: SinkState | None) -> None:
+        """Store that the attempt is decided. `state` is the committed state, None if it has not changed."""
         if self.settings.streaming:
             attempts.decided(self.settings.transactional_id, state)
         else:

@@ -136,6 +136,7 @@ class OffsetFinder:
         return found
 
     async def _at_times(self, times: Mapping[TopicPartition, int], or_latest: bool, name: str) -> Offsets:
+        """Return the first offset at or after each time. Raises ConfigError if a time is late and not `or_latest`."""
         found = await self._ask(times)
         late = [one for one, offset in found.items() if offset < 0]
         if late and not or_latest:
@@ -147,6 +148,7 @@ class OffsetFinder:
         return found | await self.latest(late)
 
     async def _ask(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        """Return the offset of each timestamp, -1 if a partition has no record that late."""
         if not times:
             return {}
         listed = await list_offsets(

@@ -105,6 +105,7 @@ class RangeReader:
         return behind
 
     def _batch(self, columns: Columns) -> pa.RecordBatch:
+        """Return decoded columns as an Arrow record batch with the source's schema."""
         count = len(columns)
         microseconds = np.clip(columns.timestamp, -_LATEST_MS, _LATEST_MS) * 1000
         if count > len(self._topic):
@@ -158,6 +159,8 @@ class _Part:
 
 
 class _Asked(NamedTuple):
+    """A Fetch request under way: the requested offset and the future response."""
+
     position: int
     answer: asyncio.Future[FetchResponse]
 
@@ -221,6 +224,7 @@ class _Fetches:
         return (await finder.earliest([self._partition]))[self._partition]
 
     async def _send(self, position: int) -> asyncio.Future[FetchResponse]:
+        """Send a Fetch request to the partition's leader and return the future response. Raises KafkaError."""
         cluster, config = self._cluster, self._config
         topic, index = self._partition
         leader = cluster.leader_of(self._partition)
@@ -249,6 +253,7 @@ class _Fetches:
         return connection.send(request, version)
 
     def _of_partition(self, answer: FetchResponse) -> PartitionData:
+        """Return the partition's part of a Fetch response. Raises KafkaError, but not for OFFSET_OUT_OF_RANGE."""
         if answer.error_code:
             raise error_for(answer.error_code, f"Fetch of {self._partition}: {error_code(answer.error_code).text}")
         for topic in answer.responses:
@@ -260,4 +265,5 @@ class _Fetches:
 
 
 def _passes(error: KafkaError) -> bool:
+    """Return whether an error is temporary, so that the request can be repeated."""
     return error.retriable or error.code in (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -287,6 +287,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _open(self) -> BlockingCluster:
+        """The connection to the cluster, which is opened when it is first needed."""
         if self._kafka is None:
             self._kafka = BlockingCluster(self._settings.config, self._settings.timeout_s)
         return self._kafka
