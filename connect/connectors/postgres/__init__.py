@@ -1,16 +1,18 @@
-"""PostgresSource: the rows of tables, then each change of them, by PostgreSQL's logical replication.
+"""PostgresSource: produces the rows of tables and then each change of them, through PostgreSQL's logical replication.
 
-| file | what it owns |
+| file | contents |
 |---|---|
-| settings.py, connector.py | what can be set, and its validation |
-| task.py | snapshot, then stream; offsets, and what the server may forget |
-| server.py | publication, slot, tables and their keys, by SQL |
+| settings.py, connector.py | the settings and their validation |
+| task.py | snapshot, then stream; offsets, and the log position that the server may forget |
+| server.py | publication, slot, tables and their keys, through SQL |
 | snapshot.py | the rows of all tables at one moment |
+| passes.py | the changes that the rows of an interrupted snapshot contain already |
 | replication.py | the streaming connection |
-| pgoutput.py | decodes what the server streams |
-| events.py | from rows and changes to records: keys, Debezium's envelope or the row alone |
-| types.py | the schemas of columns, and their values from the text that the server sends |
+| pgoutput.py | decodes the messages that the server streams |
+| events.py | turns rows and changes into records: keys, Debezium's envelope or the row alone |
+| types.py | the schemas of columns, and the conversion of their values from text |
 
-Replication and the format pgoutput are spoken here, on psycopg's interface to libpq: psycopg has no replication of its
-own, and what there is for the format is unmaintained or needs other drivers. It has ten kinds of messages.
+The connector implements the replication protocol and the format pgoutput itself, on psycopg's interface to libpq.
+psycopg has no support for replication, and existing decoders of the format are unmaintained or need other drivers. The
+format has ten kinds of messages.
 """

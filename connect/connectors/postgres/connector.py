@@ -1,4 +1,4 @@
-"""`PostgresSourceConnector`: tables of a PostgreSQL database, as rows and as changes."""
+"""`PostgresSourceConnector`: reads tables of a PostgreSQL database as rows and as changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .task import PostgresSourceTask
 
 
 class PostgresSourceConnector(SourceConnector):
-    """One task, as a slot has one reader."""
+    """Runs one task, because a replication slot has one reader."""
 
     settings = SETTINGS
     task_class = PostgresSourceTask
 
     def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
-        """Return the outcome for each setting, and where the library is missing."""
+        """Return the result of validation for each setting; a missing library is an error of the first setting."""
         outcomes = SETTINGS.validate(config)
         try:
             require("psycopg", "PostgresSource", "connect-postgres")
@@ -29,18 +29,18 @@ class PostgresSourceConnector(SourceConnector):
         return outcomes
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED: the offset is a change in the server's log."""
+        """Return SUPPORTED, because the offset identifies a change in the server's log."""
         return ExactlyOnceSupport.SUPPORTED
 
     async def alter_offsets(
         self, config: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """Refuse what is no position in the server's log."""
+        """Raise ConnectError for offsets that are not a position in the server's log; return True."""
         for partition, offset in offsets:
             if partition.keys() != {"server"}:
-                raise ConnectError('a partition is {"server": topic.prefix}')
+                raise ConnectError('a partition must be {"server": topic.prefix}')
             if offset is not None and not (
                 isinstance(offset.get("lsn"), int) and isinstance(offset.get("event", 0), int)
             ):
-                raise ConnectError('an offset is {"lsn": number, "event": number}; null makes a new snapshot')
+                raise ConnectError('an offset must be {"lsn": number, "event": number}; null starts a new snapshot')
         return True

@@ -1,4 +1,4 @@
-"""`Events`: from rows and changes to records: topic, key, and Debezium's envelope or the row alone."""
+"""`Events`: turns rows and changes into records: topic, key, and Debezium's envelope or the row alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SOURCE: Final = struct(
 
 
 class Origin(NamedTuple):
-    """Where a row or change comes from."""
+    """The origin of a row or change: its time, log position and transaction, and whether it is part of the snapshot."""
 
     timestamp_ms: int
     lsn: int
@@ -43,7 +43,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class TableEvents:
-    """A table as its columns are now."""
+    """A table with its current columns: its topic, key, column types and schemas."""
 
     relation: Relation
     topic: str
@@ -55,7 +55,7 @@ class TableEvents:
 
 
 class Events:
-    """Makes the records of one connector."""
+    """Builds the records of one connector."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
@@ -65,7 +65,7 @@ class Events:
         self.partition = {"server": self._prefix}
 
     def table(self, relation: Relation, primary_key: Sequence[str]) -> TableEvents:
-        """Return a table; without a primary key, the key is that of the replica identity."""
+        """Return a table for its records. Without a primary key, the replica identity is the record's key."""
         topic = f"{self._prefix}.{relation.schema}.{relation.table}"
         names = [column.name for column in relation.columns]
         identity = [column.name for column in relation.columns if column.is_key and relation.replica_identity != "f"]
@@ -96,7 +96,7 @@ class Events:
         return self._record(table, self._key(table, row), op, before, row, origin, offset)
 
     def delete(self, table: TableEvents, old: Tuple, origin: Origin, offset: SourceOffset) -> list[SourceRecord]:
-        """Return the record of a deleted row, and its tombstone."""
+        """Return the records of a deleted row: the deletion and its tombstone, as the settings say."""
         row = self._row(table, old)
         key = self._key(table, row)
         if not self._enveloped:
@@ -107,7 +107,7 @@ class Events:
         return [record, self._tombstone(table, key, origin, offset)]
 
     def truncate(self, table: TableEvents, origin: Origin, offset: SourceOffset) -> SourceRecord | None:
-        """Return the record of a table that was emptied, or None where it is left out; raises ConnectError."""
+        """Return the record of a truncated table, or None if truncations are skipped; raises ConnectError."""
         if self._settings["truncate.handling.mode"] == "skip":
             return None
         if not self._enveloped:

@@ -1,12 +1,14 @@
-"""`Passes`: which changes the rows of an interrupted snapshot contain already.
+"""`Passes`: tells which changes of the stream the rows of an interrupted snapshot contain already.
 
-A snapshot that is interrupted goes on in another transaction, behind the last row. Each transaction is a pass: it reads
-the rows from where it began up to where the next one did. The stream begins at the slot, which is as old as the first
-pass; it repeats what later passes have seen. A pass has seen a change when its transaction was visible to it
-(pg_current_snapshot), which the id in the stream decides exactly; by the LSN at its begin all of these are committed.
+An interrupted snapshot continues after its last row, in another transaction. Each transaction is a pass: its rows range
+from its own starting row to the starting row of the next pass. The stream begins at the slot, which is as old as the
+first pass, so the stream repeats changes that later passes have seen. A pass has seen a change if the change's
+transaction was visible to it (pg_current_snapshot). The transaction id in the stream decides this exactly. All
+transactions that a pass has seen were committed before the log position at its start.
 
-Where keys cannot be compared here, as for texts with a collation, a change counts as not seen: it is repeated, and a
-reader that applies all in order ends with the table. So it does behind TRUNCATE, which only some passes have seen.
+If keys cannot be compared here, for example texts with a collation, a change counts as not seen and is repeated. A
+reader that applies all changes in order still ends with the correct table. The same holds after a TRUNCATE that only
+some passes have seen.
 """
 
 from __future__ import annotations
@@ -23,61 +25,64 @@ _UUID: Final = 2950
 
 
 class Pass(NamedTuple):
-    """One transaction that reads rows behind `key` of `table` (None: all of it), or behind the whole table (`done`)."""
+    """One transaction that reads the rows after `key` of `table`.
+
+    All rows if `key` is None, later tables only if `done`.
+    """
 
     table: str
     key: list[str] | None
     done: bool
     snapshot: str
-    """What pg_current_snapshot returned: xmin:xmax:xip,xip,…"""
+    """The result of pg_current_snapshot: xmin:xmax:xip,xip,…"""
     until_lsn: int
-    """What it has seen is committed before this position of the log."""
+    """All transactions that the pass has seen were committed before this log position."""
 
     def saw(self, begin: Begin) -> bool:
-        """Return whether a transaction of the stream was visible."""
+        """Return whether a transaction of the stream was visible to the pass."""
         if begin.commit_lsn > self.until_lsn:
             return False
         first, end, running = self.snapshot.split(":")
         xmax = int(end)
-        xid = xmax - ((xmax - begin.xid + (1 << 31)) % (1 << 32) - (1 << 31))  # the stream has the lower 32 bits
+        xid = xmax - ((xmax - begin.xid + (1 << 31)) % (1 << 32) - (1 << 31))  # the stream has only the lower 32 bits
         return xid < xmax and (xid < int(first) or str(xid) not in running.split(","))
 
     def reads_all(self, table: str) -> bool:
-        """Return whether it, or a later pass, reads all rows of a table."""
+        """Return whether this pass, with those after it, reads all rows of a table."""
         return self.table < table or (self.table == table and self.key is None and not self.done)
 
     def reads_some(self, table: str) -> bool:
-        """Return whether it, or a later pass, reads rows of a table."""
+        """Return whether this pass, with those after it, reads rows of a table."""
         return self.table < table or (self.table == table and not self.done)
 
 
 class Passes:
-    """The passes behind the first one, whose rows are as old as the slot."""
+    """The passes after the first pass, whose rows are as old as the slot."""
 
     def __init__(self, text: str | None = None) -> None:
-        """Take what `text` returned."""
+        """Restore the passes from the result of `text`."""
         passes, truncated = json.loads(text) if text else ([], [])
         self._passes = [Pass(*each) for each in passes]
         self._truncated = set(truncated)
-        """Tables that were emptied since: all their changes are new."""
+        """The tables that were truncated since; all their changes are new."""
 
     @property
     def until_lsn(self) -> int:
-        """Behind this position of the log all changes are new."""
+        """The log position after which all changes are new."""
         return max((each.until_lsn for each in self._passes), default=0)
 
     def text(self) -> str:
-        """Return all as text for the offset."""
+        """Return the passes as text for the offset."""
         return json.dumps([self._passes, sorted(self._truncated)], separators=(",", ":"))
 
     def add(self, new: Pass) -> None:
-        """Add a pass; one that begins where the last one did replaces it, as that has read nothing."""
+        """Add a pass. It replaces a pass with the same starting row, because that pass has read no row."""
         if self._passes and self._passes[-1][:3] == new[:3]:
             self._passes.pop()
         self._passes.append(new)
 
     def contain(self, begin: Begin, table: TableEvents, row: Tuple) -> bool:
-        """Return whether the snapshot shows a change of a row; `row` has at least the columns of the key."""
+        """Return whether the snapshot contains a change of a row; `row` must have at least the key columns."""
         name = _name(table)
         if begin.commit_lsn > self.until_lsn or name in self._truncated:
             return False
@@ -92,7 +97,7 @@ class Passes:
         return False
 
     def contain_truncate(self, begin: Begin, table: TableEvents) -> bool:
-        """Return whether all of the snapshot's rows of a table are younger than a TRUNCATE."""
+        """Return whether all rows that the snapshot read of a table are newer than a TRUNCATE."""
         name = _name(table)
         for each in reversed(self._passes):
             if each.reads_some(name):
@@ -103,7 +108,7 @@ class Passes:
         return False
 
     def truncated(self, table: TableEvents) -> None:
-        """Note that a TRUNCATE became a record, which takes the rows of all passes away."""
+        """Record that a TRUNCATE became a record, which removes the rows of all passes."""
         self._truncated.add(_name(table))
 
 
@@ -112,7 +117,7 @@ def _name(table: TableEvents) -> str:
 
 
 def _is_behind(table: TableEvents, row: Tuple, key: Iterable[str]) -> bool | None:
-    """Return whether a row comes behind a key in the order of the primary key, None where that is not known."""
+    """Return whether a row comes after a key in the order of the primary key; None if the keys cannot be compared."""
     own, other = [], []
     for index, text in zip(table.key_columns, key, strict=False):
         oid, value = table.relation.columns[index].type_oid, row[index]

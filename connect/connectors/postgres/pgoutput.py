@@ -1,7 +1,7 @@
-"""Decodes the messages of pgoutput, version 1 (PostgreSQL: Logical Replication Message Formats). Pure functions.
+"""Decodes the messages of pgoutput, version 1 (PostgreSQL: Logical Replication Message Formats), as pure functions.
 
-A tuple is a list with one entry per column: bytes (the text of the value), None for null, or UNCHANGED for a large
-value that the update did not touch. Positions in the log (LSN) are numbers; `lsn_text` writes them as PostgreSQL does.
+A tuple is a list with one entry per column: bytes (the value as text), None for null, or UNCHANGED for a large value
+that the update did not change. Log positions (LSN) are numbers; `lsn_text` writes them as PostgreSQL does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 
 class Unchanged(Enum):
-    """The value of a column that is not sent."""
+    """The value of a column that the server did not send."""
 
     UNCHANGED = "unchanged"
 
@@ -22,12 +22,12 @@ UNCHANGED: Final = Unchanged.UNCHANGED
 Tuple = list[bytes | Unchanged | None]
 
 _EPOCH_MS: Final = 946_684_800_000
-"""2000-01-01 as milliseconds since 1970: PostgreSQL's times count from there, in microseconds."""
+"""The time 2000-01-01 in milliseconds since 1970. PostgreSQL's times are in microseconds since 2000-01-01."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """A transaction, which is sent when it has committed. `commit_lsn` identifies it; later ones have higher ones."""
+    """The start of a committed transaction. `commit_lsn` identifies it; later transactions have higher values."""
 
     commit_lsn: int
     timestamp_ms: int
@@ -36,7 +36,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Commit:
-    """The end of a transaction; the next one begins at `end_lsn` or behind."""
+    """The end of a transaction; the next transaction begins at `end_lsn` or later."""
 
     commit_lsn: int
     end_lsn: int
@@ -44,7 +44,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class RelationColumn:
-    """A column, as the following tuples have it. `is_key`: part of the replica identity."""
+    """A column of the following tuples. `is_key` says whether it is part of the replica identity."""
 
     name: str
     type_oid: int
@@ -54,7 +54,7 @@ class RelationColumn:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table as it is from here on."""
+    """A table with the columns that it has in the following messages."""
 
     oid: int
     schema: str
@@ -73,7 +73,7 @@ class Insert:
 
 @dataclass(frozen=True)
 class Update:
-    """A changed row. `old_key` is sent where the key has changed, `old` with REPLICA IDENTITY FULL."""
+    """A changed row. `old_key` is sent if the key changed, `old` with REPLICA IDENTITY FULL."""
 
     relation: int
     new: Tuple
@@ -83,7 +83,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Delete:
-    """A deleted row: its key, or with REPLICA IDENTITY FULL the whole."""
+    """A deleted row: its key, or with REPLICA IDENTITY FULL the whole row."""
 
     relation: int
     old_key: Tuple | None
@@ -92,7 +92,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Truncate:
-    """Tables that were emptied."""
+    """Truncated tables."""
 
     relations: tuple[int, ...]
 
@@ -126,7 +126,7 @@ _NULL, _UNCHANGED, _TEXT = b"nut"
 
 
 def _tuple(data: bytes, at: int) -> tuple[Tuple, int]:
-    """Return the tuple at a place, and the place behind it."""
+    """Return the tuple at an offset in the data, and the offset after it."""
     (count,) = _UINT16(data, at)
     at += 2
     values: Tuple = []
@@ -149,7 +149,7 @@ def _tuple(data: bytes, at: int) -> tuple[Tuple, int]:
 
 
 def decode(data: bytes) -> Message | None:
-    """Return a message; None for one without meaning here (types, origins). Raises ValueError for other bytes."""
+    """Decode a message; return None for types, origins and logical messages. Raises ValueError for invalid data."""
     try:
         return _decode(data)
     except (struct.error, IndexError, UnicodeDecodeError) as error:

@@ -1,7 +1,8 @@
-"""`Replication`: the streaming connection. It creates the slot, streams, and reports what the server may forget.
+"""`Replication`: the streaming connection.
 
-psycopg knows no replication, so this speaks it (PostgreSQL: Streaming Replication Protocol) through psycopg's interface
-to libpq, without blocking the loop.
+It creates the slot, streams changes, and reports the confirmed log position. psycopg does not support replication. This
+module implements PostgreSQL's Streaming Replication Protocol on psycopg's interface to libpq, without blocking the
+event loop.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ _LOST: Final = "the replication connection was lost"
 
 
 class NewSlot(NamedTuple):
-    """A slot that was created: its stream begins at `lsn`, with the rows as `snapshot` shows them."""
+    """A newly created slot: its stream begins at `lsn`, and `snapshot` exports the rows as of this position."""
 
     lsn: int
     snapshot: str
 
 
 class Replication:
-    """A connection in replication mode. Errors of the server are RetriableError or ConnectError."""
+    """A connection in replication mode. Errors of the server become RetriableError or ConnectError."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self.server_lsn = 0
-        """As far as the server has sent everything."""
+        """The log position up to which the server has sent everything."""
         self.confirmed_lsn = 0
-        """What the server may forget."""
+        """The log position up to which the server may forget its log."""
 
     async def connect(self) -> None:
         """Open the connection; raises RetriableError, ConnectError."""
@@ -52,9 +53,9 @@ class Replication:
             await connection.close()
 
     async def create_slot(self) -> NewSlot:
-        """Create the slot; its snapshot can be used until the next command on this connection.
+        """Create the slot and return it. Its snapshot is valid until the next command on this connection.
 
-        It waits for the transactions that are open now.
+        The command waits for the transactions that are open now.
         """
         name = self._settings["slot.name"]
         result = await self._command(f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput EXPORT_SNAPSHOT')
@@ -62,7 +63,7 @@ class Replication:
         return NewSlot(lsn_number(consistent_point.decode()), snapshot.decode())
 
     async def start(self) -> None:
-        """Begin to stream from where the slot is."""
+        """Start streaming at the slot's position."""
         name, publication = self._settings["slot.name"], self._settings["publication.name"]
         await self._command(
             f"START_REPLICATION SLOT \"{name}\" LOGICAL 0/0 (proto_version '1', publication_names '\"{publication}\"')"
@@ -94,7 +95,7 @@ class Replication:
                     self.report()
 
     async def receive(self, timeout_s: float) -> None:
-        """Wait until something has arrived, at most that long."""
+        """Wait up to `timeout_s` seconds for data, and read it."""
         connection = self._pgconn()
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(connection.socket, arrived.set)
@@ -108,14 +109,14 @@ class Replication:
         self.take()
 
     def take(self) -> None:
-        """Read what has arrived."""
+        """Read the data that has arrived."""
         try:
             self._pgconn().consume_input()
         except psycopg.Error as error:
             raise failure(error, _LOST) from error
 
     def report(self) -> None:
-        """Tell the server what it may forget, and that this side lives."""
+        """Report the confirmed log position to the server; this also shows that the connector is alive."""
         connection = self._pgconn()
         clock = int((time.time() - _EPOCH_S) * 1_000_000)
         lsn = self.confirmed_lsn
@@ -130,7 +131,7 @@ class Replication:
         self._pgconn().flush()
         result = await self._result()
         if result is None:
-            raise ConnectError(f"the server has not answered {text}")
+            raise ConnectError(f"the server did not answer {text}")
         if result.status in (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE):
             message = result.error_message.decode("utf-8", "replace").strip()
             state = result.error_field(pq.DiagnosticField.SQLSTATE)

@@ -1,4 +1,4 @@
-"""What the server has, by SQL: tables and their keys, the publication, the slot."""
+"""Queries and prepares the server through SQL: tables and their keys, the publication, the slot."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _OPTIONS: Final = (
     "-c datestyle=ISO,YMD -c timezone=UTC -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
     "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
 )
-"""So that values are written in one form, in the snapshot and in the stream."""
+"""Session settings that give values the same text form in the snapshot and in the stream, and switch timeouts off."""
 
 
 _LOOKS: Final = 20
 _LOOK_S: Final = 0.05
-"""The server needs a moment to notice that the reader of a slot has gone."""
+"""The seconds between two checks of the slot; the server takes a moment to notice that the slot's reader has gone."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `key` names the columns of its primary key, in order."""
+    """A table; `key` has the columns of its primary key, in order."""
 
     schema: str
     name: str
@@ -35,18 +35,18 @@ class Table:
 
     @property
     def full_name(self) -> str:
-        """SCHEMA.TABLE."""
+        """The table's name as SCHEMA.TABLE."""
         return f"{self.schema}.{self.name}"
 
     @property
     def identifier(self) -> sql.Identifier:
-        """The name as part of a statement."""
+        """The table's name as part of a statement."""
         return sql.Identifier(self.schema, self.name)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A replication slot; `confirmed_lsn` is what the server may forget."""
+    """A replication slot; the server may forget its log up to `confirmed_lsn`."""
 
     plugin: str
     database: str
@@ -56,7 +56,7 @@ class Slot:
 
 
 def connection_info(settings: Mapping[str, Any], *, replication: bool = False) -> str:
-    """Return libpq's text for a connection."""
+    """Return the connection string for libpq."""
     password = settings["database.password"]
     parameters: dict[str, Any] = {
         "host": settings["database.hostname"],
@@ -78,7 +78,7 @@ def connection_info(settings: Mapping[str, Any], *, replication: bool = False) -
 
 
 async def connect(settings: Mapping[str, Any], *, replication: bool = False) -> psycopg.AsyncConnection[Any]:
-    """Return a connection; raises RetriableError where the server does not answer."""
+    """Open a connection; raises RetriableError if the server does not answer, and ConnectError."""
     try:
         return await psycopg.AsyncConnection.connect(
             connection_info(settings, replication=replication), autocommit=True
@@ -88,17 +88,18 @@ async def connect(settings: Mapping[str, Any], *, replication: bool = False) -> 
 
 
 def failure(error: psycopg.Error, what: str) -> ConnectError:
-    """Return the exception for an error: one that passes, or one that needs a person."""
+    """Return RetriableError for a temporary error of the server, ConnectError for an error that needs a person."""
     state = error.sqlstate or ""
     text = f"{what}: {str(error).strip()}"
-    # 55006: the slot is in use. 57: the server ends. 08: the connection. 53: resources. Without a state: no connection.
+    # 55006: the slot is in use. 57: the server shuts down. 08: connection error. 53: lack of resources. No state: no
+    # connection.
     passing = not state or state[:2] in ("08", "57", "53", "40") or state in ("55006", "55P03")
     wrong = any(word in str(error) for word in ("authentication failed", "does not exist", "no pg_hba.conf entry"))
     return ConnectError(text) if wrong or not passing else RetriableError(text)
 
 
 async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> list[Table]:
-    """Return the tables that table.include.list names, sorted by their full names, with their primary keys."""
+    """Return the tables that match table.include.list, sorted by full name, with their primary keys."""
     rows = await (
         await connection.execute(
             "SELECT n.nspname, c.relname, array(SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY "
@@ -114,12 +115,12 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
 
 
 def is_included(full_name: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether table.include.list names a table, SCHEMA.TABLE."""
+    """Return whether a table, as SCHEMA.TABLE, matches table.include.list."""
     return any(re.fullmatch(text, full_name) for text in settings["table.include.list"])
 
 
 async def check(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Raise ConnectError where the server is not set up for logical replication."""
+    """Raise ConnectError if the server is not set up for logical replication."""
     level = await _value(connection, "SELECT current_setting('wal_level')")
     if level != "logical":
         raise ConnectError(
@@ -130,7 +131,10 @@ async def check(connection: psycopg.AsyncConnection[Any]) -> None:
 async def prepare_publication(
     connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any], tables: list[Table]
 ) -> None:
-    """Make the publication, or add what it lacks; raises ConnectError where it may not be made and does not exist."""
+    """Create the publication, or add missing tables.
+
+    Raises ConnectError if it does not exist and must not be created.
+    """
     name = settings["publication.name"]
     exists = await _value(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name)
     if settings["publication.autocreate.mode"] == "disabled":
@@ -141,7 +145,7 @@ async def prepare_publication(
             )
         return
     if not tables:
-        raise ConnectError("table.include.list matches no table: it has regular expressions for SCHEMA.TABLE")
+        raise ConnectError("table.include.list matches no table: give regular expressions for SCHEMA.TABLE")
     listed = sql.SQL(", ").join(table.identifier for table in tables)
     if not exists:
         statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(name), listed)
@@ -151,13 +155,13 @@ async def prepare_publication(
         await connection.execute("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (name,))
     ).fetchall()
     missing = [table.identifier for table in tables if (table.schema, table.name) not in set(rows)]
-    if missing:  # others are left in it: another connector may need them
+    if missing:  # keep other tables, because another connector may need them
         added = sql.SQL(", ").join(missing)
         await connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(name), added))
 
 
 async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
-    """Return the slot, or None; raises ConnectError where it is of another database or plugin."""
+    """Return the slot, or None if it does not exist; raises ConnectError if it has another database or plugin."""
     name = settings["slot.name"]
     row = await (
         await connection.execute(
@@ -171,19 +175,21 @@ async def slot_of(connection: psycopg.AsyncConnection[Any], settings: Mapping[st
     slot = Slot(*row)
     if slot.plugin != "pgoutput" or slot.database != settings["database.dbname"]:
         raise ConnectError(
-            f"slot {name} is of plugin {slot.plugin} and database {slot.database}: name another one in slot.name"
+            f"slot {name} has plugin {slot.plugin} and database {slot.database}: name another slot in slot.name"
         )
     return slot
 
 
 async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> Slot | None:
-    """Return the slot when nobody uses it, or None; raises RetriableError where it stays in use for a moment."""
+    """Return the slot once it is not in use, or None if it does not exist; raises RetriableError if it stays in use."""
     for _ in range(_LOOKS):
         slot = await slot_of(connection, settings)
         if slot is None or not slot.active:
             return slot
         await asyncio.sleep(_LOOK_S)
-    raise RetriableError(f"slot {settings['slot.name']} is in use: by another connector, or by one that has just died")
+    raise RetriableError(
+        f"slot {settings['slot.name']} is in use by another connector, or by a connector that has just ended"
+    )
 
 
 async def drop_slot(connection: psycopg.AsyncConnection[Any], name: str) -> None:

@@ -1,4 +1,4 @@
-"""The settings of `PostgresSourceConnector`, named as in Debezium's connector where that has them."""
+"""The settings of `PostgresSourceConnector`. Settings that Debezium's connector also has share its names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 def _identifier(name: str, value: Any) -> None:
     if not re.fullmatch(r"[a-z0-9_]{1,63}", value or ""):
-        raise ConfigValueError(name, value, "has up to 63 lower-case letters, digits and underscores")
+        raise ConfigValueError(name, value, "must have 1 to 63 lower-case letters, digits and underscores")
 
 
 def _expressions(name: str, value: Any) -> None:
@@ -22,7 +22,7 @@ def _expressions(name: str, value: Any) -> None:
         for text in value or ():
             re.compile(text)
     except re.error as error:
-        raise ConfigValueError(name, text, f"is no regular expression: {error}") from None
+        raise ConfigValueError(name, text, f"is not a regular expression: {error}") from None
 
 
 SETTINGS = ConfigDef(
@@ -41,61 +41,61 @@ SETTINGS = ConfigDef(
               "Connector"),
     ConfigKey(
         "table.include.list", Type.LIST, [r"public\..*"], _HIGH,
-        "Regular expressions for SCHEMA.TABLE; a table that matches one of them is read.", _expressions, "Connector",
+        "Regular expressions for SCHEMA.TABLE; tables that match one of them are read.", _expressions, "Connector",
     ),
     ConfigKey("slot.name", Type.STRING, "oncelog", _MEDIUM,
               "Name of the replication slot; each connector needs its own.", _identifier, "Connector"),
     ConfigKey("publication.name", Type.STRING, "oncelog", _MEDIUM,
-              "Name of the publication; connectors may share one.", _identifier, "Connector"),
+              "Name of the publication; connectors may share it.", _identifier, "Connector"),
     ConfigKey(
         "publication.autocreate.mode", Type.STRING, "filtered", _MEDIUM,
-        "filtered: make the publication, or add the tables of table.include.list that it lacks (the user must own "
-        "them). disabled: it must exist, with these tables.",
+        "filtered: create the publication, or add missing tables of table.include.list to it (the user must own "
+        "them). disabled: the publication must exist with these tables.",
         OneOf("filtered", "disabled"), "Connector",
     ),
     ConfigKey(
         "snapshot.mode", Type.STRING, "initial", _MEDIUM,
-        "initial: first the rows that there are, then changes. never: only changes from now on, or from where the slot "
-        "is, if it exists.", OneOf("initial", "never"), "Connector",
+        "initial: first the existing rows, then changes. never: only changes from now on, or from the slot's position "
+        "if it exists.", OneOf("initial", "never"), "Connector",
     ),
     ConfigKey(
         "value.format", Type.STRING, "envelope", _MEDIUM,
-        "envelope: before, after, source, op and ts_ms as Debezium has them. row: the row alone, null for a deletion.",
+        "envelope: Debezium's before, after, source, op and ts_ms. row: the row alone, null for a deletion.",
         OneOf("envelope", "row"), "Connector",
     ),
     ConfigKey("tombstones.on.delete", Type.BOOLEAN, True, _MEDIUM,
-              "With value.format=envelope: after a deletion, a record without a value, for compacted topics.", None,
+              "With value.format=envelope: whether a tombstone follows each deletion, for compacted topics.", None,
               "Connector"),
     ConfigKey(
         "truncate.handling.mode", Type.STRING, "include", _MEDIUM,
-        "include: a TRUNCATE becomes a record with op t; with value.format=row it makes the task fail. skip: it is "
-        "left out.", OneOf("include", "skip"), "Connector",
+        "include: a TRUNCATE becomes a record with op t; with value.format=row it fails the task. skip: it is "
+        "ignored.", OneOf("include", "skip"), "Connector",
     ),
     ConfigKey(
         "unavailable.value.placeholder", Type.STRING, "__debezium_unavailable_value", _LOW,
-        "What stands for a large value that an update did not change, and the server does not send unless the table "
+        "Placeholder for a large value that an update did not change; the server sends such values only if the table "
         "has REPLICA IDENTITY FULL.", None, "Connector",
     ),
     ConfigKey(
         "decimal.handling.mode", Type.STRING, "precise", _MEDIUM,
-        "numeric with a scale: precise (Decimal), string or double. numeric without a scale is a string but for "
-        "double.", OneOf("precise", "string", "double"), "Connector",
+        "Type of numeric columns with a scale: precise (Decimal), string or double. Without a scale: string, or "
+        "double in mode double.", OneOf("precise", "string", "double"), "Connector",
     ),
     ConfigKey(
         "time.precision.mode", Type.STRING, "adaptive", _MEDIUM,
-        "adaptive: Debezium's types with microseconds. connect: Kafka Connect's types, with milliseconds.",
+        "adaptive: Debezium's types, with microseconds. connect: Kafka Connect's types, with milliseconds.",
         OneOf("adaptive", "connect"), "Connector",
     ),
-    ConfigKey("poll.interval.ms", Type.LONG, 500, _LOW, "Longest wait of one poll for changes.", at_least(1),
+    ConfigKey("poll.interval.ms", Type.LONG, 500, _LOW, "Maximum wait of one poll for changes, in ms.", at_least(1),
               "Connector"),
-    ConfigKey("max.batch.size", Type.INT, 2048, _MEDIUM, "Most records of a batch.", at_least(1), "Connector"),
-    ConfigKey("snapshot.fetch.size", Type.INT, 2048, _LOW, "Rows of the snapshot that are fetched at once.",
+    ConfigKey("max.batch.size", Type.INT, 2048, _MEDIUM, "Maximum records of a batch.", at_least(1), "Connector"),
+    ConfigKey("snapshot.fetch.size", Type.INT, 2048, _LOW, "Rows that the snapshot fetches at once.",
               at_least(1), "Connector"),
     ConfigKey("status.update.interval.ms", Type.INT, 10_000, _LOW,
-              "Time between two reports of what the server may forget.", at_least(1), "Connector"),
+              "Time between two reports of the confirmed log position, in ms.", at_least(1), "Connector"),
     ConfigKey(
         "connection.attempts", Type.INT, 100, _LOW,
-        "Attempts, about a second apart, at a server that does not answer; then the task fails.", at_least(1),
+        "Connection attempts, about one second apart, before the task fails.", at_least(1),
         "Database",
     ),
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""`Snapshot`: the rows of all tables at one moment, table by table, in the order of the primary key.
+"""`Snapshot`: reads the rows of all tables at one moment, table by table, in the order of the primary key.
 
-With a primary key a snapshot that was interrupted goes on behind the last row, without one the table starts again. Its
-rows are then younger than the slot, whose stream repeats the changes between; `passes` knows which.
+An interrupted snapshot continues after the last row of a table with a primary key; a table without one is read again
+from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes` tells which
+changes the rows contain already.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .server import Table, connect, failure
 
 
 class SnapshotRows(NamedTuple):
-    """Rows of one table, with `keys` for the offsets; the `last` of the table among them."""
+    """Rows of one table, with their `keys` for the offsets. `last` says whether they are the table's last rows."""
 
     relation: Relation
     table: Table
@@ -40,12 +41,15 @@ class Snapshot:
         self._ahead: list[Tuple] | None = None
 
     async def start(self, exported: str) -> None:
-        """Begin, as an exported snapshot shows the rows."""
+        """Start with the rows as of an exported snapshot."""
         await self._begin()
         await self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
 
     async def resume(self, table: str | None, key: str | None, *, done: bool) -> Pass:
-        """Go on behind a key of a table, or behind the whole table; returns what the rows show."""
+        """Continue after a key of a table, or after the whole table.
+
+        Return the pass that describes the visible rows.
+        """
         names = [each.full_name for each in self._tables]
         if table is not None:
             place = next((index for index, name in enumerate(names) if name >= table), len(names))
@@ -60,7 +64,7 @@ class Snapshot:
         return Pass(table or "", behind, done, row[0], lsn_number(row[1]))
 
     async def next(self) -> SnapshotRows | None:
-        """Return the next rows; None behind the last table."""
+        """Return the next rows; None after the last table."""
         while self._tables:
             table = self._tables[0]
             if self._relation is None:

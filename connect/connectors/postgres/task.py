@@ -1,9 +1,10 @@
-"""`PostgresSourceTask`: first the rows that there are, then changes as they are committed.
+"""`PostgresSourceTask`: produces the existing rows first, and then changes as they are committed.
 
-Source partition {"server": topic.prefix}. Offsets: of the snapshot {"snapshot": true, "lsn", "table", "key" or "done"};
-of changes {"lsn": of the transaction's commit, "event": how many of its changes are done}, as transactions come in the
-order of their commits. Where the snapshot was interrupted both have "passes", up to the last change that it contains.
-The server may forget a transaction when its last record is committed in Kafka.
+The source partition is {"server": topic.prefix}. An offset in the snapshot is {"snapshot": true, "lsn", "table", "key"
+or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes that are
+done}, because transactions are streamed in the order of their commits. After an interrupted snapshot, both have
+"passes", up to the last change that the snapshot contains. The server may forget a transaction once its last record is
+committed in Kafka.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PROGRESS_S: Final = 10.0
-"""Time between two log lines about a snapshot."""
+"""The seconds between two log lines about a snapshot."""
 
 
 class PostgresSourceTask(SourceTask):
@@ -43,25 +44,28 @@ class PostgresSourceTask(SourceTask):
         self._snapshot: Snapshot | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._offset: Mapping[str, Any] | None = None
-        """Behind the last record that poll returned."""
+        """The offset after the last record that `poll` returned."""
         self._tables: dict[int, TableEvents | None] = {}
-        """By their OIDs; None for a table of the publication that table.include.list does not name."""
+        """The tables by their OIDs; None for a table of the publication that table.include.list does not match."""
         self._passes = Passes()
         self._pass: Pass | None = None
-        """The pass of the snapshot that goes on, until it has read a row."""
+        """The pass of the running snapshot, until it has read a row."""
         self._transaction: Begin | None = None
         self._event = 0
-        """Changes of the transaction so far."""
+        """The number of changes of the transaction so far."""
         self._made = (0, 0)
-        """Position of the last change that became a record, now or before."""
+        """The position of the last change that became a record, now or earlier."""
         self._open: deque[tuple[tuple[int, int], int]] = deque()
-        """(position of the last record, end LSN) of transactions that the server must keep."""
+        """The transactions that the server must keep: (position of the last record, end LSN)."""
         self._failures = 0
         self._snapshot_rows = 0
         self._progress_at = 0.0
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Find out where to go on; the connection is made in the first poll."""
+        """Read the settings and the offset to continue from.
+
+        The first poll connects to the server. Raises ConnectError.
+        """
         require("psycopg", "PostgresSource", "connect-postgres")
         self._settings = SETTINGS.parse(config)
         self._events = Events(self._settings)
@@ -91,16 +95,16 @@ class PostgresSourceTask(SourceTask):
         return records
 
     async def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
-        """Note that a record is committed in Kafka."""
+        """Record that a record is committed in Kafka."""
         self._committed = record.source_offset
 
     async def commit(self) -> None:
-        """Let the server forget the transactions that are committed in Kafka."""
+        """Allow the server to forget the transactions that are committed in Kafka."""
         if self._replication is not None:
             self._confirm(self._replication)
 
     async def stop(self) -> None:
-        """Disconnect; the slot stays."""
+        """Disconnect; the slot is kept."""
         await self._disconnect()
 
     # -- where to begin
@@ -128,8 +132,8 @@ class PostgresSourceTask(SourceTask):
             initial = self._settings["snapshot.mode"] == "initial"
             if offset is not None and (slot is None or slot.lost):
                 raise ConnectError(
-                    f"slot {name} is gone, and with it the changes behind {lsn_text(offset['lsn'])}. Drop what is left "
-                    "of it, stop the connector, and delete its offsets for a new snapshot"
+                    f"slot {name} is gone, and with it the changes after {lsn_text(offset['lsn'])}. Drop the slot if "
+                    "it still exists, stop the connector, and delete its offsets for a new snapshot"
                 )
             if slot is not None and offset is None and initial:
                 log.warning("slot %s exists, but no offset: it is made anew, with a snapshot", name)
@@ -232,7 +236,7 @@ class PostgresSourceTask(SourceTask):
         try:
             message = decode(data)
         except ValueError as error:
-            raise ConnectError(f"the server has sent what is not pgoutput: {error}") from error
+            raise ConnectError(f"the server has sent an invalid message of pgoutput: {error}") from error
         match message:
             case Begin():
                 self._transaction, self._event = message, 0
@@ -273,7 +277,7 @@ class PostgresSourceTask(SourceTask):
                     old_key = old
                 if old_key is None:
                     return [] if contained(begin, table, new) else [events.upsert(table, "u", new, old, origin, offset)]
-                # The row has another key now.
+                # The key of the row has changed.
                 deleted = [] if contained(begin, table, old_key) else events.delete(table, old_key, origin, offset)
                 created = [] if contained(begin, table, new) else [events.upsert(table, "c", new, old, origin, offset)]
                 return [*deleted, *created]
@@ -313,7 +317,7 @@ class PostgresSourceTask(SourceTask):
     # -- what the server may forget
 
     def _done(self) -> tuple[int, int]:
-        """Return the position behind which changes are new."""
+        """Return the position after which changes are new."""
         return _position(self._offset)
 
     def _confirm(self, replication: Replication) -> None:
@@ -330,7 +334,7 @@ class PostgresSourceTask(SourceTask):
                 replication.report()
             except ConnectError as error:
                 log.warning("%s", error)
-                return  # poll notices it as well, and connects again
+                return  # the next poll notices the error too, and reconnects
 
 
 def _has_new_key(table: TableEvents, old: Tuple, new: Tuple) -> bool:

@@ -1,6 +1,6 @@
-"""The schemas of columns by the server's type, and values from the text that the server sends.
+"""Maps the server's types to schemas, and converts values from the text that the server sends.
 
-Types without a counterpart, arrays among them, become strings as PostgreSQL writes them.
+Types without a counterpart, including arrays, become strings in PostgreSQL's notation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import DataError
 
 
 class ColumnType(NamedTuple):
-    """The schema of a column, and what reads its values."""
+    """The schema of a column, and the function that converts its values from text."""
 
     schema: Schema
     read: Callable[[str], Any]
@@ -34,11 +34,11 @@ _ZONED: Final = Schema(SchemaType.STRING, name=f"{_DEBEZIUM}ZonedTimestamp", ver
 
 _INFINITE_DATE: Final = {"infinity": 2**31 - 1, "-infinity": -(2**31)}
 _INFINITE_MICROS: Final = {"infinity": 9_223_372_036_825_200_000, "-infinity": -9_223_372_036_832_400_000}
-"""As Debezium has them."""
+"""The values that Debezium uses for infinite times."""
 
 
 def column_type(oid: int, modifier: int, settings: Mapping[str, Any]) -> ColumnType:
-    """Return the type of a column with this type OID and modifier."""
+    """Return the schema and the conversion for a column with this type OID and modifier."""
     if oid == 1700:
         return _numeric(modifier, settings["decimal.handling.mode"])
     table = _CONNECT_TIMES if settings["time.precision.mode"] == "connect" else _ADAPTIVE_TIMES
@@ -46,7 +46,7 @@ def column_type(oid: int, modifier: int, settings: Mapping[str, Any]) -> ColumnT
 
 
 def placeholder_of(schema: Schema, text: str) -> Any:
-    """Return what stands for a value that was not sent: the text where the type has texts, else None."""
+    """Return the placeholder for a value that was not sent: the text for string and bytes columns, else None."""
     if schema.type is SchemaType.STRING:
         return text
     return text.encode() if schema.type is SchemaType.BYTES and schema.name is None else None
@@ -57,7 +57,7 @@ def _numeric(modifier: int, mode: str) -> ColumnType:
         return ColumnType(FLOAT64, float)
     if mode == "string" or modifier < 4:
         return ColumnType(STRING, str)
-    scale = ((modifier - 4) & 0x7FF ^ 1024) - 1024  # eleven bits with a sign
+    scale = ((modifier - 4) & 0x7FF ^ 1024) - 1024  # a signed number of eleven bits
     if scale < 0:
         return ColumnType(STRING, str)
     unit = Decimal((0, (1,), -scale))
@@ -65,7 +65,7 @@ def _numeric(modifier: int, mode: str) -> ColumnType:
     def read(text: str) -> Decimal:
         value = Decimal(text)
         if not value.is_finite():
-            raise DataError(f"{text} is no Decimal: set decimal.handling.mode to string or double")
+            raise DataError(f"{text} is not a Decimal: set decimal.handling.mode to string or double")
         return value if value.as_tuple().exponent == -scale else value.quantize(unit)
 
     return ColumnType(decimal_schema(scale), read)
@@ -80,10 +80,10 @@ def _bytea(text: str) -> bytes:
 
 
 def _parts(text: str) -> tuple[int, int]:
-    """Return days since 1970 and microseconds of the day, less the offset of the time zone."""
+    """Return the days since 1970-01-01 and the microseconds of the day, in UTC if the text has a time zone."""
     match = _TEMPORAL.fullmatch(text)
     if match is None:
-        raise DataError(f"{text!r} is no date or time as PostgreSQL writes them with DateStyle ISO")
+        raise DataError(f"{text!r} is not a date or time in PostgreSQL's DateStyle ISO")
     year, month, day, hour, minute, second, fraction, zone, before = match.groups()
     days = 0 if year is None else _days(1 - int(year) if before else int(year), int(month), int(day))
     seconds = (int(hour or 0) * 60 + int(minute or 0)) * 60 + int(second or 0)
@@ -95,7 +95,7 @@ def _parts(text: str) -> tuple[int, int]:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Return the days from 1970-01-01 in the Gregorian calendar, for any year; 0 is the year before 1."""
+    """Return the days since 1970-01-01 in the Gregorian calendar, for any year. Year 0 is the year before year 1."""
     eras, rest = divmod(year, 400)
     return datetime.date(rest + 400, month, day).toordinal() + (eras - 1) * 146_097 - 719_163
 
