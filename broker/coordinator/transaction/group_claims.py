@@ -1,4 +1,4 @@
-"""Keeps the claims of all groups whose home is this broker, durably in `__transaction_state`.
+"""Keeps the claims of the groups assigned to this transaction coordinator, durably in `__transaction_state`.
 
 The group coordinator enforces the claims.
 
@@ -71,7 +71,7 @@ class OwnedPartition(NamedTuple):
 
 
 class GroupClaims:
-    """The claims of the groups whose home is this broker. Implements `ClaimKeeper` for the group coordinator."""
+    """The claims of the groups assigned to this transaction coordinator. Implements `ClaimKeeper`."""
 
     def __init__(
         self,
