@@ -133,7 +133,7 @@ def _guessed(raw: varints.Bytes, at: int, stop: int, most: int) -> tuple[Numbers
     first = 0
     gaps = np.flatnonzero(behind[:-1] != begins[1:])
     if gaps.size > len(begins) // 4 + 1:
-        gaps = gaps[: len(begins) // 4 + 1]  # too many positions look like boundaries and are none
+        gaps = gaps[: len(begins) // 4 + 1]  # too many positions look like boundaries but are not
         begins, behind = begins[: gaps[-1] + 1], behind[: gaps[-1] + 1]
     for gap in gaps.tolist():
         if gap < first:

@@ -50,7 +50,7 @@ def recall(transactional_id: str) -> Attempt | None:
 
 
 def decided(transactional_id: str, state: SinkState | None) -> None:
-    """Note that the attempt is decided. `state` is the state committed now, or None if it has not changed."""
+    """Store that the attempt is decided. `state` is the state committed now, or None if it has not changed."""
     _write(transactional_id, None, state or last_decided(transactional_id), last_run(transactional_id))
 
 

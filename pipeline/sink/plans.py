@@ -121,7 +121,7 @@ def planned_at(notes: Notes, batch_id: int) -> float | None:
 
 
 def recent_plans(location: str) -> list[Plan]:
-    """Return the RECENT newest plans of a checkpoint, newest first, or none if this process cannot read them."""
+    """Return the newest plans of a checkpoint, newest first. Return no plans if this process cannot read them."""
     path = local_path(location)
     if path is None:
         return []

@@ -106,7 +106,7 @@ class BatchTooSlowError(KafkaError):
 
 
 class TakenOverError(KafkaError):
-    """A newer driver, or another query with the same transactional id, has begun. This query must end."""
+    """A newer driver, or another query with the same transactional id, has taken over. This query must end."""
 
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(
@@ -213,7 +213,7 @@ class SinkTransaction:
     async def commit(self, attempt: Attempt, written: Collection[TopicPartition], state: SinkState) -> None:
         """Commit the tasks' records together with the state.
 
-        Raises UnclaimedPartitionsError, after which nothing is decided yet, and CommitUnknownError.
+        Raises CommitUnknownError, and UnclaimedPartitionsError, after which the transaction is still undecided.
         """
         manager = self._manager(attempt)
         calls = self._calls(manager)

@@ -170,8 +170,8 @@ def _check_complete(given: Mapping[tuple[str, int], int], partitions: Collection
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     """Return ends that include at most `most` offsets in all, shared in proportion to the unread offsets.
 
-    A partition with unread offsets gets at least one, as long as the total allows it: those with the most unread
-    offsets first, then by name.
+    A partition with unread offsets gets at least one offset, as long as the total allows it: first the partitions with
+    the most unread offsets, then by name.
     """
     waiting = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in waiting.values() if size > 0)
