@@ -1,1 +1,1 @@
-""""""
+"""The asyncio clients: producer, consumer, admin client, producer pool and processor."""

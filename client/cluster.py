@@ -414,7 +414,9 @@ class Cluster:
             task.exception()  # its waiters raise the error; for a background refresh `_maintain` logs it
 
     async def _maintain(self) -> None:
-        """Refresh the metadata when requested and every metadata.max.age.ms, and close idle connections."""
+        """Refresh the metadata when requested, and every metadata.max.age.ms but at least once a minute; close idle
+        connections.
+        """
         failures = 0
         interval = self.config.metadata_max_age_ms / 1000
         while True:

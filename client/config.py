@@ -88,7 +88,7 @@ class ClientConfig(Settings):
     )
     retries: int = setting(
         INT32_MAX,
-        "Maximum number of retries of a request. Prefer delivery.timeout.ms to bound retries.",
+        "Maximum number of retries of a Produce request. Prefer delivery.timeout.ms to bound retries.",
         at_least=0,
         at_most=INT32_MAX,
     )
@@ -102,16 +102,20 @@ class ClientConfig(Settings):
     reconnect_backoff_max_ms: int = setting(
         1_000, "Maximum wait before a new attempt to connect, without the jitter of 20 %.", at_least=0
     )
-    socket_connection_setup_timeout_ms: int = setting(10_000, "Maximum wait for a TCP connection.", at_least=1)
+    socket_connection_setup_timeout_ms: int = setting(
+        10_000, "Maximum wait for a TCP connection, for each attempt.", at_least=1
+    )
     socket_connection_setup_timeout_max_ms: int = setting(
         30_000,
-        "Maximum of socket.connection.setup.timeout.ms, which doubles with each consecutive failure.",
+        "Accepted for compatibility and ignored: each attempt waits for socket.connection.setup.timeout.ms.",
         at_least=1,
     )
     connections_max_idle_ms: int = setting(
         540_000, "Idle time after which a connection is closed; -1: never.", at_least=-1
     )
-    metadata_max_age_ms: int = setting(300_000, "Age at which metadata is refreshed.", at_least=1)
+    metadata_max_age_ms: int = setting(
+        300_000, "Age at which metadata is refreshed. Values above 60000 count as 60000.", at_least=1
+    )
     metadata_recovery_strategy: str = setting(
         "rebootstrap",
         "When no known broker can be reached: start again from bootstrap.servers (rebootstrap), or keep trying (none).",

@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._posted: deque[tuple[asyncio.Future[None], float]] = deque()
         """Requests that `post` has written and the socket has not taken yet: (future, deadline in loop time)."""
         self._choked = False
-        """Whether asyncio has paused writing, because the socket's buffer is full."""
+        """Whether asyncio has paused writing, because its write buffer for the socket is full."""
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0

@@ -24,7 +24,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S: Final = 5.0
-"""Maximum seconds that the interpreter's exit waits until the clients that were left open are closed."""
+"""Maximum seconds for which the interpreter's exit waits to close clients that were left open."""
 
 
 class BackgroundLoop:

@@ -1,4 +1,4 @@
-"""Claims of group-aware producers on the input partitions of a consumer group: reads and removes them.
+"""Reads and removes the claims of group-aware producers on the input partitions of a consumer group.
 
 The claims are the config `transaction.claims` of a resource of type GROUP. A broker without the transaction extension
 does not have that config.

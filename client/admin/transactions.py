@@ -42,7 +42,7 @@ U = TypeVar("U")
 
 FIRST_WITH_DURATION: Final = 1
 FIRST_WITH_PATTERN: Final = 2
-"""The first version of ListTransactions with this filter (KIP-994, KIP-1152)."""
+"""First versions of ListTransactions with a filter by duration (KIP-994), and by a pattern (KIP-1152)."""
 
 AT_ONCE: Final = 16
 """Maximum number of concurrent requests, each for one id. A slow response delays later ones on its connection."""
@@ -253,12 +253,12 @@ async def abort(calls: AdminCalls, spec: AbortTransactionSpec) -> None:
 async def find_hanging(
     calls: AdminCalls, partitions: Iterable[TopicPartition], *, older_than_ms: int, now_ms: int, skip_missing: bool
 ) -> list[HangingTransaction]:
-    """Return open transactions without a record since `older_than_ms` that their coordinators do not know.
+    """Return transactions that are open in a partition and unknown to their coordinators.
 
-    With `skip_missing` partitions that do not exist are skipped, because topics may be deleted meanwhile.
-
-    The age excludes transactions that begin or end between two requests. The remaining ones are checked again at the
-    end, and count only if they are unchanged. 0 excludes no transaction by age, because producers set the timestamps.
+    Transactions with a record younger than `older_than_ms` are left out, because they may begin or end between two
+    requests. The remaining ones are checked again at the end, and count only if they are unchanged. 0 leaves no
+    transaction out by its age, because producers set the timestamps. With `skip_missing` partitions that do not exist
+    are skipped, because topics may be deleted meanwhile.
     """
     producers = await describe_producers(calls, partitions, skip_missing=skip_missing)
     candidates = [

@@ -58,7 +58,9 @@ _MOVED: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""The partition has moved or is unavailable: refresh the metadata, wait a little, fetch again."""
+"""Errors of a partition that has moved or is unavailable. Metadata is refreshed, and the fetch repeated after a
+backoff.
+"""
 
 _SESSION_GONE: Final = frozenset(
     {

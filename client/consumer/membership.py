@@ -62,7 +62,7 @@ class MemberState(Enum):
 
 
 class Generation(NamedTuple):
-    """The coordinator's identification of this member."""
+    """The generation, member id and protocol that the coordinator has assigned to a member."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -86,7 +86,7 @@ class Joined(NamedTuple):
 
 
 Assign = Callable[[str, Sequence[JoinMember], bool], Awaitable[dict[str, bytes]]]
-"""(protocol, members, whether the assignment stays as it is and is only watched) → member id → assignment."""
+"""Assigns partitions: (protocol, members, whether the assignment stays unchanged) → {member id: assignment}."""
 
 
 class GroupMembership:

@@ -1,8 +1,8 @@
-"""`RepeatedRefresh`: refreshes the metadata while they lack a topic or a leader for which the consumer waits.
+"""`RepeatedRefresh`: refreshes the metadata while a topic or a leader is missing for which the consumer waits.
 
 A missing topic, or a partition without a leader, is looked up after retry.backoff.ms, then at growing intervals up to
 retry.backoff.max.ms, as Kafka's client does. Otherwise the consumer would notice it only with the next regular refresh,
-up to metadata.max.age.ms later.
+up to a minute later.
 """
 
 from __future__ import annotations

@@ -144,7 +144,9 @@ class RecordAccumulator:
             known.sticky.switch(known.available)
 
     def drop_idle(self, idle_s: float) -> list[str]:
-        """Remove topics that got no records for `idle_s` seconds, and return their names."""
+        """Return the names of topics that got no records for `idle_s` seconds. Without idempotence, remove these
+        topics.
+        """
         limit = self._now() - idle_s
         idle = [
             name
