@@ -25,7 +25,7 @@ class ClientKeywords(TypedDict, total=False):
     connections_max_idle_ms: int
     """Idle time after which a connection is closed; -1: never."""
     metadata_max_age_ms: int
-    """Age at which metadata is refreshed."""
+    """Age at which metadata is refreshed. Values above 60000 count as 60000."""
     metadata_recovery_rebootstrap_trigger_ms: int
     """Accepted for compatibility and ignored: bootstrap.servers are tried as soon as no known broker responds."""
     metadata_recovery_strategy: Literal["rebootstrap", "none"]
@@ -41,7 +41,7 @@ class ClientKeywords(TypedDict, total=False):
     request_timeout_ms: int
     """Maximum wait for a response. After it, the connection is closed."""
     retries: int
-    """Maximum number of retries of a request. Prefer delivery.timeout.ms to bound retries."""
+    """Maximum number of retries of a Produce request. Prefer delivery.timeout.ms to bound retries."""
     retry_backoff_max_ms: int
     """Maximum wait before a retry, without the jitter of 20 %."""
     retry_backoff_ms: int
@@ -51,9 +51,9 @@ class ClientKeywords(TypedDict, total=False):
     send_buffer_bytes: int
     """Size of the TCP send buffer (SO_SNDBUF); -1: the system's default."""
     socket_connection_setup_timeout_max_ms: int
-    """Maximum of socket.connection.setup.timeout.ms, which doubles with each consecutive failure."""
+    """Accepted for compatibility and ignored: each attempt waits for socket.connection.setup.timeout.ms."""
     socket_connection_setup_timeout_ms: int
-    """Maximum wait for a TCP connection."""
+    """Maximum wait for a TCP connection, for each attempt."""
 
 
 class AdminKeywords(ClientKeywords, total=False):
