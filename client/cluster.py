@@ -267,7 +267,7 @@ class Cluster:
         return random.choice(good or [node.id for node in self._bootstrap] or known)
 
     async def call(self, node_id: int, request: Request[R], channel: str = "", timeout_s: float | None = None) -> R:
-        """Send a request to a node in the newest version that both speak, and return the response. Never retries."""
+        """Send a request to a node, in the newest version that client and broker both support. Never retries."""
         return await (await self.connection(node_id, channel)).send(request, None, timeout_s)
 
     # -- coordinators

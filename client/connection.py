@@ -150,11 +150,11 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._unanswered) + len(self._posted)
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
-        """Return the newest version that both sides speak; raises UnsupportedVersionError if they share none."""
+        """Return the newest version that client and broker both support; raises UnsupportedVersionError without one."""
         return self.versions.version_of(request, at_most)
 
     def supports(self, request: type[Request[Any]], version: int) -> bool:
-        """Return whether both sides speak exactly this version."""
+        """Return whether client and broker both support exactly this version."""
         return self.versions.supports(request, version)
 
     def send(
@@ -162,9 +162,9 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[R]:
         """Write a request. The returned future gets the response, or fails with NetworkError or KafkaTimeoutError.
 
-        Without `version` the newest version that both sides speak is used. Error codes in the response are not checked.
-        Raises NetworkError at once on a closed connection, and EncodeError for a value that the version cannot carry;
-        in both cases nothing was written.
+        Without `version` the newest version that client and broker both support is used. Error codes in the response
+        are not checked. Raises NetworkError at once on a closed connection, and EncodeError for a value that the
+        version cannot carry; in both cases nothing was written.
         """
         if version is None:
             version = self.versions.version_of(type(request))

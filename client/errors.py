@@ -100,7 +100,9 @@ class PendingTransactionError(KafkaTimeoutError):
 
     @property
     def retriable(self) -> bool:
-        """Always true: the transaction will be decided, by its timeout at the latest."""
+        """Whether a later call may succeed: always true, because the transaction is decided by its timeout at the
+        latest.
+        """
         return True
 
 

@@ -19,7 +19,9 @@ from .shared_task import outcome_of
 
 
 class Link:
-    """One (node, channel): its open connection, the current attempt to connect, and the earliest time of the next."""
+    """The state of one (node, channel): its open connection, the current attempt to connect, and the earliest time of
+    the next attempt.
+    """
 
     __slots__ = ("attempt", "connection", "failures", "next_attempt_at", "node", "silent_since")
 
@@ -126,7 +128,7 @@ class Links:
             raise NetworkError(
                 ErrorCode.NETWORK_EXCEPTION, f"{connection.address}: node {node.id} has moved to another address"
             )
-        # The first use of a connection resets the backoff. Until then it stays, in case the connection breaks at once.
+        # The first use of a connection resets the backoff. Until then the backoff stays, in case the connection breaks.
         link.failures = 0
         link.next_attempt_at = loop.time() + self._backoff(0)
         link.connection = connection

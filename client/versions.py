@@ -38,7 +38,7 @@ class ApiVersionTable:
         return self.finalized_features.get(GROUP_AWARE_TRANSACTION, 0) >= 1
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
-        """Return the newest version that both sides speak; raises UnsupportedVersionError if they share none."""
+        """Return the newest version that client and broker both support; raises UnsupportedVersionError without one."""
         key = request.spec.key
         chosen = self._chosen.get((key, at_most))
         if chosen is not None:
@@ -59,11 +59,11 @@ class ApiVersionTable:
         return version
 
     def supports(self, request: type[Request[Any]], version: int) -> bool:
-        """Return whether both sides speak exactly this version."""
+        """Return whether client and broker both support exactly this version."""
         return version in request.spec.stable and version in self._ranges.get(request.spec.key, Versions(0, -1))
 
     def highest(self, request: type[Request[Any]]) -> int:
-        """Return the newest version that the broker speaks, even if this client does not; 0 if it is unknown."""
+        """Return the newest version that the broker supports, even if this client does not; 0 if it is unknown."""
         return self._ranges[request.spec.key].high if request.spec.key in self._ranges else 0
 
     def offered(self) -> Iterable[int]:

@@ -80,7 +80,10 @@ class Transaction:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record, as `Producer.send` does. The commit waits for the record, and fails with it."""
+        """Hand over a record, as `Producer.send` does.
+
+        The commit waits for the record, and fails if the record's delivery fails.
+        """
         delivery = self._transaction.enqueue(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )

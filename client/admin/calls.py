@@ -31,7 +31,7 @@ class FromCoordinator(NamedTuple, Generic[R]):
 
 
 class AdminCalls:
-    """The requests of one call of the admin client. All of them together end within the call's timeout, in seconds."""
+    """Sends the requests of one call of the admin client. `timeout_s` bounds all of them together."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self.cluster = cluster
@@ -94,7 +94,7 @@ class AdminCalls:
         return await self.retrying(ask, what)
 
     async def simple(self, request: Request[R], what: str) -> R:
-        """Send a request to any broker, in the newest version that both sides speak."""
+        """Send a request to any broker, in the newest version that client and broker both support."""
         return await self.any(lambda connection: (request, connection.version_of(type(request))), what)
 
     async def of_every_broker(self, ask: Callable[[int], Awaitable[T]], what: str) -> list[T]:
@@ -121,7 +121,7 @@ class AdminCalls:
     ) -> FromCoordinator[R]:
         """Send a request to a group's coordinator.
 
-        `codes` returns the error codes of a response; a retriable code among them makes the request be sent again.
+        `codes` returns the error codes of a response. If one of them is retriable, the request is sent again.
         """
         return await self._of_coordinator(KeyType.GROUP, group_id, build, codes, what)
 

@@ -140,7 +140,7 @@ def _check_filters(connection: Connection, version: int, min_duration_ms: int, p
 async def describe_transactions(
     calls: AdminCalls, transactional_ids: Iterable[str]
 ) -> dict[str, TransactionDescription | KafkaError]:
-    """Describe each transactional id at its coordinator. An id that fails has its KafkaError as value."""
+    """Describe each transactional id at its coordinator. The value of an id that fails is its KafkaError."""
 
     async def one(transactional_id: str) -> TransactionDescription | KafkaError:
         answer, _, node_id, _ = await calls.of_transaction(

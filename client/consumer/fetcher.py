@@ -115,10 +115,10 @@ class Fetcher:
             changed.set()
 
     def take(self, most: int, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return up to `most` records by partition and advance the positions. Raise a failure when no records are left
-        before it.
+        """Return up to `most` records by partition, and advance the positions.
 
-        With `only`, records of these partitions only are returned.
+        With `only`, records of these partitions only are returned. Raises the failure of a fetch, or
+        RecordCorruptError, when no record before the failure is left.
         """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         passed: list[FetchedPartition] = []

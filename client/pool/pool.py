@@ -44,13 +44,13 @@ class PoolStatus(NamedTuple):
     """The state of a pool, in numbers of producers and tasks."""
 
     held: int
-    """Suffixes that this process may use."""
+    """Number of suffixes that this process may use."""
     in_use: int
-    """Producers that are lent, or whose last transaction is still being aborted."""
+    """Number of producers that are lent, or whose last transaction is still being aborted."""
     idle: int
-    """Connected producers that are ready to be lent."""
+    """Number of connected producers that are ready to be lent."""
     waiting: int
-    """Tasks that wait for a producer."""
+    """Number of tasks that wait for a producer."""
 
 
 class _Idle(NamedTuple):

@@ -81,8 +81,9 @@ class PooledTransaction:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record without waiting, as `Producer.send` does. The commit waits for the record, and fails with
-        it.
+        """Hand over a record without waiting, as `Producer.send` does.
+
+        The commit waits for the record, and fails if the record's delivery fails.
         """
         self._loan.check()
         return self._transaction.send(

@@ -17,7 +17,7 @@ from ..values import RecordMetadata
 
 
 class Outcome:
-    """An outcome that several records wait for."""
+    """The common outcome of several records, for which their deliveries wait."""
 
     __slots__ = ("done", "error", "observed", "waiters")
 
@@ -159,9 +159,9 @@ class ProducerBatch(Outcome):
 
 
 class Delivery:
-    """The future result of a sent record. `await` it for its RecordMetadata; it raises the record's failure.
+    """The future result of a sent record. Awaiting it returns the record's RecordMetadata, or raises its failure.
 
-    Any number of tasks may await it. If no task does, `Producer.flush` raises the failure.
+    Any number of tasks may await a delivery. If no task does, `Producer.flush` raises the failure.
     """
 
     __slots__ = ("_index", "_outcome", "_timestamp")

@@ -142,8 +142,9 @@ class Transaction:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Hand over a record without waiting, as `Producer.send` does. The commit waits for the record, and fails with
-        it.
+        """Hand over a record without waiting, as `Producer.send` does.
+
+        The commit waits for the record, and fails if the record's delivery fails.
         """
         self._transactions.manager.check_same(self._number)
         return self._records.send(

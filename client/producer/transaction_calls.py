@@ -65,10 +65,10 @@ class TransactionCalls:
     # -- the protocol's version
 
     def learn(self, connection: Connection) -> None:
-        """Store the protocol that the coordinator's connection offers.
+        """Store which transaction protocol the coordinator's connection offers.
 
-        This is transaction.version, if the connection supports the API versions that version 2 needs, and the
-        extension.
+        transaction.version is 2 only if the connection also supports the API versions that version 2 needs. The
+        transaction extension needs version 2.
         """
         newest = connection.finalized_features.get("transaction.version", 0)
         speaks = connection.supports(ProduceRequest, IMPLICIT_PRODUCE)
