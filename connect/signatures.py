@@ -47,7 +47,7 @@ def key_bytes(algorithm: str, bits: int | None) -> int:
 
 
 def signed(key: bytes, body: bytes, algorithm: str) -> dict[str, str]:
-    """Return the headers that sign a request's body."""
+    """Return the two headers that sign a request's body: the signature and its algorithm."""
     return {SIGNATURE_HEADER: base64.b64encode(_digest(key, body, algorithm)).decode(), ALGORITHM_HEADER: algorithm}
 
 

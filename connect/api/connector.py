@@ -58,9 +58,9 @@ class SourceConnector:
     settings: ClassVar[ConfigDef] = ConfigDef()
     """The definitions of the connector's settings, without those that all connectors share."""
     task_class: type[SourceTask]
-    """The class of the tasks."""
+    """The class of the connector's tasks."""
     config: Mapping[str, str]
-    """The settings as text; set by `start`."""
+    """The connector's settings as text; set by `start`."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -93,7 +93,7 @@ class SourceConnector:
         return [self.config]
 
     def stop(self) -> Awaitable[None] | None:
-        """Release what `start` has opened."""
+        """Stop the activities that `start` began, and release resources."""
         return None
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport | None:

@@ -1,4 +1,4 @@
-"""`SourceTask`: reads a part of the source."""
+"""`SourceTask`: the base class of tasks, which read a part of the source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SourceTaskContext(Protocol):
 
 
 class SourceTask(ABC):
-    """A task: reads records of the source. The worker group never runs the same task twice at a time.
+    """A task: reads records of the source. The workers never run the same task twice at a time.
 
     Every method may be `async def`, or plain `def`: plain methods run in a thread that belongs to this task. Methods of
     one task never run at the same time, except that `stop` may be called while a plain `poll` waits.

@@ -48,7 +48,7 @@ class OneOf:
         self.choices = choices
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError for any other text."""
+        """Raise ConfigValueError for a text that is not one of `choices`."""
         if value not in self.choices:
             raise ConfigValueError(name, value, f"String must be one of: {', '.join(self.choices)}")
 
@@ -63,7 +63,7 @@ class OneOfIgnoringCase:
         self.choices = tuple(choice.upper() for choice in choices)
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError for any other text."""
+        """Raise ConfigValueError for a text that is not one of `choices`, and for None."""
         if value is None or value.upper() not in self.choices:
             problem = f"String must be one of (case insensitive): {', '.join(self.choices)}"
             raise ConfigValueError(name, value, problem)
@@ -76,7 +76,7 @@ class NonNull:
     """Accepts any value but None."""
 
     def __call__(self, name: str, value: object) -> None:
-        """Raise ConfigValueError for None."""
+        """Raise ConfigValueError if the value is None."""
         if value is None:
             raise ConfigValueError(name, None, "entry must be non null")
 
@@ -121,7 +121,7 @@ class NonEmptyString:
     """Accepts None and any text that is not empty."""
 
     def __call__(self, name: str, value: str | None) -> None:
-        """Raise ConfigValueError for the empty text."""
+        """Raise ConfigValueError if the text is empty."""
         if value is not None and not value:
             raise ConfigValueError(name, value, "String must be non-empty")
 

@@ -76,7 +76,7 @@ class BooleanConverter(Converter):
     """Converts booleans to one byte, 1 or 0."""
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the byte; raises DataError for other types."""
+        """Return the byte of a boolean; raises DataError for values of other types."""
         if schema is not None and schema.type is not SchemaType.BOOLEAN:
             raise DataError(f"Invalid schema type for BooleanConverter: {schema.type.name}")
         if value is None:

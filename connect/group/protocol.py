@@ -33,7 +33,7 @@ class ConnectProtocol(Enum):
 
     @property
     def version(self) -> int:
-        """The version of the protocol's messages."""
+        """The version number of the protocol's messages."""
         return list(ConnectProtocol).index(self)
 
     @property
@@ -43,7 +43,7 @@ class ConnectProtocol(Enum):
 
     @property
     def signed(self) -> bool:
-        """Whether internal requests are signed with the session key (KIP-507)."""
+        """Whether workers sign internal requests with the session key (KIP-507)."""
         return self is ConnectProtocol.SESSIONED
 
     def offered(self) -> list[ConnectProtocol]:
@@ -59,12 +59,12 @@ class Change(NamedTuple):
 
     @classmethod
     def of(cls, work: Work) -> Change:
-        """Return a set of work in ascending order."""
+        """Return a set of work as sorted connectors and tasks."""
         return cls(tuple(sorted(work.connectors)), tuple(sorted(work.tasks)))
 
     @property
     def work(self) -> Work:
-        """The connectors and tasks as a set."""
+        """The connectors and tasks as a set of work."""
         return Work.of(self.connectors, self.tasks)
 
 
@@ -117,7 +117,7 @@ def running(before: Assignment | None, received: Assignment, protocol: ConnectPr
 
 
 def encode_assignment(assignment: Assignment, protocol: ConnectProtocol) -> bytes:
-    """Return the bytes of SyncGroup's assignment."""
+    """Encode an assignment for SyncGroup."""
     message = ConnectAssignment(
         error=assignment.error,
         leader=assignment.leader,
@@ -145,7 +145,7 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def encode_worker_state(state: WorkerState, protocol: ConnectProtocol) -> bytes:
-    """Return the bytes of JoinGroup's metadata."""
+    """Encode a worker's state as its metadata for JoinGroup."""
     allocation = None if state.assignment is None else encode_assignment(state.assignment, protocol)
     message = ConnectWorkerState(url=state.url, config_offset=state.config_offset, allocation=allocation)
     return encode_versioned(message, protocol.version)

@@ -18,7 +18,7 @@ class Work:
 
     @classmethod
     def of(cls, connectors: Iterable[str], tasks: Iterable[ConnectorTaskId]) -> Work:
-        """Return the work with these connectors and tasks."""
+        """Return a set of work with these connectors and tasks."""
         return cls(frozenset(connectors), frozenset(tasks))
 
     def __or__(self, other: Work) -> Work:

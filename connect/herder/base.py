@@ -34,7 +34,7 @@ class Outside:
 
 
 class BaseHerder:
-    """The part of a `Herder` that reads, and the `StatusListener` of its worker."""
+    """The part of a herder that reads, and the `StatusListener` of its worker."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class DistributedHerder(BaseHerder):
         await asyncio.shield(self._running)
 
     async def stop(self) -> None:
-        """Stop all connectors and tasks, and leave the group."""
+        """Stop all connectors and tasks of this worker, and leave the group."""
         if self._running is None:
             return
         self._group.stop()
@@ -84,7 +84,7 @@ class DistributedHerder(BaseHerder):
 
     @property
     def generation(self) -> int:
-        """The generation of the last rebalance."""
+        """The group's generation after the last rebalance."""
         return self._group.leadership.generation
 
     async def alive(self) -> None:
@@ -222,7 +222,7 @@ class DistributedHerder(BaseHerder):
         return await self._group.requests.run(restart)
 
     async def set_logger_level(self, namespace: str, level: str) -> None:
-        """Set a log level on all workers."""
+        """Set a log level on all workers of the group."""
         await self._configs.put_logger_level(namespace, level)
 
     # -- between workers

@@ -1,8 +1,8 @@
 """`ZombieFencing`: fences the producers of a connector's earlier tasks before a new set of tasks starts (KIP-618).
 
-Only the leader fences, in rounds, at most one per connector at a time. If the config topic has a task count record
-after the task settings, the earlier tasks are fenced already. Then there is nothing to do, and neither if a single task
-replaces a single task, because a task fences its own predecessor.
+Only the leader fences, in rounds, at most one per connector at a time. Fencing is not needed in two cases. If the
+config topic has a task count record after the task settings, the earlier tasks are fenced already. If a single task
+replaces a single task, the new task fences its own predecessor.
 """
 
 from __future__ import annotations

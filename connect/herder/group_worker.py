@@ -43,14 +43,14 @@ class GroupMember(Member, Identity, Protocol):
         """Return whether the worker is still a member for the coordinator."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the connections to the cluster."""
 
 
 class LeaderClient(FencesAtLeader, WritesAtLeader, Protocol):
     """Sends internal requests to the leader."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the connections to the leader."""
 
 
 class GroupWorker:

@@ -31,7 +31,7 @@ class Herder(Protocol):
 
     @property
     def ready(self) -> str | None:
-        """The reason why the worker cannot answer yet, or None if it is ready."""
+        """The reason why the worker cannot answer requests yet, or None if it is ready."""
 
     async def alive(self) -> None:
         """Wait until the worker has time for a request (KIP-1017)."""

@@ -43,7 +43,7 @@ class Housekeeping:
         """As the leader, delete the states and topics of connectors and tasks that were removed."""
         if not self._leadership.is_leader:
             return
-        await self._statuses.refresh()  # other workers reported what they stopped before they joined
+        await self._statuses.refresh()  # other workers reported their stopped connectors and tasks before they joined
         state = self._configs.snapshot()
         for connector in self._statuses.connectors():
             remaining = set(state.tasks(connector))

@@ -102,7 +102,7 @@ class LocalWork:
         await self.stop(Work.of((), (task for task in self.started.tasks if task.connector in names)))
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
-        """Stop a task and start it again."""
+        """Stop a task of this worker and start it again."""
         await self._worker.stop_tasks([task])
         await self._start_task(task)
 

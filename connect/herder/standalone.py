@@ -39,7 +39,7 @@ class StandaloneHerder(BaseHerder):
         self.ready = None
 
     async def stop(self) -> None:
-        """Stop all connectors and tasks."""
+        """Stop all connectors and tasks, and close the stores."""
         for task in self._reconfigurations:
             task.cancel()
         async with self._changing:

@@ -165,14 +165,14 @@ class TickLoop:
             return False  # the member rejoins
         if self._configs.offset != received.config_offset:
             self._member.request_rejoin(
-                f"the config topic has gone on from offset {received.config_offset} to {self._configs.offset}"
+                f"the config topic has grown from offset {received.config_offset} to {self._configs.offset}"
             )
             return False
         await self._work.follow(self._rebalance.running.assigned.work)
         self._following = False
         self.metrics.completed()
         if received.revoked.work:
-            self._member.request_rejoin("what was revoked has stopped")
+            self._member.request_rejoin("the revoked work has stopped")
             return False
         return True
 
@@ -186,7 +186,7 @@ class TickLoop:
                 self._work.set_target(connector)
             await self._work.stop_tasks_of(changes.tasks)
         if changes.rebalance:
-            self._member.request_rejoin("connectors or tasks have come or gone")
+            self._member.request_rejoin("connectors or tasks were added or removed")
         return changes.rebalance
 
     async def _catch_up(self) -> bool:

@@ -89,7 +89,7 @@ def connector_class(config: Mapping[str, str | None]) -> type[SourceConnector]:
 
 
 def errors_of(report: Json) -> list[str]:
-    """Return all error messages of a validation."""
+    """Return all error messages of a validation report."""
     return [error for config in report["configs"] if config["value"] for error in config["value"]["errors"]]
 
 

@@ -63,7 +63,7 @@ async def list_connectors(request: web.Request) -> web.Response:
 
 
 async def create(request: web.Request) -> web.Response:
-    """Create a connector; answer 409 if one of that name exists."""
+    """Create a connector; answer 409 if a connector of that name exists."""
     body = known_fields(await read_json(request), "name", "config", "initial_state")
     if body.get("config") is None:
         raise ConnectError('the field "config" is missing: {"name": …, "config": {…}}')
@@ -96,7 +96,7 @@ async def put_config(request: web.Request) -> web.Response:
 
 
 async def patch_config(request: web.Request) -> web.Response:
-    """Change some of a connector's settings."""
+    """Change the given settings of a connector."""
     body = await read_json(request)
     if body is None:
         await _herder(request).connector_info(_name(request))  # answers 404 if the connector does not exist

@@ -31,7 +31,7 @@ class LeaderClient:
         await self._send("POST", URL(leader_url) / "connectors" / connector / "tasks", body)
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the HTTP session."""
         if self._session is not None:
             await self._session.close()
 

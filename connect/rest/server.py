@@ -107,7 +107,7 @@ class RestServer:
         self.port = self._sockets[0].getsockname()[1]
 
     async def serve(self, herder: Herder, max_body_bytes: int) -> None:
-        """Start to answer requests; those that arrived since `bind` have waited."""
+        """Start to answer requests. Requests that arrived since `bind` have waited."""
         self._runner = web.AppRunner(application(herder, max_body_bytes), access_log=None)
         await self._runner.setup()
         for each in self._sockets:

@@ -37,7 +37,7 @@ class _Installed:
         self._kind = kind
 
     def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Iterable[object]:
-        """Return the classes of the plugins."""
+        """Return the classes of the installed plugins of this kind."""
         return [load_class(plugin) for plugin, _ in installed([self._kind])]
 
     def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
@@ -199,7 +199,10 @@ class ConnectorConfig:
 
 
 def plugin(name: str, given: object, base: type) -> Any:
-    """Return a new instance of the class that a setting names; raises ConnectError if it is no subclass of `base`."""
+    """Return a new instance of the class that a setting names.
+
+    Raises ConnectError unless it is a subclass of `base`.
+    """
     cls = given if isinstance(given, type) else load_class(str(given))
     if not issubclass(cls, base):
         raise ConnectError(f"{name}: {cls.__name__} is not a {base.__name__}")

@@ -1,4 +1,4 @@
-"""The settings of a worker, with Kafka Connect's names. A text says so if Kafka Connect has no such setting."""
+"""The settings of a worker, with Kafka Connect's names. The text of a setting that Kafka Connect lacks says so."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class WorkerConfig:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether tasks write in transactions."""
+        """Whether tasks write in transactions (exactly.once.source.support=enabled)."""
         return str(self["exactly.once.source.support"]).lower() == "enabled"
 
     @property

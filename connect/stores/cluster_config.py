@@ -1,4 +1,4 @@
-"""Derives from the records of the config topic what the Connect cluster is to run.
+"""Derives the state of the Connect cluster from the records of the config topic.
 
 `ConfigTopicState.apply` turns one record into a change, without input or output. Task settings take effect only at the
 commit record that follows them. A malformed record is logged and ignored, because another worker may have written it.
@@ -174,7 +174,7 @@ class ConfigTopicState:
         ):
             if key.startswith(prefix):
                 return step(key.removeprefix(prefix), value)
-        raise _MalformedError("no record of Kafka Connect has such a key")
+        raise _MalformedError("Kafka Connect has no record with this key")
 
     def _connector(self, connector: str, value: Any) -> Change | None:
         if value is None:

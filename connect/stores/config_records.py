@@ -41,7 +41,10 @@ class SessionKey:
 
 
 class RestartRequest(NamedTuple):
-    """A user's request to restart a connector, with its tasks if wanted, or only the failed ones of both."""
+    """A user's request to restart a connector.
+
+    `include_tasks` restarts its tasks too; `only_failed` restarts only the connector or tasks that have failed.
+    """
 
     connector: str
     only_failed: bool

@@ -33,12 +33,12 @@ class ConfigStore:
         self._live = False
 
     async def start(self) -> None:
-        """Read the topic to its end."""
+        """Read the config topic to its end."""
         await self._topic.start(self._apply)
         self._live = True
 
     async def stop(self) -> None:
-        """Stop reading the topic."""
+        """Stop reading the config topic."""
         await self._topic.stop()
 
     def snapshot(self) -> ClusterConfigState:
@@ -52,7 +52,7 @@ class ConfigStore:
 
     @property
     def session_key(self) -> SessionKey | None:
-        """The key that signs requests between workers; None until a leader has written one."""
+        """The key that signs requests between workers; None until a leader has written the first key."""
         return self._state.session_key
 
     async def refresh(self, timeout_s: float | None = READ_WRITE_TIMEOUT_S) -> None:

@@ -19,21 +19,21 @@ class MemoryLog:
         self._apply = apply
 
     async def stop(self) -> None:
-        """Close the log."""
+        """Close the log: no more records can be appended."""
         self._apply = None
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
         """Return at once, because appended records are applied immediately."""
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Apply the pairs."""
+        """Apply the (key, value) pairs as records."""
         assert self._apply is not None, "not started"
         for key, value in records:
             self._offset += 1
             self._apply(LogRecord(key, value, 0, self._offset - 1))
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Apply the pairs."""
+        """Apply the (key, value) pairs as records."""
         await self.append(records)
 
     async def claim(self) -> None:

@@ -55,7 +55,7 @@ def parse_key(key: bytes) -> tuple[str, dict[str, Any]] | None:
 
 
 def parse_value(value: bytes | None) -> dict[str, Any] | None:
-    """Return an offset, or None for a deleted one. Raises DataError for a value that is not a JSON object."""
+    """Return the offset in a record's value, or None if the offset was deleted; raises DataError for invalid JSON."""
     if value is None:
         return None
     offset = json_text.loads(value)

@@ -32,11 +32,11 @@ class OffsetStore:
         """The stored keys of each source partition, newest first, by connector and the partition's sorted key."""
 
     async def start(self) -> None:
-        """Read the topic to its end."""
+        """Read the offsets topic to its end."""
         await self._topic.start(self._apply)
 
     async def stop(self) -> None:
-        """Stop reading the topic."""
+        """Stop reading the offsets topic."""
         await self._topic.stop()
 
     async def read(self, connector: str, partitions: Iterable[SourcePartition]) -> list[dict[str, Any] | None]:

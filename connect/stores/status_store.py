@@ -44,7 +44,7 @@ class StatusStore:
         self._writer = asyncio.create_task(self._write(), name="write the status topic")
 
     async def stop(self) -> None:
-        """Write what is queued, within FLUSH_S, then stop."""
+        """Write the queued statuses, within FLUSH_S, then stop."""
         if self._writer is not None:
             await self.flush()
             self._writer.cancel()
@@ -60,7 +60,7 @@ class StatusStore:
             log.warning("the status topic was not written within %g s", FLUSH_S)
 
     async def refresh(self) -> None:
-        """Read what other workers have written so far, within FLUSH_S."""
+        """Read the statuses that other workers have written so far, within FLUSH_S."""
         try:
             await self._topic.read_to_end(FLUSH_S)
         except (TimeoutError, KafkaError) as error:
@@ -84,10 +84,7 @@ class StatusStore:
         return {what for what in self._statuses if isinstance(what, str)}
 
     async def put(self, what: str | ConnectorTaskId, status: Status, *, safe: bool = False) -> None:
-        """Queue the status of a connector or task.
-
-        With `safe`, drop it if a newer generation has reported another one.
-        """
+        """Queue the status of a connector or task. With `safe`, drop it if a newer generation has reported a status."""
         if safe and not self._may_write(what, status):
             return
         await self._queue.put([(records.status_key(what), records.status_value(status))])
@@ -112,7 +109,7 @@ class StatusStore:
             await self._queue.put([records.topic_status(status)])
 
     async def delete_topic(self, connector: str, topic: str) -> None:
-        """Forget that a connector uses a topic."""
+        """Forget that a connector uses a topic, and queue the deletion of its record."""
         self._topics.get(connector, {}).pop(topic, None)
         await self._queue.put([(records.topic_key(connector, topic), None)])
 
@@ -158,4 +155,4 @@ class StatusStore:
             else:
                 self._topics.setdefault(connector, {})[topic] = records.parse_topic_status(value)
         else:
-            raise DataError("no record of Kafka Connect has such a key")
+            raise DataError("Kafka Connect has no record with this key")

@@ -73,7 +73,7 @@ class AtLeastOnceDelivery:
         self._next = asyncio.get_running_loop().time() + self._interval_s
 
     async def send(self, record: SourceRecord, converted: ProducerRecord | None) -> None:
-        """Produce the record."""
+        """Produce a record, and keep its offset for the next commit."""
         delivery = None
         if converted is not None:
             if (preparing := self._prepare(converted.topic)) is not None:

@@ -41,11 +41,11 @@ class PollBoundary:
         return None
 
     def after_batch(self) -> End | None:
-        """Return COMMIT."""
+        """Return COMMIT, because each batch is a transaction."""
         return End.COMMIT
 
     def at_end(self) -> End | None:
-        """Return COMMIT."""
+        """Return COMMIT, because a task that stops commits its batch."""
         return End.COMMIT
 
     def due_in_s(self) -> float | None:
@@ -72,11 +72,11 @@ class IntervalBoundary:
         return End.COMMIT
 
     def at_end(self) -> End | None:
-        """Return COMMIT."""
+        """Return COMMIT, even if the interval is not over."""
         return End.COMMIT
 
     def due_in_s(self) -> float | None:
-        """Return the seconds until the interval is over."""
+        """Return the seconds until the transaction's interval is over."""
         return max(0.0, self._next - self._clock())
 
 

@@ -80,7 +80,7 @@ class TaskRunner:
         self._changed.set()
 
     async def run(self) -> None:
-        """Run the task until it is stopped or fails."""
+        """Run the task until it is stopped or fails; report each of its states."""
         started = stopped = False
         try:
             started = await self._start_unless_stopped()

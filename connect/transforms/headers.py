@@ -1,4 +1,4 @@
-"""`InsertHeader`, `DropHeaders`, and `HeaderFrom`, which moves or copies fields into headers."""
+"""`InsertHeader` adds a header, `DropHeaders` removes headers, `HeaderFrom` moves or copies fields into headers."""
 
 from __future__ import annotations
 

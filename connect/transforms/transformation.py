@@ -33,7 +33,7 @@ class Transformation(Configured):
 
     @abstractmethod
     def apply(self, record: SourceRecord) -> SourceRecord | None:
-        """Return the changed record, or None to drop it; raises DataError."""
+        """Return the changed record, or None to drop the record; raises DataError."""
 
 
 class Predicate(Configured):

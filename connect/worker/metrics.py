@@ -108,7 +108,7 @@ METRICS: Final = (
     Metric(f"{REBALANCE}rebalance_max_time_ms", _GAUGE, (), "Longest time of a rebalance."),
     Metric(f"{REBALANCE}time_since_last_rebalance_ms", _GAUGE, (), "Time since the last completed rebalance."),
 )  # fmt: skip
-"""Every metric of a worker."""
+"""The metrics that a worker exposes."""
 
 _STATES: Final = (State.RUNNING, State.PAUSED, State.FAILED, State.UNASSIGNED)
 
@@ -167,7 +167,7 @@ class MeasuredConnector(Protocol):
 
     @property
     def connector(self) -> Any:
-        """The connector, for its version."""
+        """The connector itself; the metrics show its version."""
 
 
 def exposition(

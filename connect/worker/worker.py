@@ -183,9 +183,9 @@ class Worker:
         self._tasks[task] = runner, asyncio.create_task(runner.run(), name=f"task {task}")
 
     async def stop_tasks(self, tasks: Collection[ConnectorTaskId]) -> None:
-        """Stop tasks in parallel, and wait for them.
+        """Stop tasks in parallel and wait for them.
 
-        Cancel those that run on after task.shutdown.graceful.timeout.ms.
+        After task.shutdown.graceful.timeout.ms, cancel the remaining tasks.
         """
         stopping = [self._tasks.pop(task) for task in tasks if task in self._tasks]
         for runner, _ in stopping:

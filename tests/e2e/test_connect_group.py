@@ -47,7 +47,7 @@ class RunningWorker:
             await self.member.wait()
             self.last = await self.member.join()
             if self.last.received.revoked.work:
-                self.member.request_rejoin("what was revoked has stopped")
+                self.member.request_rejoin("the revoked work has stopped")
             self._changed.set()
 
     async def die(self) -> None:

@@ -85,7 +85,7 @@ class File:
     """The file with the same content, and this file's size and modification time when the two were compared."""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file if it is open."""
         if self.handle is not None:
             self.handle.close()
             self.handle = None
@@ -147,7 +147,7 @@ class Files:
         self.known.pop(file.inode, None)
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all open files."""
         for file in self.known.values():
             file.close()
 

@@ -19,7 +19,7 @@ _CHUNK: Final = 1 << 18
 
 
 class IncompleteFileError(Exception):
-    """A gz file is still being written."""
+    """Raised while a gz file is still being written."""
 
 
 class LineFile:
@@ -79,7 +79,10 @@ class LineFile:
         return len(self._rest) >= line_bytes and zlib.crc32(self._rest[:line_bytes]) == crc
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the content from the start; raises IncompleteFileError."""
+        """Yield the content in chunks from the start.
+
+        Raises IncompleteFileError for a gz file that is still being written.
+        """
         self._seek(0)
         while data := self._rest or self._read():
             self._at += len(data)

@@ -27,7 +27,7 @@ class HttpSourceConnector(SourceConnector):
         return list(outcomes.values())
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED, for an API that keeps the order of its records."""
+        """Return SUPPORTED; the API must keep the order of its records."""
         return ExactlyOnceSupport.SUPPORTED
 
     async def alter_offsets(

@@ -9,14 +9,14 @@ MISSING: Final = object()
 
 
 def parse(pointer: str) -> tuple[str, ...]:
-    """Return the steps of a pointer; raises ValueError."""
+    """Return the steps of a JSON pointer; raises ValueError for a malformed pointer."""
     if pointer and not pointer.startswith("/"):
         raise ValueError(f"{pointer!r} is not a JSON pointer: it must begin with /, such as /data/items")
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
 
 
 def resolve(steps: tuple[str, ...], document: Any) -> Any:
-    """Return the value at a pointer, or MISSING."""
+    """Return the value that the steps of a JSON pointer lead to, or MISSING."""
     for step in steps:
         if isinstance(document, dict) and step in document:
             document = document[step]

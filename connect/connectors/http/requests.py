@@ -62,7 +62,7 @@ class Requests:
         raise AssertionError("retry.attempts is at least 1")
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the HTTP session."""
         await self._session.close()
 
     async def _once(self, url: str) -> Answer:

@@ -58,7 +58,7 @@ class HttpSourceTask(SourceTask):
         ]
 
     async def stop(self) -> None:
-        """Disconnect."""
+        """Close the HTTP session."""
         if self._requests is not None:
             await self._requests.close()
 

@@ -65,7 +65,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Insert:
-    """A new row."""
+    """A new row, as the server streams it."""
 
     relation: int
     new: Tuple
@@ -166,7 +166,7 @@ def _decode(data: bytes) -> Message | None:
         case b"D":
             kind, values = data[5:6], _tuple(data, 6)[0]
             if kind not in (b"K", b"O"):
-                raise ValueError(f"a deletion has {kind!r} where the old row should be")
+                raise ValueError(f"a deletion has {kind!r} instead of the old row")
             return Delete(_UINT32(data, 1)[0], values if kind == b"K" else None, values if kind == b"O" else None)
         case b"Y" | b"O" | b"M":
             return None
@@ -213,7 +213,7 @@ def _update(data: bytes) -> Update:
 
 def _expect(data: bytes, at: int, letter: bytes) -> None:
     if data[at : at + 1] != letter:
-        raise ValueError(f"{data[at : at + 1]!r} where {letter!r} should be")
+        raise ValueError(f"found {data[at : at + 1]!r}, expected {letter!r}")
 
 
 def lsn_text(lsn: int) -> str:
@@ -222,6 +222,6 @@ def lsn_text(lsn: int) -> str:
 
 
 def lsn_number(text: str) -> int:
-    """Return the number of a position in the log."""
+    """Return the number of a log position in PostgreSQL's notation, such as 16/B374D848."""
     high, _, low = text.partition("/")
     return int(high, 16) << 32 | int(low, 16)

@@ -43,11 +43,11 @@ class Replication:
         """The log position up to which the server may forget its log."""
 
     async def connect(self) -> None:
-        """Open the connection; raises RetriableError, ConnectError."""
+        """Open the replication connection; raises RetriableError, ConnectError."""
         self._connection = await connect(self._settings, replication=True)
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the replication connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

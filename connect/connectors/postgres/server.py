@@ -193,7 +193,7 @@ async def free_slot(connection: psycopg.AsyncConnection[Any], settings: Mapping[
 
 
 async def drop_slot(connection: psycopg.AsyncConnection[Any], name: str) -> None:
-    """Drop a slot."""
+    """Drop a replication slot."""
     await connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
 
 

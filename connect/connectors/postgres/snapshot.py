@@ -30,7 +30,7 @@ class SnapshotRows(NamedTuple):
 
 
 class Snapshot:
-    """A transaction that reads tables."""
+    """A read-only transaction that reads tables."""
 
     def __init__(self, settings: Mapping[str, Any], tables: list[Table]) -> None:
         self._settings = settings
@@ -82,7 +82,7 @@ class Snapshot:
         return None
 
     async def close(self) -> None:
-        """End the transaction."""
+        """End the snapshot's transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

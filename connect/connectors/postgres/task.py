@@ -74,7 +74,7 @@ class PostgresSourceTask(SourceTask):
             raise ConnectError(f'the offset {dict(self._offset)} has no number "lsn": delete or alter it')
 
     async def poll(self) -> list[SourceRecord] | None:
-        """Return the next records, or None after a wait."""
+        """Return the next records of the snapshot or of the stream, or None after a wait."""
         try:
             if self._replication is None:
                 await self._connect()
@@ -295,7 +295,7 @@ class PostgresSourceTask(SourceTask):
         return [record.replace(source_offset=self._offset_of(begin)) for record in records]
 
     def _offset_of(self, begin: Begin) -> dict[str, Any]:
-        """Return the offset of the current change."""
+        """Return the source offset of the current change."""
         passes = self._passes_offset() if begin.commit_lsn <= self._passes.until_lsn else {}
         return {"lsn": begin.commit_lsn, "event": self._event, **passes}
 

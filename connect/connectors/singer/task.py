@@ -68,7 +68,7 @@ class SingerSourceTask(SourceTask):
         return await self._ended(tap)
 
     async def stop(self) -> None:
-        """End the tap."""
+        """End the process of the tap."""
         tap, self._tap = self._tap, None
         if tap is not None:
             await tap.stop()

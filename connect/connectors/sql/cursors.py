@@ -49,7 +49,7 @@ class IncrementalCursor:
         self._after = None if offset is None else _position(source, offset)
 
     def fetch(self, engine: sa.Engine) -> Batch:
-        """Return the next rows in order."""
+        """Return the next new or changed rows, in order."""
         source = self.source
         with engine.connect() as connection:
             before = None

@@ -22,7 +22,7 @@ TABLES = "tables"
 
 
 class SqlSourceTask(SourceTask):
-    """Reads some of the tables, or the query."""
+    """Reads the tables that are assigned to this task, or the query."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
@@ -112,7 +112,7 @@ class Reading:
         self.whole = True
 
     def poll(self, engine: Any) -> Iterator[SourceRecord]:
-        """Yield the next records, and set the time of the next poll."""
+        """Yield the table's next records, and set the time of its next poll."""
         now = time.monotonic()
         if self._cursor is None or (self.whole and now >= self._reflect_at):
             self._cursor = self._make(self._source(engine), self._offset, self._settings)

@@ -1,4 +1,4 @@
-"""`TopicNameMatches`, `HasHeaderKey` and `RecordIsTombstone`."""
+"""The predicates `TopicNameMatches`, `HasHeaderKey` and `RecordIsTombstone`."""
 
 from __future__ import annotations
 

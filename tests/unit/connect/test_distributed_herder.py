@@ -81,7 +81,7 @@ def test_a_new_connector_starts_behind_a_rebalance_and_its_tasks_behind_the_next
         put = await herder.herder.put_connector("c", CONFIG, None, replace=False)
         assert (put.created, put.info["tasks"]) == (True, [])
         assert await herder.settle() == []
-        assert herder.member.reasons == ["connectors or tasks have come or gone"]
+        assert herder.member.reasons == ["connectors or tasks were added or removed"]
         herder.assign(["c"])
         assert await herder.settle() == ["start c"]
         assert herder.cluster.configs.keys()[-3:] == ["task-c-0", "task-c-1", "commit-c"]
@@ -99,7 +99,7 @@ def test_what_is_revoked_stops_before_the_worker_joins_again() -> None:
         herder.member.reasons.clear()
         herder.assign([], [C0], revoked=Work.of(["c"], [C1]))
         assert sorted(await herder.settle()) == ["stop c", "stop c-1"]
-        assert herder.member.reasons == ["what was revoked has stopped"]
+        assert herder.member.reasons == ["the revoked work has stopped"]
         herder.assign([], [C0])
         assert await herder.settle() == []
         await herder.stop()
