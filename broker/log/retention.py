@@ -72,13 +72,22 @@ class RetainedLog(FlushedLog):
         """
         config = self.config
         self.producers.expire(self.clock.monotonic(), config.producer_id_expiration_ms)
-        if "delete" not in config.cleanup_policy:
+        keep_from = self.log_start_offset
+        if "delete" in config.cleanup_policy:
+            keep_from = max(keep_from, self._first_retained(now_ms))
+        # DeleteRecords may have deleted all records of a segment that was active then.
+        if not self.segments.finished_below(keep_from):
             return 0
+        return self._advance_start(keep_from, "retention")
+
+    def _first_retained(self, now_ms: int) -> int:
+        """Return the first offset that the retention settings keep; roll the active segment first if it is too old."""
+        config = self.config
         active = self.segments.active
         if config.retention_ms >= 0 and active.size and now_ms - active.max_timestamp > config.retention_ms:
             self.roll()
         excess = self.size - config.retention_bytes if config.retention_bytes >= 0 else -1
-        keep_from = self.log_start_offset
+        keep_from = 0
         for segment in self.segments.finished_below(self.last_stable_offset):
             timestamp = segment.max_timestamp if segment.max_timestamp >= 0 else self.fs.modified_ms(segment.path())
             too_old = config.retention_ms >= 0 and now_ms - timestamp > config.retention_ms
@@ -87,9 +96,7 @@ class RetainedLog(FlushedLog):
                 break
             excess -= segment.size
             keep_from = self.segments.end_offset(segment, self.log_end_offset)
-        if keep_from <= self.log_start_offset:
-            return 0
-        return self._advance_start(keep_from, "retention")
+        return keep_from
 
     def delete_records_before(self, offset: int) -> int:
         """Advance the log start offset to `offset` (-1: the high watermark); return the resulting log start offset.

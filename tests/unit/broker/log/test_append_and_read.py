@@ -385,6 +385,23 @@ def test_nothing_is_deleted_that_readers_could_not_see_yet(fs: FaultyFileSystem)
     assert log.retain(NOW + 2 * HOUR) == 2
 
 
+@pytest.mark.parametrize("policy", [("delete",), ("compact",)])
+def test_a_segment_whose_records_were_deleted_while_it_was_active_goes_once_it_is_finished(
+    fs: FaultyFileSystem, policy: tuple[str, ...]
+) -> None:
+    log = open_log(fs, segment_bytes=300, durability="os", retention_ms=-1, retention_bytes=-1, cleanup_policy=policy)
+    log.append(batch("x" * 50))
+    log.append(batch("x" * 50))
+    assert log.delete_records_before(2) == 2
+    assert log.retain(NOW) == 0, "it is active"
+    log.append(batch("x" * 50))
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert log.retain(NOW) == 1
+    assert [segment.base_offset for segment in log.segments] == [2]
+    assert log.log_start_offset == 2
+    assert log.retain(NOW) == 0
+
+
 @pytest.mark.parametrize("kept", [{"retention_ms": HOUR}, {"retention_ms": -1, "retention_bytes": 0}])
 def test_retention_keeps_the_records_of_an_open_transaction(fs: FaultyFileSystem, kept: dict[str, Any]) -> None:
     log = open_log(fs, segment_bytes=300, durability="os", **kept)
