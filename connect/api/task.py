@@ -41,9 +41,9 @@ class SourceTask(ABC):
 
     @abstractmethod
     def start(self, config: Mapping[str, str]) -> Awaitable[None] | None:
-        """Open the source, and look up the position to continue from:
+        """Open the source, and find the position to continue from.
 
-        `await self.context.offsets.offset(partition)`.
+        The committed position is `await self.context.offsets.offset(partition)`, or None.
         """
 
     @abstractmethod

@@ -1,7 +1,4 @@
-"""Converts schemas to and from JSON in the format of Kafka Connect's JsonConverter:
-
-`{"type":"int32","optional":false}`.
-"""
+"""Converts schemas to and from JSON, as Kafka Connect's JsonConverter does: `{"type":"int32","optional":false}`."""
 
 from __future__ import annotations
 

@@ -162,10 +162,7 @@ def _beyond_share(kept: Mapping[str, Collection[T]], total: int) -> dict[str, li
 
 
 def _spread(work: Work, kept: Mapping[str, Work]) -> dict[str, Work]:
-    """Distribute work: each item goes to the member that has the fewest so far.
-
-    Return the work that each member starts.
-    """
+    """Return the work that each member starts: each item is given to the member that has the fewest so far."""
     connectors = _to_least_loaded(
         sorted(work.connectors), {member: len(each.connectors) for member, each in kept.items()}
     )

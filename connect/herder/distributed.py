@@ -182,7 +182,7 @@ class DistributedHerder(BaseHerder):
     async def restart_connector(self, name: str) -> None:
         """Restart the connector without its tasks.
 
-        Raises NotFoundError, RequestTargetError, ConnectError if it fails.
+        Raises NotFoundError, RequestTargetError, and ConnectError if the connector does not start.
         """
 
         async def restart() -> asyncio.Task[None]:

@@ -41,7 +41,7 @@ class DistributedStartChecks:
     async def fence_others(self) -> None:
         """Fence the tasks of earlier sets of task settings, here or through the leader; raises ConnectError.
 
-        Raises NotReadyError if the group has removed this worker: it must not fence the task's new owner.
+        Raises NotReadyError if the group has removed this worker, because it must not fence the task's new owner.
         """
         await self._fencing.before_start(self._task.connector)
         if not await self._member.confirm():

@@ -1,7 +1,8 @@
 """`TaskReconfiguration`: asks connectors for the settings of their tasks, and has the leader write them.
 
 Failed attempts are repeated until one succeeds. The wait between them grows from BACKOFF_S to BACKOFF_MAX_S, as in
-Kafka Connect. A new request, for example after the connector's settings have changed, ends the wait.
+Kafka Connect. A new request, for example after the connector's settings have changed, ends the wait. A connector that
+returns too many tasks becomes FAILED instead.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _rows(key_converter: str | None, value_converter: str | None, header_convert
         _row("predicates", Type.LIST, [], _LOW, "Aliases of the predicates that transformations use.",
              "Predicates", 13, _LONG, "Predicates", _unique),
         _row("config.action.reload", Type.STRING, "restart", _LOW,
-             "Action when a value from a config provider changes: restart (the connector) or none.",
+             "restart or none. Has no effect, because workers have no config providers.",
              _COMMON, 14, _WIDE, "Reload Action", OneOf("none", "restart")),
         _row("errors.retry.timeout", Type.LONG, 0, _MEDIUM,
              "How long a failed operation is retried, in milliseconds. 0: not at all, -1: without a limit.",
@@ -172,7 +172,7 @@ def _not_negative(name: str, value: int | None) -> None:
 def source_config_def(worker: Mapping[str, Any]) -> ConfigDef:
     """Return the settings of a source connector.
 
-    The worker's converters are the defaults; the mapping may lack them.
+    The settings for converters default to those in `worker`; a converter that `worker` lacks has no default.
     """
     return ConfigDef(*_rows(*(worker.get(f"{kind}.converter") for kind in ("key", "value", "header"))))
 

@@ -34,7 +34,7 @@ COMMON: Final = ConfigDef(
         Type.LONG,
         5_000,
         _LOW,
-        "Maximum wait for records before an offset commit, in ms.",
+        "Has no effect: an offset commit waits for its records without a limit.",
         at_least(0),
     ),
     ConfigKey(

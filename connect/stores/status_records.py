@@ -103,7 +103,7 @@ def topic_key(connector: str, topic: str) -> bytes:
 def parse_topic_key(key: str) -> tuple[str, str]:
     """Return (connector, topic) for the key of a topic status without its prefix.
 
-    Raise DataError if it is malformed.
+    Raises DataError if the key is malformed.
     """
     topic, separator, connector = key.partition(_TOPIC_SEPARATOR)
     if not separator or not topic or not connector:

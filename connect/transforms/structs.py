@@ -1,6 +1,6 @@
-"""Builds structs and their schemas from existing ones, for transforms.
+"""Builds structs and their schemas from existing structs and schemas, for transforms.
 
-Schemas are cached, because records share them.
+Derived schemas are cached, because many records share a schema.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _WORKER: Final = "kafka_connect_worker_"
 REBALANCE: Final = "kafka_connect_worker_rebalance_"
 _COUNTER, _GAUGE = "counter", "gauge"
 _UNTYPED: Final = "untyped"
-"""The type of a counter whose name, Kafka Connect's, lacks the suffix _total."""
+"""The type of a count whose name, taken from Kafka Connect, lacks the suffix _total of Prometheus counters."""
 
 METRICS: Final = (
     Metric(f"{_SOURCE}source_record_poll_total", _COUNTER, _TASK, "Records that the task has polled."),

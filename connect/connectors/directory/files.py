@@ -229,9 +229,9 @@ class Files:
         return True
 
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
-        """Return the entry of which this file is the continuing copy, or a new entry.
+        """Return the entry of the file that this file continues as a copy, or a new entry.
 
-        None while the original exists.
+        Returns None while the original file exists or is still being read to its end.
         """
         for entry in sorted(group, key=lambda each: -each.position):
             owner = self._owners.get(entry)

@@ -18,9 +18,9 @@ class FileStreamSourceConnector(SourceConnector):
     task_class = FileStreamSourceTask
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED for a file, which must only be appended to.
+        """Return SUPPORTED for a file, UNSUPPORTED for standard input, which has no offsets.
 
-        UNSUPPORTED for standard input, which has no offsets.
+        The file must only be appended to.
         """
         return ExactlyOnceSupport.SUPPORTED if config.get("file") else ExactlyOnceSupport.UNSUPPORTED
 

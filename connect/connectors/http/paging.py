@@ -62,9 +62,9 @@ class Pages:
         return self._template
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Return the records after those that were read before.
+        """Return the records of the answer that were not read before.
 
-        After the last record, move to the next page if it exists.
+        After the last record of a page, the position moves to the next page, if that exists.
         """
         if len(records) < self._count:
             raise ConnectError(
@@ -165,7 +165,7 @@ class CountedRecords:
 class RecordCursor:
     """Records that are requested by the last record's cursor.
 
-    The offset is {"cursor", "equal": records read with it}.
+    The offset is {"cursor", "equal"}, where "equal" is the number of records read with this cursor.
     """
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:

@@ -124,10 +124,7 @@ class Requests:
 
 
 def _retry_after_s(text: str | None) -> float | None:
-    """Return the wait, in seconds, that the header Retry-After asks for as a number or a date (RFC 9110).
-
-    None if invalid.
-    """
+    """Return the wait in seconds from the header Retry-After, a number or a date (RFC 9110); None if it is invalid."""
     if text is None:
         return None
     if text.strip().isdecimal():

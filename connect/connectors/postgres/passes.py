@@ -25,9 +25,9 @@ _UUID: Final = 2950
 
 
 class Pass(NamedTuple):
-    """One transaction that reads the rows after `key` of `table`.
+    """A pass: one transaction that reads rows of `table` and of all tables after it.
 
-    All rows if `key` is None, later tables only if `done`.
+    It reads the rows of `table` after `key`, or all rows if `key` is None, or no rows of `table` if `done`.
     """
 
     table: str

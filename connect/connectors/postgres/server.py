@@ -131,9 +131,9 @@ async def check(connection: psycopg.AsyncConnection[Any]) -> None:
 async def prepare_publication(
     connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any], tables: list[Table]
 ) -> None:
-    """Create the publication, or add missing tables.
+    """Create the publication, or add missing tables to it.
 
-    Raises ConnectError if it does not exist and must not be created.
+    Raises ConnectError if the publication does not exist and publication.autocreate.mode forbids its creation.
     """
     name = settings["publication.name"]
     exists = await _value(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", name)

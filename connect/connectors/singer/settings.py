@@ -42,7 +42,8 @@ SETTINGS = ConfigDef(
     ConfigKey("tap.config", Type.PASSWORD, None, _HIGH, "The tap's configuration as JSON.", _json_object),
     ConfigKey("tap.config.file", Type.STRING, None, _HIGH, "File with the configuration, instead of tap.config."),
     ConfigKey("tap.catalog.file", Type.STRING, None, _MEDIUM, "File with the catalog that selects streams."),
-    ConfigKey("topic.prefix", Type.STRING, "", _HIGH, "Prefix of topics; a topic is named prefix and stream."),
+    ConfigKey("topic.prefix", Type.STRING, "", _HIGH,
+              "Prefix of topics: the topic of a stream is the prefix and the stream's name."),
     ConfigKey("poll.interval.ms", Type.LONG, 60_000, _MEDIUM, "Wait between two runs of the tap, in ms.", at_least(0)),
     ConfigKey(
         "batch.size", Type.INT, 2000, _LOW,

@@ -88,7 +88,7 @@ class IncrementalCursor:
 class BulkCursor:
     """Reads all rows in each pass.
 
-    A restart continues after the last row with a primary key, else it restarts the pass.
+    With a primary key, a restarted task continues the pass after the last row; without it, the pass starts again.
     """
 
     def __init__(self, source: Source, offset: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:

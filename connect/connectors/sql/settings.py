@@ -72,7 +72,7 @@ SETTINGS = ConfigDef(
     ConfigKey("db.timezone", Type.STRING, "UTC", _MEDIUM,
               "Time zone of timestamps that have none.", _time_zone, "Mode"),
     ConfigKey("topic.prefix", Type.STRING, REQUIRED, _HIGH,
-              "Prefix of topics: a topic is named prefix and table; with a query, the topic itself.",
+              "Prefix of topics: the topic of a table is the prefix and the table's name. With a query: its topic.",
               None, "Connector"),
     ConfigKey("poll.interval.ms", Type.INT, 5_000, _HIGH, "Time between two polls of a table, in ms.", at_least(1),
               "Connector"),
