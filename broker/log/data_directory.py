@@ -1,10 +1,11 @@
-"""The data directory as a whole: whose it is, and whether it may be opened.
+"""Open and lock the data directory, and check whether this release may use it.
 
-Owns `.lock`, `meta.properties`, the clean shutdown marker and `.boot-id`. Never looks into partitions, nor into the
-checkpoints (`checkpoints.py`).
+Owns `.lock`, `meta.properties`, the clean shutdown marker and `.boot-id`. Never reads partitions or checkpoints
+(`checkpoints.py`).
 
 `meta.properties` has Kafka's keys (version, cluster.id, node.id, directory.id) and `oncelog.format.level`: the level of
-all formats in the directory. A newer level is refused, an older one is upgraded, step by step, before anything is read.
+all formats in the directory. A directory with a newer level is refused. A directory with an older level is upgraded
+level by level before anything else is read.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from .small_files import write_file
 logger = structlog.get_logger(__name__)
 
 FORMAT_LEVEL: Final = 1
-"""What this release writes. docs/formats.md says what each level means."""
+"""The format level that this release writes. docs/formats.md describes each level."""
 
 _UPGRADES: Final[dict[int, Callable[[FileSystem, str], None]]] = {}
-"""Level → what makes a directory of that level one of the next level; must bear being run again after a crash."""
+"""Level → the function that upgrades a directory to the next level. It may run again after a crash."""
 
 _LEVEL: Final = "oncelog.format.level"
 _IGNORED: Final = frozenset(("lost+found", LOCK))
@@ -38,14 +39,14 @@ _HEALTH_PROBE: Final = ".health-probe"
 
 
 class DataDirectoryError(Exception):
-    """The data directory cannot be used; the message says why and what to do."""
+    """The data directory cannot be used; the message says why, and how to solve the problem."""
 
 
 class DataDirectory:
-    """The files of a data directory that belong to no partition. `open` first; `close` gives the lock back.
+    """The lock and the metadata files of a data directory. Call `open` first; `close` releases the lock.
 
-    `same_boot`: the system has not been restarted since the last start of a broker here, so everything that was written
-    is still readable, synced or not.
+    `same_boot`: whether the operating system has run without a restart since the last recovery of this directory. Then
+    everything that was written can be read, also if it was not synced.
     """
 
     def __init__(self, path: str, fs: FileSystem, ids: RandomIds, node_id: int) -> None:
@@ -59,12 +60,15 @@ class DataDirectory:
         self._lock: FileLock | None = None
 
     def open(self) -> None:
-        """Make the directory if it is missing, lock it and read or write meta.properties. Raises DataDirectoryError."""
+        """Create the directory if it is missing, lock it, and read or write `meta.properties`.
+
+        Raises DataDirectoryError if the directory cannot be used; raises OSError.
+        """
         self._make()
         self._lock = self._fs.lock(self.path, LOCK)
         if self._lock is None:
             raise DataDirectoryError(
-                f"{self.path} is in use by another process. Stop that broker, or give this one another directory"
+                f"{self.path} is in use by another process. Stop that process, or choose another data directory"
             )
         try:
             self._open_meta()
@@ -76,31 +80,41 @@ class DataDirectory:
             raise
 
     def record_boot(self) -> None:
-        """Recovery has looked at everything that a loss of power may have left: the next start need not."""
+        """Record the current boot id, because recovery has checked all files for the effects of a loss of power.
+
+        A start with the same boot id need not check them again.
+        """
         if not self.same_boot:
-            with suppress(OSError):  # a full disk: without it the next start looks as after a loss of power
+            with suppress(OSError):  # for example a full disk: the next start then checks as after a loss of power
                 write_file(self._fs, f"{self.path}/{BOOT_ID}", self._fs.boot_id().encode())
 
     def in_place(self) -> bool:
-        """Whether the directory is still at its path. False: it was removed, or another one is there."""
+        """Whether the directory is still at its path: it was neither removed nor replaced by another directory."""
         return self._lock is None or self._lock.in_place()
 
     def probe(self) -> None:
-        """Write, sync and remove a small file; raises OSError when the directory takes no writes."""
+        """Write, sync and remove a small file; raise OSError if the directory does not accept writes."""
         self._probe(_PROBE)
 
     def probe_health(self) -> None:
-        """Do as `probe` for a health check, which may come at the same time; raises OSError."""
+        """Write, sync and remove a small file for a health check. Its name differs from that of `probe`.
+
+        Raises OSError if the directory does not accept writes, or was removed or replaced.
+        """
         if not self.in_place():
             raise OSError(errno.ENOENT, "it was removed, or replaced by another directory", self.path)
         self._probe(_HEALTH_PROBE)
 
     def _probe(self, name: str) -> None:
+        """Write, sync and remove the file `name`."""
         write_file(self._fs, f"{self.path}/{name}", b"probe", sync=True)
         unlink_all(self._fs, [f"{self.path}/{name}"])
 
     def _make(self) -> None:
-        """Make the directory and what is missing above it, each name on disk: else a power failure takes it all."""
+        """Create the directory and its missing parents, and sync each name.
+
+        Without these syncs a loss of power could remove the directory with all its content.
+        """
         missing = []
         path = self.path.rstrip("/")
         while path and not self._fs.exists(path):
@@ -109,11 +123,11 @@ class DataDirectory:
         self._fs.make_directory(self.path)
         for made in missing:
             parent = made.rpartition("/")[0] or ("/" if made.startswith("/") else ".")
-            with suppress(PermissionError):  # somebody else's directory, which we may enter only
+            with suppress(PermissionError):  # the process may pass through this parent directory but not open it
                 self._fs.sync_directory(parent)
 
     def close(self) -> None:
-        """Let another process have the directory."""
+        """Release the lock, so that another process can use the directory."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -121,13 +135,14 @@ class DataDirectory:
     # --- meta.properties ---------------------------------------------------------------------------------------------
 
     def _open_meta(self) -> None:
+        """Read `meta.properties` and upgrade an older directory, or write the file for a new directory."""
         path = f"{self.path}/{META}"
         if not self._fs.exists(path):
             others = sorted(set(self._fs.list(self.path)) - _IGNORED - {META + TEMPORARY})
             if others:
                 raise DataDirectoryError(
-                    f"{self.path} holds {others[0]!r} but no {META}: it is no data directory. Give an empty directory,"
-                    f" or bring {META} back if it was lost"
+                    f"{self.path} contains {others[0]!r} but no {META}, so it is no data directory. Choose an empty"
+                    f" directory, or restore {META} if it was lost"
                 )
             self.cluster_id, self.directory_id = self._new_id(), self._new_id()
             self._write_meta({})
@@ -136,19 +151,19 @@ class DataDirectory:
         level = properties.get(_LEVEL, "")
         if not level.isdigit():
             raise DataDirectoryError(
-                f"{path} has no {_LEVEL}: the directory was not made by oncelog. Give another directory"
+                f"{path} has no {_LEVEL}, so the directory was not created by oncelog. Choose another directory"
             )
         if int(level) < 1:
-            raise DataDirectoryError(f"{path} says {_LEVEL}={level}, which never was: bring the file back from a copy")
+            raise DataDirectoryError(f"{path} has the invalid {_LEVEL}={level}. Restore the file from a backup")
         if int(level) > FORMAT_LEVEL:
             raise DataDirectoryError(
-                f"{self.path} has format level {level}, this release knows {FORMAT_LEVEL}: a newer release wrote it."
-                " Run that release (or a later one), or give another directory"
+                f"{self.path} has format level {level}, this release knows {FORMAT_LEVEL}: it was written by a newer"
+                " release. Run that newer release (or a later one), or choose another directory"
             )
         self.cluster_id = properties.get("cluster.id", "")
         self.directory_id = properties.get("directory.id", "")
         if not self.cluster_id:
-            raise DataDirectoryError(f"{path} has no cluster.id: bring the file back from a copy")
+            raise DataDirectoryError(f"{path} has no cluster.id. Restore the file from a backup")
         for step in range(int(level), FORMAT_LEVEL):
             _UPGRADES[step](self._fs, self.path)
         if int(level) < FORMAT_LEVEL or not self.directory_id:
@@ -156,6 +171,7 @@ class DataDirectory:
             self._write_meta(properties)
 
     def _write_meta(self, properties: dict[str, str]) -> None:
+        """Write `meta.properties` with the current values; other `properties` are kept."""
         properties = properties | {
             "version": "1",
             "cluster.id": self.cluster_id,
@@ -167,12 +183,16 @@ class DataDirectory:
         write_file(self._fs, f"{self.path}/{META}", content.encode(), sync=True)
 
     def _new_id(self) -> str:
+        """Return a random id in Kafka's form: 22 characters of base64."""
         return base64.urlsafe_b64encode(self._ids.uuid()).decode().rstrip("=")
 
     # --- clean shutdown ----------------------------------------------------------------------------------------------
 
     def clean_shutdown(self) -> frozenset[str] | None:
-        """The partitions that the last stop did not close cleanly; None when it was no clean stop."""
+        """Return the names of the partitions that the last clean stop could not close cleanly.
+
+        Return None if the last stop was not clean, that is, without a valid clean shutdown marker.
+        """
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         if not self._fs.exists(path):
             return None
@@ -186,14 +206,14 @@ class DataDirectory:
         return None
 
     def take_clean_shutdown(self) -> None:
-        """Remove the marker; it is gone, on disk, when this returns: the next crash is one."""
+        """Remove the clean shutdown marker and sync the removal, so that a crash from now on is recognised."""
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         if self._fs.exists(path):
             self._fs.unlink(path)
             self._fs.sync_directory(self.path)
 
     def write_clean_shutdown(self, unclean: Iterable[str] = ()) -> None:
-        """Everything else is on disk, except in the `unclean` partitions: say so."""
+        """Write and sync the clean shutdown marker. All files must be on disk, except for the `unclean` partitions."""
         content: dict[str, object] = {"version": 0, "brokerEpoch": -1}
         if names := sorted(unclean):
             content["unclean"] = names
@@ -202,6 +222,7 @@ class DataDirectory:
 
 
 def _parse_properties(content: bytes) -> dict[str, str]:
+    """Return the values of a properties file by key."""
     lines = (line.strip() for line in content.decode(errors="replace").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,15 +1,15 @@
-"""What of a log is on disk, and how far readers may see: the base of `PartitionLog`.
+"""Track which part of a log is on disk, and how far readers may see; a base class of `PartitionLog`.
 
-Owns: high watermark, last stable offset, flushed offset, who waits for which flush, and the state "offline". Knows
-nothing of what is appended: `PartitionLog` tells it with `_appended`.
+Owns the high watermark, the last stable offset, the flushed offset, the waiters of each flush, and the offline state.
+Does not know the appended batches: `PartitionLog` calls `_appended` after each append.
 
 Invariants, at every moment:
 
-* log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and under durability "flush"
-  high_watermark <= flushed_offset: nobody reads what a crash could take back.
-* A flush covers everything that was appended before it began; at most one is under way. Its files stay open until it
-  ends.
-* After `fail` nothing is appended or acknowledged any more. What is on disk can be read until the log is closed.
+* log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset. With durability "flush" also
+  high_watermark <= flushed_offset, so that no reader sees a record that a crash could lose.
+* A flush covers everything that was appended before it began. At most one flush is under way. Its files stay open until
+  it ends.
+* After `fail` nothing is appended or acknowledged any more. Records on disk can be read until the log is closed.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Listener = Callable[[Any], None]
 
 
 class FlushedLog:
-    """A log's durability and visibility.
+    """The durability and the visibility of a log's records.
 
-    `flusher` and `threads` None (tools, tests): nothing is flushed but by `flush`, and all work is done in the caller's
-    thread. `on_disk_failure` is called with the log and the error after a write or sync failed in a way that took the
+    If `flusher` and `threads` are None (in tools and tests), only `flush` flushes the log, and all work is done in the
+    caller's thread. `on_disk_failure` is called with the log and the error after a failed write or sync has taken the
     log offline.
     """
 
@@ -96,7 +96,7 @@ class FlushedLog:
         on_disk_failure: Callable[[Any, OSError], None] | None,
     ) -> None:
         self.files_lock = nullcontext() if threads is None else threads.lock()
-        """Held by a job in a thread while it makes or removes files by name, and by who renames the directory."""
+        """Held by jobs in threads while they create or remove files by name, and while the directory is renamed."""
         self.name = name
         self.directory = directory
         self.fs = fs
@@ -113,7 +113,7 @@ class FlushedLog:
         self._on_disk_failure = on_disk_failure
         self._listeners: dict[Listener, None] = {}
         self._failure: KafkaError | None = None
-        # What the next flush has to do, the one that is under way, who waits for which.
+        # The work of the next flush, the flush that is under way, and the futures of the waiters of both.
         self._unsynced_segments: list[LogSegment] = []
         self._flushing_segments: list[LogSegment] = []
         self._unsynced_paths: list[str] = []
@@ -131,13 +131,15 @@ class FlushedLog:
     # --- visibility --------------------------------------------------------------------------------------------------
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener(log)` whenever the high watermark or the last stable offset has moved. It must not append."""
+        """Call `listener(log)` after each move of the high watermark or last stable offset. It must not append."""
         self._listeners[listener] = None
 
     def remove_listener(self, listener: Listener) -> None:
+        """Stop calling `listener`, if it was added."""
         self._listeners.pop(listener, None)
 
     def _advance(self, high_watermark: int) -> None:
+        """Set the high watermark, update the last stable offset, and call the listeners."""
         self.high_watermark = high_watermark
         if self.producers.has_unstable:
             self.producers.on_high_watermark(high_watermark)
@@ -149,6 +151,7 @@ class FlushedLog:
                 listener(self)
 
     def _update_last_stable_offset(self) -> None:
+        """Set the last stable offset: the first unstable offset, but at most the high watermark."""
         stable = self.high_watermark
         if (first := self.producers.first_unstable_offset) is not None:
             stable = min(first, stable)
@@ -156,24 +159,28 @@ class FlushedLog:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments, without indexes."""
+        """The size of all segments without their indexes, in bytes."""
         return sum(segment.size for segment in self.segments)
 
     # --- durability --------------------------------------------------------------------------------------------------
 
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
-        """None when everything below `end_offset` is as durable as `durability` asks; else a future of when it is.
+        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future for that.
 
-        The future is shared by all who wait for the same flush (shield it) and fails with KafkaError
-        KAFKA_STORAGE_ERROR when the flush does: then what was appended may or may not survive.
+        All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
+        KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
         """
         return None if self.config.durability == "os" else self.synced(end_offset)
 
     def synced(self, end_offset: int) -> asyncio.Future[None] | None:
-        """As `flushed`, whatever `durability` asks."""
+        """Return None if everything below `end_offset` is on disk, else a future for that, whatever the `durability`.
+
+        All waiters of the same flush share the future, so shield it. Raises KAFKA_STORAGE_ERROR if the log is offline;
+        the future fails with it if the flush fails.
+        """
         if end_offset <= self.flushed_offset:
             return None
-        assert end_offset <= self.log_end_offset, "nobody can wait for what was not appended"
+        assert end_offset <= self.log_end_offset, "the end offset must not be above the log end offset"
         if self._failure is not None:
             raise self._failure
         if self.flusher is None:
@@ -189,7 +196,10 @@ class FlushedLog:
         return self._waiting_for_next
 
     def flush(self) -> None:
-        """Put everything on disk now, in this thread; raises KAFKA_STORAGE_ERROR. Not while the flusher is at work."""
+        """Flush the log in the calling thread; raise KAFKA_STORAGE_ERROR if that fails.
+
+        The flusher must not be flushing this log at the same time.
+        """
         assert self._flushing is None, "a flush is under way"
         task = self.begin_flush()
         if task is None:
@@ -202,9 +212,9 @@ class FlushedLog:
         self.finish_flush(task)
 
     def begin_flush(self) -> FlushTask | None:
-        """What has to be synced for everything appended so far; None when there is nothing to do.
+        """Begin a flush of everything appended so far; return its task, or None if nothing has to be synced.
 
-        Raises OSError, having changed nothing, when a file cannot be opened or written.
+        Raises OSError, without a change, if a file cannot be opened or written.
         """
         if self.closed or self._failure is not None or self._flushing is not None:
             return None
@@ -228,19 +238,21 @@ class FlushedLog:
         return task
 
     def finish_flush(self, task: FlushTask) -> None:
-        """`task` is on disk: let readers see it and writers be answered."""
+        """End a successful flush: advance the high watermark and wake the writers that wait for the flush."""
         if self._flushing is not task:
             return  # failed or closed meanwhile
         self._end_flush()
         waiting, self._waiting_for_current = self._waiting_for_current, None
         if waiting is not None and not waiting.done():
-            waiting.set_result(None)  # before listeners, which may find that the log cannot be read: this is on disk
+            # Before the listeners, which may take the log offline after a failed read: these records are on disk.
+            waiting.set_result(None)
         if self._failure is None and not self.closed:
             self.flushed_offset = max(self.flushed_offset, task.end_offset)
             if self.config.durability != "os":
                 self._advance(max(self.flushed_offset, self.high_watermark))
 
     def _end_flush(self) -> None:
+        """Forget the flush that was under way, and close the files that had to stay open for it."""
         self._flushing = None
         self._flushing_segments = []
         for file in self._close_after_flush:
@@ -248,25 +260,28 @@ class FlushedLog:
         self._close_after_flush.clear()
 
     def _note_flushed(self, end_offset: int) -> None:
-        """Leave a mark of what is on disk for the next start; in a thread of the flush lane."""
+        """Write the flushed offset to its file for the next start. Runs in a thread of the flush lane."""
         with self.files_lock:
-            if not self.closed:  # the directory's name may be another partition's by now
+            if not self.closed:  # the directory's name may belong to another partition by now
                 try:
                     write_flushed_offset(self.fs, self.directory, end_offset)
                 except OSError:
-                    pass  # an older mark is true as well
+                    pass  # the older offset in the file is still correct
                 except Exception as error:
                     logger.warning("flushed offset not noted", partition=self.name, exc_info=error)
 
     def flush_failed(self, task: FlushTask | None, error: OSError) -> None:
-        """`task` (None: the next one, which could not begin) failed: nothing that it covers may count as flushed."""
+        """Take the log offline, because the flush `task` failed, or (None) because the next flush could not begin."""
         if task is None or self._flushing is task:
             self._end_flush()
             if not self.closed:
                 self.disk_failed(error)
 
     def take_back(self, task: FlushTask) -> None:
-        """`task` found no space: the system may have dropped its bytes. The next flush writes them once more."""
+        """End the flush `task`, which failed because the disk is full, and let the next flush write its bytes again.
+
+        Writing again is necessary because the system may have dropped the bytes.
+        """
         if self._flushing is not task:
             return  # failed or closed meanwhile
         behind = [segment for segment in self._unsynced_segments if segment not in self._flushing_segments]
@@ -283,18 +298,18 @@ class FlushedLog:
             self._waiting_for_next.add_done_callback(lambda done: _copy_outcome(done, current))
 
     def _rewrite(self) -> None:
-        """Write everything that was not flushed, and is not deleted, once more, batch by batch; raises OSError.
+        """Write all unflushed batches of the existing segments again, batch by batch; raise OSError if that fails.
 
-        It comes from the page cache, which may have lost it: a batch that is not what was appended is an EIO.
+        The batches are read from the page cache, which may have lost them: a missing or changed batch raises EIO.
         """
         offset = max(self.flushed_offset, self.segments.first.base_offset)
         try:
             for segment in self._unsynced_segments:
                 if segment.base_offset < self.segments.first.base_offset:
-                    continue  # deleted
+                    continue  # the segment was deleted
                 for position, header, batch in segment.batches(segment.position_of(offset)):
                     if header.base_offset != offset:
-                        raise BrokenBatch(position, f"offset {header.base_offset} stands where {offset} was written")
+                        raise BrokenBatch(position, f"offset {header.base_offset} is in place of offset {offset}")
                     segment.file.write_at([bytes(batch)], position)
                     offset = header.next_offset
         except BrokenBatch as error:
@@ -304,7 +319,7 @@ class FlushedLog:
         self._write_again = False
 
     def fail(self, failure: KafkaError) -> None:
-        """Take the log offline: nothing is appended any more, and `failure` is what writers get from now on."""
+        """Take the log offline: waiting and later writers get `failure`, and nothing is appended any more."""
         if self._failure is None:
             self._failure = failure
         self._wake_with(failure)
@@ -312,6 +327,7 @@ class FlushedLog:
             listener(self)
 
     def _wake_with(self, failure: KafkaError) -> None:
+        """Fail the futures of all waiters."""
         for waiting in (self._waiting_for_current, self._waiting_for_next):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(failure)
@@ -319,26 +335,26 @@ class FlushedLog:
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the log is offline, None while it is not."""
+        """The error that took the log offline, None if the log works."""
         return self._failure
 
     def sync_later(self, *paths: str, directory: bool = True) -> None:
-        """Have files (by path) and the directory's names synced by the next flush."""
+        """Let the next flush sync the files at `paths` and, with `directory`, the names in the log's directory."""
         self._unsynced_paths.extend(paths)
         self._directory_unsynced |= directory
         if self.flusher is not None and not self.closed:
             self.flusher.request(self)
 
     def unlink_later(self, paths: list[str]) -> None:
-        """Unlink files that were renamed in the directory, beside the event loop: large ones take long.
+        """Unlink renamed files of the directory in a thread, because large files take long.
 
-        The names of the directory are on disk before. Raises OSError where there is no flusher.
+        The names in the directory are synced before. Without a flusher this runs at once and may raise OSError.
         """
 
         def unlink() -> None:
             with self.files_lock:
                 if self.closed:
-                    return  # the directory's name may be another partition's by now; a restart finishes the work
+                    return  # the directory's name may belong to another partition; the next start removes the files
                 self.fs.sync_directory(self.directory)
             unlink_all(self.fs, paths)
 
@@ -348,16 +364,16 @@ class FlushedLog:
             self.flusher.submit(unlink, f"removal of {len(paths)} segments from {paths[0]} on", Lane.REMOVAL)
 
     def sync_name(self, change: int) -> None:
-        """Have the directory's own name, which is this change of the root, synced with the next flush."""
+        """Let the next flush sync the name of the log's directory, which is change number `change` of the root."""
         self._root_change = change
         self.sync_later()
 
     def is_unsynced(self, segment: LogSegment) -> bool:
-        """Whether a flush, the next one or that under way, syncs the segment's file."""
+        """Whether the flush under way or the next flush syncs the segment's file."""
         return segment in self._unsynced_segments or segment in self._flushing_segments
 
     def close_file(self, segment: LogSegment) -> None:
-        """Close a segment's file, after the flush that may be using it."""
+        """Close a segment's file and drop its indexes. If a flush is under way, the file is closed after it."""
         file = segment.take_file()
         segment.drop_indexes()
         for unsynced in (self._unsynced_segments, self._flushing_segments):
@@ -370,10 +386,10 @@ class FlushedLog:
                 file.close()
 
     def disk_failed(self, error: OSError) -> KafkaError:
-        """After an error that leaves open what is on disk: take the log offline, then report it."""
+        """Take the log offline after an error that leaves unknown what is on disk; return the error for writers."""
         failure = storage_error(
-            f"{self.name}: writing to {self.directory} failed: {error}. The partition takes no writes until a restart;"
-            " see to the disk first"
+            f"{self.name}: writing to {self.directory} failed: {error}. The partition does not accept writes until the"
+            " broker is restarted; check the disk first"
         )
         self.fail(failure)
         if self._on_disk_failure is not None:
@@ -381,9 +397,9 @@ class FlushedLog:
         return failure
 
     def _readable_end(self, limit: int) -> int:
-        """How far below `limit` a reader may see: of a log that is offline, only what is known to be on disk.
+        """Return the offset up to which readers may see, at most `limit`: if the log is offline, the flushed offset.
 
-        Raises KafkaError when the log is closed.
+        Raises KafkaError if the log is closed.
         """
         if self._failure is None:
             return limit
@@ -392,7 +408,7 @@ class FlushedLog:
         return min(limit, self.flushed_offset)
 
     def _appended(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now."""
+        """Set the log end offset after an append; request a flush, or advance the high watermark at once with "os"."""
         self.log_end_offset = end_offset
         active, unsynced = self.segments.active, self._unsynced_segments
         if not unsynced or unsynced[-1] is not active:
@@ -403,11 +419,15 @@ class FlushedLog:
             self.flusher.request(self)
 
     def discard(self) -> None:
-        """The partition is deleted: waiting writers get UNKNOWN_TOPIC_OR_PARTITION. The caller removes the files."""
+        """Close the log of a deleted partition; waiting writers get UNKNOWN_TOPIC_OR_PARTITION.
+
+        The caller removes the files.
+        """
         if not self.closed:
             self._close_files(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted"))
 
     def _close_files(self, reason: KafkaError) -> None:
+        """Close all files; readers and writers get `reason` from now on."""
         self.closed = True
         for segment in (*self.segments, *self._unsynced_segments, *self._flushing_segments):
             self.close_file(segment)
@@ -416,6 +436,7 @@ class FlushedLog:
 
 
 def _copy_outcome(done: asyncio.Future[None], waiting: asyncio.Future[None]) -> None:
+    """Complete the future `waiting` with the result or error of the future `done`."""
     if waiting.done() or done.cancelled():
         return
     error = done.exception()
@@ -426,6 +447,7 @@ def _copy_outcome(done: asyncio.Future[None], waiting: asyncio.Future[None]) -> 
 
 
 def _future() -> asyncio.Future[None]:
+    """Return a new future whose error need not be retrieved."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # waiting for it is optional
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # callers need not wait for it
     return future

@@ -1,9 +1,9 @@
-"""Reading a log: ranges of whole batches. Aborted transactions are `aborted.py`, offsets by timestamp
-`timestamp_search.py`.
+"""Read ranges of whole batches from a log.
 
-Owns: finding positions and the memory of where readers will continue. Never decides up to where a reader may see: the
-caller passes the limit. A read in sequence costs one pread: what it got beyond the last whole batch that it may return
-is cut off in memory.
+Owns the search for positions, and the cache of the positions at which readers will continue. Never decides how far a
+reader may see: the caller passes the limit. A sequential read costs one pread: bytes after the last whole batch that it
+may return are cut off in memory. Aborted transactions are found in `aborted.py`, offsets by timestamp in
+`timestamp_search.py`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from .timestamp_search import TimestampSearch
 _REMEMBERED: Final = 64
 
 _LEAST: Final = 4 * 1024
-"""Bytes that are read at least, so that a small first batch comes with its header."""
+"""Minimum number of bytes per read, so that one read gets a small first batch and not only its header."""
 
 
 class LogReader:
-    """Reads the segments that the log owns. Raises CorruptLog where the files are not what was written."""
+    """Reads the segments of one log. The methods raise CorruptLog if a file is damaged."""
 
     def __init__(
         self, segments: LogSegments, threads: Threads | None, new_producers: Callable[[], ProducerStateManager]
     ) -> None:
-        """`new_producers` makes a producer state of the log that knows nothing yet."""
+        """Prepare reads of `segments`. `new_producers` creates an empty producer state for the log.
+
+        Without `threads` all data is read in the caller's thread.
+        """
         self._segments = segments
-        # Offset → (segment, byte) where it begins: a consumer continues where its last fetch ended.
+        # Offset → (segment, byte position of the offset): a consumer continues where its last fetch ended.
         self._continuations: dict[int, tuple[LogSegment, int]] = {}
         self._version = 0
         self.side_reads = SideReads(threads, lambda: self._version)
@@ -44,15 +47,19 @@ class LogReader:
         self.timestamps = TimestampSearch(segments, lambda: self._version, threads, self.side_reads)
 
     def forget(self) -> None:
-        """Positions have changed (truncation, compaction, deletion), or the log is closed."""
+        """Drop all cached positions, because the segments have changed or the log is closed.
+
+        Call this after each truncation, compaction or deletion of segments.
+        """
         self._version += 1
         self._continuations.clear()
 
     def read(self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool) -> tuple[Buffer, int]:
-        """(whole batches from the one holding `offset`, all below `limit`; the offset behind them).
+        """Return whole batches from the batch with `offset` on, all below offset `limit`, and the offset after them.
 
-        `end_offset` is the log's. Up to `max_bytes` of one segment; `min_one`: the first batch comes whatever its size.
-        Raises CorruptLog, OSError, and NotAtHand where `side_reads` should get something first.
+        At most `max_bytes` of one segment are returned. With `min_one` the first batch is returned whatever its size.
+        `end_offset` is the log end offset. Raises CorruptLog, OSError, and NotAtHand if data must be loaded in a thread
+        first.
         """
         if offset >= limit or (max_bytes <= 0 and not min_one):
             return b"", offset
@@ -73,14 +80,15 @@ class LogReader:
                     return self._first(segment, start)
             except BrokenBatch as error:
                 raise CorruptLog(segment.path(), error.position, offset, error.reason) from None
-            # Nothing here at or behind `offset` (compaction, or the segment ends just there): look in the next one.
+            # No batch of this segment is at or after `offset` (it was compacted, or ends there): use the next segment.
             segment, start = self._segments.after(segment), -1
         return b"", offset
 
     def bytes_between(self, offset: int, limit: int, end_offset: int, wanted: int) -> int:
-        """How many bytes the batches from the one holding `offset` up to offset `limit` have, at most `wanted`.
+        """Return the size of the batches from the one with `offset` up to offset `limit` in bytes, at most `wanted`.
 
-        `end_offset` is the log's.
+        Return `wanted` if the size cannot be found without slow reads. `end_offset` is the log end offset. Raises
+        CorruptLog, OSError.
         """
         if offset >= limit:
             return 0
@@ -90,7 +98,7 @@ class LogReader:
         while segment is not None and segment.base_offset < limit and counted < wanted:
             try:
                 if not segment.indexes_at_hand():
-                    return wanted  # it is finished, and so has data to give; how much is not worth waiting for
+                    return wanted  # the segment is finished, so it has data; loading its indexes would take too long
                 if start < 0:
                     start = segment.position_of(offset)
                     self._remember(offset, segment, start)
@@ -110,9 +118,10 @@ class LogReader:
     def _read(
         self, segment: LogSegment, start: int, limit: int, end_offset: int, max_bytes: int
     ) -> tuple[Buffer, int] | None:
-        """(the whole batches from byte `start` on that fit, the offset behind them); None if none lies below `limit`.
+        """Return the whole batches of a segment from byte `start` on that fit, and the offset after them.
 
-        There are no records where the first batch is larger than `max_bytes`.
+        Return None if the segment has no batch below offset `limit`. The result has no batches if the first batch is
+        larger than `max_bytes`. Raises BrokenBatch, NotAtHand, OSError.
         """
         segment_end = self._segments.end_offset(segment, end_offset)
         if limit >= segment_end:
@@ -130,7 +139,7 @@ class LogReader:
         self.side_reads.require_indexes(segment)
         if data is None:
             data = self._bytes(segment, start, min(available, max(max_bytes + HEADER_SIZE, _LEAST)))
-        # The walk begins no further than at the batch that holds the last offset, so that it passes one at least.
+        # The walk begins at the latest at the batch with the last offset, so that it passes at least one batch.
         index = segment.offset_index
         within = min(max_bytes, len(data) - 1)
         known = min(index.floor(start + within), index.lookup(limit - 1)) if max_bytes > _LEAST else start
@@ -141,11 +150,14 @@ class LogReader:
         if not cut and next_offset >= limit:
             return None
         self._remember(next_offset, segment, start + cut)
-        # A view of a much larger piece would keep all of it in memory until the answer has left.
+        # A view of a much larger piece would keep the whole piece in memory until the response is sent.
         return (memoryview(data)[:cut] if 2 * cut > len(data) else data[:cut]), next_offset
 
     def _end(self, segment: LogSegment, limit: int) -> tuple[int, bool]:
-        """(a batch boundary at or behind the batch that holds `limit`, whether it is exactly where that one begins)."""
+        """Return a batch boundary at or after the start of the batch with offset `limit`.
+
+        Also return whether the boundary is exactly this start. Raises NotAtHand, OSError.
+        """
         continuation = self._continuations.get(limit)
         if continuation is not None and continuation[0] is segment:
             return continuation[1], True
@@ -153,7 +165,7 @@ class LogReader:
         return segment.offset_index.ceiling(limit, segment.size), False
 
     def _first(self, segment: LogSegment, start: int) -> tuple[Buffer, int]:
-        """The batch at byte `start`, whatever its size, and the offset behind it."""
+        """Return the batch at byte `start`, whatever its size, and the offset after it."""
         header = segment.batch_at(start)
         data = self.side_reads.piece(segment, start)
         if data is None or len(data) != header.size:
@@ -162,20 +174,25 @@ class LogReader:
         return data, header.next_offset
 
     def _bytes(self, segment: LogSegment, start: int, size: int) -> bytes:
+        """Read exactly `size` bytes from byte `start` on; raise BrokenBatch if the file is shorter."""
         self.side_reads.require_bytes(segment, start, size)
         data = segment.file.read_at(size, start)
         if len(data) != size:
-            raise BrokenBatch(start + len(data), f"the file ends early, {segment.size} bytes were written")
+            raise BrokenBatch(start + len(data), f"the file ends here, but {segment.size} bytes were written to it")
         return data
 
     def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
+        """Cache the position of `offset`, in place of the oldest entry if the cache is full."""
         continuations = self._continuations
         if offset not in continuations and len(continuations) >= _REMEMBERED:
             del continuations[next(iter(continuations))]
         continuations[offset] = (segment, position)
 
     def batches(self, start: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """(header, whole batch) of everything from the batch that holds `start` up to `end`, checksums verified."""
+        """Yield (header, whole batch) from the batch with offset `start` up to offset `end`, with verified checksums.
+
+        Raises CorruptLog, OSError.
+        """
         segment: LogSegment | None = self._segments.floor(start)
         offset = start
         while segment is not None and segment.base_offset < end:
@@ -190,7 +207,10 @@ class LogReader:
             segment = self._segments.after(segment)
 
     def windows(self, start: int) -> Iterator[bytes]:
-        """Everything from the batch that holds `start` on: whole batches, a portion at a time, checksums verified."""
+        """Yield portions of whole batches with verified checksums, from the batch with offset `start` on.
+
+        Raises CorruptLog, OSError.
+        """
         segment: LogSegment | None = self._segments.floor(start)
         while segment is not None:
             try:

@@ -1,13 +1,15 @@
-"""One partition's log: what may be appended, and what readers get.
+"""Append to one partition's log and read from it.
 
-Owns: the order of an append (check, stamp, write, take up), rolling, the log start offset. What is on disk and how far
-readers may see is `flushed_log.py`; finding things `log_reader.py`; opening `log_loader.py`; deleting `retention.py`;
-compaction `cleaner.py`. Everything is plain `def` on the event loop's thread; only `FlushTask.run` happens elsewhere.
+Owns the steps of an append (check, stamp, write, record in memory), and rolling. Other files own durability and
+visibility (`flushed_log.py`), the search for batches (`log_reader.py`), loading (`log_loader.py`), retention
+(`retention.py`) and compaction (`cleaner.py`). All methods are plain functions on the event loop's thread; only
+`FlushTask.run` and jobs that are given to threads run elsewhere.
 
 Invariants, at every moment:
 
-* What was appended is in the file, in the indexes and in the producer state; what raised is in none of them.
-* Offsets are given once: a failed append's are used by the next one.
+* An appended batch is in the file, in the indexes and in the producer state. A batch whose append raised is in none of
+  them.
+* Each offset is assigned to one record only. The offsets of a failed append are used by the next append.
 """
 
 from __future__ import annotations
@@ -63,14 +65,16 @@ from .shared_directory import SharedDirectory
 logger = structlog.get_logger(__name__)
 
 _LARGEST_INDEX: Final = 10 << 20
-"""Bytes at which the index of a segment is large, as by default in Kafka."""
+"""Size in bytes above which the index of a segment is large: Kafka's default of segment.index.bytes."""
 
 _SAVED_PER_PRODUCER: Final = 4096
-"""Bytes that are appended, for each producer that is known, before state is saved again: a microsecond's work each."""
+"""Bytes per known producer that are appended before state is saved again. Saving takes a microsecond per producer."""
 
 _SIDE_READS: Final = 5
-"""So often, and twice more for each segment, a read has something got in a thread, until it takes no more: each time
-the log may have changed."""
+"""How often a read may load data in a thread, plus twice for each segment, before it reads everything at once.
+
+A limit is needed because the log may change during each load, so that the read needs other data.
+"""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -80,9 +84,10 @@ LATEST_TIERED: Final = -5
 
 
 class PartitionLog(RetainedLog):
-    """The log of one partition. Made by `load_log`, which passes what it found on disk.
+    """The log of one partition. `load_log` creates it with the state that it has found on disk.
 
-    `saved_bytes`: up to where the state of the active segment is saved. `on_start_offset`: as in `RetainedLog`.
+    `saved_bytes`: the number of bytes of the active segment that the saved state covers. `on_start_offset(then)` puts
+    the log start offset on disk and calls `then` afterwards.
     """
 
     __slots__ = (
@@ -147,21 +152,21 @@ class PartitionLog(RetainedLog):
         self._refusing_reads = False
 
     def take_over(self, leader_epoch: int) -> None:
-        """Refuse appends of older leader epochs from now on.
+        """Make `leader_epoch` the current one, and refuse appends of older leader epochs from now on.
 
-        Raises KafkaError FENCED_LEADER_EPOCH where a newer one has taken over.
+        Raises KafkaError FENCED_LEADER_EPOCH if a newer leader epoch has taken over already.
         """
         if leader_epoch < self._owner_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self.name}: leader epoch {leader_epoch} is over, {self._owner_epoch} has begun",
+                f"{self.name}: leader epoch {leader_epoch} is outdated, the current one is {self._owner_epoch}",
             )
         self._owner_epoch = leader_epoch
 
     # --- append ------------------------------------------------------------------------------------------------------
 
     def inspection_of(self, batch: Buffer) -> Inspection:
-        """The check of what is inside a client's batch, for `append`; raises KafkaError as `append` does."""
+        """Return an inspection of the records in a client's batch, for `append`. Raises KafkaError as `append` does."""
         if self._failure is not None:
             raise self._failure
         header = client_header(batch, self.config, self.name)
@@ -177,24 +182,26 @@ class PartitionLog(RetainedLog):
         transaction_version: int = 0,
         essential: bool = False,
     ) -> AppendResult:
-        """Check, stamp and write `batches`: all of it is appended, or none and KafkaError says why.
+        """Check `batches`, assign their offsets and write them: either all are appended, or KafkaError is raised.
 
-        A client sends exactly one batch; a coordinator any number. The buffer is stamped in place if it can be written
-        to. `inspection`: that of the client's batch, ended; without it the batch is inspected here, in one go.
-        `essential`: a coordinator's batch that may have any size and use the last part of the disk's reserve, as
-        markers may.
-        `transaction_version` 2 makes a data batch of a producer unknown here begin at sequence 0, and a marker be
-        newer than the open transaction (KIP-890). Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
-        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, NOT_LEADER_OR_FOLLOWER,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED,
-        KAFKA_STORAGE_ERROR.
+        A client sends exactly one batch, a coordinator any number of batches. A writable buffer is changed in place.
+
+        `inspection`: the finished inspection of the client's batch; without it the batch is inspected here without
+        pauses. `essential`: whether a coordinator's batch may have any size and may use the last part of the disk
+        reserve, as markers may. `transaction_version` 2 requires sequence 0 in the first batch of an unknown producer,
+        and a marker with a newer epoch than the open transaction (KIP-890).
+
+        Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+        UNSUPPORTED_COMPRESSION_TYPE, NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
         if self._failure is not None:
             raise self._failure
         if leader_epoch < self._owner_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.name}: leader epoch {leader_epoch} is over, {self._owner_epoch} has begun; ask who leads it",
+                f"{self.name}: leader epoch {leader_epoch} is outdated, the current one is {self._owner_epoch};"
+                " refresh the metadata to find the leader",
             )
         config = self.config
         content: Content | None = None
@@ -254,7 +261,7 @@ class PartitionLog(RetainedLog):
         return append_result((base_offset, last_offset, log_append_time, self.log_start_offset, False))
 
     def check_room(self, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR when a client's batch of that size would be refused for want of space."""
+        """Raise KAFKA_STORAGE_ERROR if there is too little space for a client's batch of `size` bytes."""
         if self._disk_space is not None and not self.config.internal:
             self._disk_space.check(size)
 
@@ -266,7 +273,7 @@ class PartitionLog(RetainedLog):
         transaction_version: int,
         essential: bool,
     ) -> AppendResult:
-        """Several batches of a coordinator, as one write: each is judged as if those before it were in the log."""
+        """Append several batches of a coordinator with one write. Each is checked as if the previous were written."""
         data = bytearray(batches)
         now_ms = self.clock.now_ms()
         pending: dict[int, ProducerStateEntry] = {}
@@ -304,11 +311,12 @@ class PartitionLog(RetainedLog):
         return AppendResult(base_offset, next_offset - 1, -1, self.log_start_offset, False)
 
     def _marker(self, buffer: Buffer, position: int, header: BatchHeader) -> ControlRecord | None:
+        """Return the record of a control batch, None if compaction has emptied the batch."""
         records = decode_batch(buffer, position, header)
         return read_control_record(records[0]) if records else None
 
     def _write(self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
-        """Put bytes into the active segment, a new one if they don't fit; raises KAFKA_STORAGE_ERROR."""
+        """Write batches to the active segment, after rolling it if necessary; raise KAFKA_STORAGE_ERROR if it fails."""
         segment = self.segments.active
         refusing = self._refusing_writes
         try:
@@ -324,6 +332,7 @@ class PartitionLog(RetainedLog):
             logger.info("writes succeed again", partition=self.name)
 
     def _must_roll(self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether the segment has to be rolled before an append: because of its size, its offsets or its age."""
         if segment.size + size > MAX_SEGMENT_SIZE or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             return True
         config = self.config
@@ -332,18 +341,18 @@ class PartitionLog(RetainedLog):
             waited = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
             if waited <= config.segment_ms - config.segment_jitter_ms or not self._is_old(segment, waited, now_ms):
                 return False
-        if len(self.segments) >= config.max_segments:  # until retention or compaction has removed some
+        if len(self.segments) >= config.max_segments:  # until retention or compaction has removed segments
             return segment.index_bytes >= max(config.segment_index_bytes, _LARGEST_INDEX)
         return True
 
     def _is_old(self, segment: LogSegment, waited: int, now_ms: int) -> bool:
-        """Whether `segment`, whose first record came `waited` ms ago, is rolled for its age."""
+        """Whether `segment`, whose first record is `waited` ms old, is rolled because of its age."""
         return waited > self._roll_age(segment) and abs(now_ms - segment.created_ms) >= self.config.roll_min_ms
 
     def _roll_age(self, segment: LogSegment) -> int:
-        """The age at which `segment` is rolled, ms: segment.ms, less a random part of segment.jitter.ms.
+        """Return the age in ms at which `segment` is rolled: segment.ms minus a random part of segment.jitter.ms.
 
-        The part is drawn once per segment, so that the segments of a topic's partitions are not rolled all at once.
+        The part is drawn once per segment, so that the partitions of a topic do not roll their segments all at once.
         """
         config = self.config
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
@@ -354,10 +363,11 @@ class PartitionLog(RetainedLog):
         return config.segment_ms - int(jitter_ms * segment.jitter_share)
 
     def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
-        """Undo a write that failed. Nothing of it was acknowledged, so the log goes on from its known good end.
+        """Cut off the bytes of a failed write, which was not acknowledged, and return the error for the writer.
 
-        What is left behind that end would look like damage after a clean stop: where it cannot be cut off now, it is
-        before the next write. Only a disk that refuses even that, and not for want of space, takes the log offline.
+        Bytes after the end of the log would look like damage after a clean stop. If they cannot be cut off now because
+        the disk is full or no descriptor is free, they are cut off before the next write. Any other error of the cut
+        takes the log offline.
         """
         if error.errno not in OUT_OF_DESCRIPTORS:
             try:
@@ -371,29 +381,32 @@ class PartitionLog(RetainedLog):
                 "write failed",
                 partition=self.name,
                 error=str(error),
-                remedy="nothing is lost; the partition takes writes again when the cause has ended",
+                remedy="no record is lost; the partition accepts writes again when the cause is gone",
             )
         if error.errno in NO_SPACE:
             if self.flusher is not None and self._unsynced_segments:
-                self.flusher.request(self)  # an earlier sync may have found no space, and stands in the way
+                self.flusher.request(self)  # an earlier sync may have lacked space, and has to be repeated first
             return storage_error(
-                f"{self.name}: the disk of {self.directory} is full; free space there, the broker goes on by itself"
+                f"{self.name}: the disk of {self.directory} is full; free space on this disk, the broker then resumes"
+                " writing by itself"
             )
         if error.errno in OUT_OF_DESCRIPTORS:
             return self._no_descriptor()
         return storage_error(f"{self.name}: writing to {self.directory} failed: {error}; nothing was appended")
 
     def _append_broke(self, error: Exception) -> KafkaError:
-        """Take the log offline after an unexpected error: the file may hold what the memory does not know."""
+        """Take the log offline after an unexpected error, because file and memory may differ; return the error."""
         logger.error("append failed unexpectedly", partition=self.name, exc_info=error)
         return self.disk_failed(OSError(f"unexpected {error!r}"))
 
     def _no_descriptor(self) -> KafkaError:
+        """Return the error for a client when no file descriptor is free."""
         return storage_error(
-            f"{self.name}: the process has no file descriptor left; close connections, or raise the limit (ulimit -n)"
+            f"{self.name}: the process has no file descriptor left; close connections or raise the limit (ulimit -n)"
         )
 
     def _take_up(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int) -> None:
+        """Record a written batch in the producer state, the transaction index and the leader epochs."""
         if header[9] < 0:
             self.producers.end_offset = base_offset + header[6] + 1
         else:
@@ -406,7 +419,7 @@ class PartitionLog(RetainedLog):
     # --- segments ----------------------------------------------------------------------------------------------------
 
     def roll(self) -> None:
-        """Begin a new segment unless the active one is empty; raises KAFKA_STORAGE_ERROR."""
+        """Start a new active segment, unless the current one is empty; raise KAFKA_STORAGE_ERROR if that fails."""
         if self._failure is not None:
             raise self._failure
         if self.segments.active.size:
@@ -416,7 +429,7 @@ class PartitionLog(RetainedLog):
                 raise self._write_failed(self.segments.active, error) from error
 
     def _roll(self, now_ms: int) -> LogSegment:
-        """Finish the active segment and make the next one; on an OSError the log is as it was."""
+        """Finish the active segment, create the next one and return it; an OSError leaves the log unchanged."""
         segment = LogSegment(self.fs, self.directory, self.log_end_offset, created_ms=now_ms)
         try:
             paths = self.save_state()
@@ -425,18 +438,19 @@ class PartitionLog(RetainedLog):
             raise
         except Exception as error:
             logger.error("segment not begun", partition=self.name, exc_info=error)
-            raise OSError(errno.ENOMEM, f"a new segment cannot be begun: {error!r}") from error
+            raise OSError(errno.ENOMEM, f"a new segment cannot be created: {error!r}") from error
         self.segments.add(segment)
         self._saved_bytes = 0
-        # The segment's own bytes are on the list already, if any are unsynced; its indexes must be on disk before the
-        # recovery point passes them, because recovery does not look at segments below it.
+        # The old segment's unsynced bytes are registered for the next flush already. Its indexes must be on disk before
+        # the recovery point passes them, because recovery does not check segments below the recovery point.
         self.sync_later(*paths)
         return segment
 
     def save_state(self) -> list[str]:
-        """Write the active segment's indexes, the producers' state and the leader epochs (not synced).
+        """Write the active segment's indexes, the producer state and the leader epochs to files, without syncing them.
 
-        The next start reads them and scans what comes behind. Returns the paths of the files; raises OSError.
+        The next start loads these files and scans only the later batches. Return the paths of the files to sync. Raises
+        OSError.
         """
         snapshot = self.producers.take_snapshot()
         self.leader_epochs.write()
@@ -447,20 +461,20 @@ class PartitionLog(RetainedLog):
 
     @property
     def unsaved_bytes(self) -> int:
-        """The bytes that the next start would scan of the active segment."""
+        """The number of bytes of the active segment that the next start would have to scan."""
         return self.segments.active.size - self._saved_bytes
 
     @property
     def has_grown(self) -> bool:
-        """Whether a start after a crash would have much to scan: then `save_state` is due.
+        """Whether a start after a crash would have much to scan, so that `save_grown` is due.
 
-        What it costs grows with the producers, so it is done less often where there are many of them.
+        Saving costs more with more producers, so a log with many producers is saved less often.
         """
         producers = len(self.producers) * _SAVED_PER_PRODUCER
         return self._failure is None and self.unsaved_bytes > self.config.save_interval_bytes + producers
 
     def save_grown(self) -> None:
-        """`save_state`, and remove the snapshot of the time before; raises OSError."""
+        """Save the state, and remove the previous snapshot if it lies within the active segment; raise OSError."""
         before = self.producers.snapshot_offset
         self.save_state()
         if self.segments.active.base_offset < before < self.log_end_offset:
@@ -476,10 +490,11 @@ class PartitionLog(RetainedLog):
         *,
         min_one: bool = True,
     ) -> LogRead | Steps[LogRead]:
-        """Whole batches from `offset` on that readers of this isolation level may see, up to `max_bytes`.
+        """Return whole batches from `offset` on that readers of this isolation level may see, up to `max_bytes`.
 
-        With `min_one` a first batch larger than that comes alone. What is not at hand is read in steps. Raises
-        KafkaError OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, at once or in the steps.
+        With `min_one` a first batch that is larger than `max_bytes` is returned alone. Data that is not immediately
+        available is read in steps. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR, at once or in the
+        steps.
         """
         try:
             return self._read_at_hand(offset, max_bytes, isolation, min_one)
@@ -489,6 +504,7 @@ class PartitionLog(RetainedLog):
     def _read_in_steps(
         self, missing: NotAtHand, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool
     ) -> Steps[LogRead]:
+        """Load the missing data in threads, then read; after too many attempts, read everything at once."""
         side_reads = self.reader.side_reads
         for _ in range(_SIDE_READS + 2 * len(self.segments)):
             try:
@@ -507,18 +523,19 @@ class PartitionLog(RetainedLog):
             return self._read_at_hand(offset, max_bytes, isolation, min_one)
 
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
-        """Read, looking at everything that may have changed while something was got; raises NotAtHand."""
+        """Read with the current state of the log; raise NotAtHand if data must be loaded in a thread first."""
         committed = isolation is READ_COMMITTED
         visible = self.last_stable_offset if committed else self.high_watermark
         limit = self._readable_end(visible)
         if self._failure is not None and limit <= offset < self.high_watermark:
-            # An empty answer would have the reader ask for ever: what comes there, or the marker that ends a
-            # transaction, is not shown before a restart.
+            # After an empty answer the reader would ask again forever: the records here, or the marker that ends an
+            # open transaction, do not become visible before a restart.
             raise self._failure
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: offset {offset} is not within {self.log_start_offset} to {self.log_end_offset}",
+                f"{self.name}: offset {offset} is outside of the log, which has offsets {self.log_start_offset} to"
+                f" {self.log_end_offset}",
             )
         try:
             records, next_offset = self.reader.read(offset, limit, self.log_end_offset, max_bytes, min_one)
@@ -534,7 +551,10 @@ class PartitionLog(RetainedLog):
     def readable_bytes(
         self, offset: int, wanted: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> int:
-        """How many bytes `read` could give from `offset` on, counted up to `wanted`. Raises KAFKA_STORAGE_ERROR."""
+        """Return about how many bytes `read` could return from `offset` on, at most `wanted`.
+
+        Never waits: if counting would need a slow read, return `wanted`. Raises KAFKA_STORAGE_ERROR.
+        """
         committed = isolation is READ_COMMITTED
         limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
         try:
@@ -543,24 +563,27 @@ class PartitionLog(RetainedLog):
             raise self._read_failed(error) from error
 
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
-        """The answer to a reader. Where the files are not what was written, nothing is appended behind that any more;
-        what else can be read still is."""
+        """Return the error for a reader. If a file is damaged or missing, also take the log offline.
+
+        Then nothing is appended after the damage any more, but undamaged records can still be read.
+        """
         if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
             return self._no_descriptor()
         failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} cannot be read: {error}")
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             if not self._refusing_reads:
                 self._refusing_reads = True
-                logger.error("read failed", partition=self.name, error=str(error), remedy="see to the disk")
+                logger.error("read failed", partition=self.name, error=str(error), remedy="check the disk")
         elif self._failure is None:
             self.fail(failure)
             logger.error("partition taken offline", partition=self.name, reason=failure.message)
         return failure
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """(header, whole batch) from the one that holds `offset` (the log start) up to `end` (the log end).
+        """Yield (header, whole batch) from the batch that holds `offset` on, up to offset `end` (exclusive).
 
-        Not limited by the high watermark: for coordinators, who replay what is on disk. Raises KAFKA_STORAGE_ERROR.
+        By default `offset` is the log start offset and `end` the log end offset. Batches above the high watermark are
+        included, because coordinators replay the whole log. Raises KAFKA_STORAGE_ERROR.
         """
         if self._failure is not None:
             raise self._failure
@@ -572,9 +595,9 @@ class PartitionLog(RetainedLog):
             raise self._read_failed(error) from error
 
     def windows(self) -> Iterator[bytes]:
-        """All batches from the log start on, a portion of some ten kilobytes at a time, checksums verified.
+        """Yield all batches from the log start on, tens of kilobytes at a time, with verified checksums.
 
-        Not limited by the high watermark, as `batches`. Raises KAFKA_STORAGE_ERROR.
+        Batches above the high watermark are included. Raises KAFKA_STORAGE_ERROR.
         """
         if self._failure is not None:
             raise self._failure
@@ -586,17 +609,17 @@ class PartitionLog(RetainedLog):
     def offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> tuple[int, int, int]:
-        """`find_offset_for_timestamp` without a pause."""
+        """Do the search of `find_offset_for_timestamp` without pauses, and return its result."""
         return run_at_once(self.find_offset_for_timestamp(timestamp, isolation))
 
     def find_offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> Steps[tuple[int, int, int]]:
-        """Find (timestamp, offset, leader epoch) of the first visible record that is not older; all -1 if none is.
+        """Find the first visible record with at least `timestamp` (ms); return its (timestamp, offset, leader epoch).
 
-        Special timestamps (KIP-79, 734, 405): -1 latest, -2 earliest, -3 the record with the largest timestamp, -4
-        earliest local, -5 latest tiered; of these only -3 yields a timestamp. Raises KafkaError KAFKA_STORAGE_ERROR,
-        LEADER_NOT_AVAILABLE, INVALID_REQUEST.
+        All three are -1 if no record matches. Special timestamps (KIP-79, KIP-734, KIP-405): -1 latest, -2 earliest, -3
+        the record with the largest timestamp, -4 earliest local, -5 latest tiered. Of these only -3 returns a
+        timestamp. Raises KafkaError KAFKA_STORAGE_ERROR, LEADER_NOT_AVAILABLE, INVALID_REQUEST.
         """
         committed = isolation is READ_COMMITTED
         limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
@@ -609,7 +632,7 @@ class PartitionLog(RetainedLog):
         if timestamp == MAX_TIMESTAMP:
             search = self.reader.timestamps.newest(self.log_start_offset, limit)
         elif timestamp < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} has no meaning")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} is negative and has no special meaning")
         else:
             search = self.reader.timestamps.first_not_older(timestamp, self.log_start_offset, limit)
         try:
@@ -626,18 +649,18 @@ class PartitionLog(RetainedLog):
             search.close()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(the largest leader epoch not above `epoch`, where it ends); (-1, -1) when it is not known (KIP-101)."""
+        """Return the largest leader epoch not above `epoch` and its end offset; (-1, -1) if not known (KIP-101)."""
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the newest batch, -1 in an empty log."""
+        """The leader epoch of the newest batch; -1 if the log is empty."""
         return self.leader_epochs.latest
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 
     def update_config(self, config: LogConfig) -> None:
-        """Use other settings from the next operation on."""
+        """Replace the log's settings, from the next operation on."""
         was_os = self.config.durability == "os"
         self.config = config
         if config.durability == "os" and not was_os and self._failure is None:
@@ -646,9 +669,9 @@ class PartitionLog(RetainedLog):
             self.flusher.request(self)
 
     def prepare_close(self) -> None:
-        """Write what spares the next start a long scan; raises KAFKA_STORAGE_ERROR.
+        """Save the state if the next start would otherwise have much to scan; raise KAFKA_STORAGE_ERROR if that fails.
 
-        It is not synced: what a loss of power damages is recognised by its checksums, and made again from the log.
+        The files are not synced: if a loss of power damages them, their checksums show it, and they are rebuilt.
         """
         if self.closed or self._failure is not None:
             return
@@ -662,18 +685,18 @@ class PartitionLog(RetainedLog):
 
     @property
     def _must_save(self) -> bool:
-        """Whether the next start would have too much to scan, or would miss what only the memory knows.
+        """Whether the next start would have too much to scan, or would miss producer state that is only in memory.
 
-        A small log is scanned in less time than it takes to make the files that would spare that.
+        A small log is not saved, because scanning it takes less time than writing the files.
         """
         base_offset = self.segments.active.base_offset
         return self.unsaved_bytes > self.config.unsaved_bytes or not self.producers.is_saved_at(base_offset)
 
     def close(self, *, clean: bool = True) -> None:
-        """Let go of the files. `clean`: put everything on disk, indexes and snapshot too, so that nothing is scanned.
+        """Close the files. With `clean`, first save the state and flush everything, so that the next start is fast.
 
-        Waiting writers get NOT_LEADER_OR_FOLLOWER: they may ask again, after the restart. A clean close raises
-        KAFKA_STORAGE_ERROR when it was not; the files are closed all the same.
+        Waiting writers get NOT_LEADER_OR_FOLLOWER, after which they may try again. If the save or the flush fails, the
+        files are closed, and KAFKA_STORAGE_ERROR is raised.
         """
         if self.closed:
             return
@@ -687,20 +710,23 @@ class PartitionLog(RetainedLog):
 
     @property
     def _untouched(self) -> bool:
-        """Whether nothing was ever appended: then there is nothing to put on disk, and nothing to scan."""
+        """Whether nothing was ever appended to the log, so that nothing has to be saved or flushed."""
         return self.log_end_offset == 0 and not (self._unsynced_segments or self._unsynced_paths)
 
     def _cut_leftovers(self) -> None:
-        """Cut off what failed writes left behind the end."""
+        """Cut off bytes that failed writes left after the end of the log; raise KAFKA_STORAGE_ERROR if that fails."""
         active = self.segments.active
         try:
             active.file.truncate(active.size)
         except OSError as error:
-            raise storage_error(f"{self.name}: {active.path()} cannot be cut to its end: {error}") from error
+            raise storage_error(f"{self.name}: {active.path()} cannot be truncated: {error}") from error
 
 
 def _corrected(batch: bytearray | memoryview, header: BatchHeader, max_timestamp: int) -> BatchHeader:
-    """The header of a client's batch, rid of what is not for clients to say, with the largest timestamp that it has."""
+    """Correct the header of a client's batch and return it.
+
+    Attribute bits that clients may not set are cleared, and the largest timestamp is set to that of the records.
+    """
     max_timestamp = max(max_timestamp, -1)
     if header.attributes & ~CLIENT_ATTRIBUTES:
         clear_attributes(batch, 0, CLIENT_ATTRIBUTES)

@@ -1,4 +1,4 @@
-"""What goes into a partition log's operations and what comes out: plain values."""
+"""Define the values that a partition log's operations take and return, and the errors that they raise."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..ports import Buffer
 
 
 class AppendOrigin(Enum):
-    """Who appends, and so what is checked (Kafka's AppendOrigin).
+    """The origin of a batch, which decides the checks of an append (Kafka's AppendOrigin).
 
-    CLIENT: everything. COORDINATOR: markers and coordinator state, which carry no sequences. REPLAY: what is on disk
-    already, taken as it is when state is rebuilt.
+    CLIENT: a client's batch, with all checks. COORDINATOR: markers and coordinator state, which have no sequences.
+    REPLAY: batches that are already on disk and are accepted unchecked when state is rebuilt.
     """
 
     CLIENT = 0
@@ -23,12 +23,12 @@ class AppendOrigin(Enum):
     REPLAY = 2
 
 
-# Members of enums by names of their own, for appends and reads: `Enum.MEMBER` is a look-up in a descriptor.
+# Module names for enum members, because appends and reads use them often, and `Enum.MEMBER` is a slow look-up.
 CLIENT: Final = AppendOrigin.CLIENT
 
 
 class IsolationLevel(IntEnum):
-    """Up to where a reader sees: the high watermark or the last stable offset."""
+    """The limit of a reader: the high watermark (READ_UNCOMMITTED) or the last stable offset (READ_COMMITTED)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -39,9 +39,10 @@ READ_COMMITTED: Final = IsolationLevel.READ_COMMITTED
 
 
 class AppendResult(NamedTuple):
-    """Where a batch went. `duplicate`: it was there already, nothing was written, the offsets are the original's.
+    """The result of an append: the offsets of the batch.
 
-    `log_append_time` (ms) is -1 where records keep the time of their creation.
+    `duplicate`: the batch was already in the log, so nothing was written, and the offsets are those of the original.
+    `log_append_time`: in ms; -1 if the records keep their own timestamps (CreateTime).
     """
 
     base_offset: int
@@ -52,14 +53,14 @@ class AppendResult(NamedTuple):
 
 
 append_result: Final[Callable[[tuple[int, int, int, int, bool]], AppendResult]] = partial(tuple.__new__, AppendResult)
-"""Make an AppendResult of its fields: without the Python function that its constructor is."""
+"""Create an AppendResult from a tuple of its fields, faster than its constructor, which is a Python function."""
 
 
 class LogRead(NamedTuple):
-    """Whole batches from the one that holds the asked offset on; the first may begin before it.
+    """The result of a read: whole batches. The first batch contains the requested offset, and may begin before it.
 
-    `next_offset` is an upper bound of what `records` covers. `aborted` holds (producer_id, first_offset) of every
-    aborted transaction that may overlap it; None when the reader is not read_committed.
+    `next_offset` is an upper bound for the end offset of `records`. `aborted` has (producer_id, first_offset) of every
+    aborted transaction that may overlap the records; it is None if the reader is not read_committed.
     """
 
     records: Buffer
@@ -73,13 +74,14 @@ class LogRead(NamedTuple):
 log_read: Final[Callable[[tuple[Buffer, int, int, int, list[tuple[int, int]] | None, int]], LogRead]] = partial(
     tuple.__new__, LogRead
 )
-"""Make a LogRead of its fields, as `append_result` does."""
+"""Create a LogRead from a tuple of its fields, faster than its constructor, which is a Python function."""
 
 
 class AbortedTxn(NamedTuple):
-    """One aborted transaction of a transaction index; `last_offset` is its marker's.
+    """An entry of a transaction index: one aborted transaction. `last_offset` is the offset of its marker.
 
-    `last_stable_offset` is what it was behind the marker: no transaction indexed later began before it.
+    `last_stable_offset` is the last stable offset after the marker: no transaction that is indexed later began before
+    it.
     """
 
     producer_id: int
@@ -89,7 +91,7 @@ class AbortedTxn(NamedTuple):
 
 
 class InvalidRecords(KafkaError):
-    """An INVALID_RECORD that some records of a batch are to blame for: `record_errors` has (index, reason) of each."""
+    """An INVALID_RECORD error about single records of a batch; `record_errors` has (index, reason) of each."""
 
     def __init__(self, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
@@ -112,5 +114,5 @@ class CorruptLog(KafkaError):
 
 
 def storage_error(message: str) -> KafkaError:
-    """A KAFKA_STORAGE_ERROR."""
+    """Return a KafkaError KAFKA_STORAGE_ERROR."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
