@@ -27,7 +27,7 @@ A count takes a few milliseconds per million objects.
 
 
 class Garbage:
-    """The control of this process's garbage collector, from `start` on.
+    """The garbage collection of this process, which this object controls from `start` on.
 
     `logs` returns the number of open logs. `soon` schedules a function that must not run during a collection. It has to
     be safe to call from any thread, as `loop.call_soon_threadsafe` is.

@@ -76,7 +76,7 @@ def reset(
 
     target = Target(to_earliest, to_latest, to_offset, to_time, shift_by)
     if target.count != 1:
-        raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
+        raise click.UsageError("give exactly one of --to-earliest, --to-latest, --to-offset, --to-time and --shift-by")
     if dry_run and execute:
         raise click.UsageError("--dry-run and --execute cannot be combined")
     only_shown = dry_run or not (execute or sys.stdin.isatty())
@@ -94,8 +94,8 @@ def reset(
             moves = await plan(admin, committed, partitions, target)
             if not moves:
                 raise click.ClickException(
-                    f"group {name} has no committed offsets there. To set its first offsets, name the topic by --topic"
-                    " and use another target than --shift-by."
+                    f"group {name} has no committed offsets in these topics. To set its first offsets, name a topic by"
+                    " --topic, and use another target than --shift-by."
                 )
             items: list[Item] = [
                 {
@@ -198,7 +198,7 @@ def delete_offsets(name: str, topics: tuple[TopicSelection, ...], yes: bool, as_
                 )
             ]
             if not wanted:
-                raise click.ClickException(f"group {name} has no committed offsets there.")
+                raise click.ClickException(f"group {name} has no committed offsets in these partitions.")
             confirm(f"Delete {len(wanted)} offset(s) of group {name}?", yes=yes)
             outcomes = await admin.delete_group_offsets(name, wanted, raise_errors=False)
         for each, error in outcomes.items():

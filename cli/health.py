@@ -57,7 +57,7 @@ async def _ask(bootstrap: str) -> str | None:
 
     host, _, port = bootstrap.partition(",")[0].strip().rpartition(":")
     if not host or not port.isdigit():
-        raise click.BadParameter(f"{bootstrap!r} is not HOST:PORT", param_hint="--bootstrap")
+        raise click.BadParameter(f"{bootstrap!r} is not HOST:PORT, such as 127.0.0.1:9092", param_hint="--bootstrap")
     reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     try:
         writer.writelines(encode_request(DescribeLogDirsRequest(topics=[]), 1, 1, "oncelog-health"))

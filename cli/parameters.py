@@ -59,7 +59,7 @@ def topic_selection(text: str) -> TopicSelection:
     """Parse `orders` or `orders:0,1`. Raise BadParameter for any other form. Options use this as their type."""
     topic, colon, partitions = text.partition(":")
     if not topic or (colon and not re.fullmatch(r"[0-9]+(,[0-9]+)*", partitions)):
-        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:PARTITION,PARTITION")
+        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:PARTITION,PARTITION, such as orders or orders:0,1")
     return TopicSelection(topic, tuple(sorted({int(each) for each in partitions.split(",") if each})))
 
 

@@ -198,5 +198,5 @@ def _serve(registry: object, host: str, port: int) -> None:
 def _listener(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--metrics")
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9404", param_hint="--metrics")
     return host, int(port)

@@ -76,7 +76,7 @@ def add_partitions(name: str, num: int | None, total: int | None, as_json: bool,
     oncelog topic add-partitions orders --total 6      six partitions in total
     """
     if (num is None) == (total is None):
-        raise click.UsageError("give either --num or --total")
+        raise click.UsageError("give exactly one of --num and --total")
 
     async def work() -> None:
         async with connect_admin(bootstrap) as admin:
@@ -123,7 +123,7 @@ def trim(
     oncelog topic trim orders --all --yes
     """
     if (before_offset is not None) + (before_time is not None) + everything != 1:
-        raise click.UsageError("give one of --before-offset, --before-time and --all")
+        raise click.UsageError("give exactly one of --before-offset, --before-time and --all")
 
     async def work() -> None:
         async with connect_admin(bootstrap) as admin:

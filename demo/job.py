@@ -232,9 +232,9 @@ class _Job:
     def _check_alive(self) -> None:
         for member, transformer in enumerate(self.transformers):
             if not transformer.running:
-                raise JobFailed(f"transformer {member} ended by itself")
+                raise JobFailed(f"transformer {member} ended without a kill")
         if not self.broker.running:
-            raise JobFailed("the broker ended by itself")
+            raise JobFailed("the broker ended without a kill")
 
     async def _carry_out(self, kill: Kill) -> None:
         await asyncio.sleep(kill.delay_s)
@@ -290,7 +290,10 @@ class _Job:
                 raise JobFailed(f"a transformer stopped with exit code {code}: {transformer.last_words()}")
 
     def stop(self) -> None:
-        """End all processes that still run, and prevent later starts. Go on with the rest if a process does not end."""
+        """End all processes that still run, and prevent later starts.
+
+        If a process does not end, continue with the others.
+        """
         with contextlib.ExitStack() as processes:
             processes.callback(self.broker.close)
             for transformer in self.transformers:

@@ -14,9 +14,10 @@ PIPELINE_TARGETS: Final = ("broker", "driver")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kill:
-    """The kill of `target` when the job has done the fraction `at` of all flights, and `delay_s` seconds have passed.
+    """A kill of the process `target`.
 
-    An `aimed` kill also waits a few seconds for an open transaction with records in the log.
+    It happens when the job has done the fraction `at` of all flights, and `delay_s` more seconds have passed. If it is
+    `aimed`, it also waits some seconds until the log has records of an open transaction.
     """
 
     at: float

@@ -148,7 +148,7 @@ class PipelineHalf:
                 self._follow()
                 batch.stands_at((self._output.fraction, len(self.kills)))
                 if not self._broker.running:
-                    raise JobFailed("the broker ended by itself")
+                    raise JobFailed("the broker ended without a kill")
                 if self._pending and self._output.fraction >= self._pending[0].at:
                     kill = self._pending.pop(0)
                     if kill.aimed:
@@ -224,7 +224,7 @@ class PipelineHalf:
         await asyncio.sleep(kill.delay_s)
         process = self._broker if kill.target == "broker" else self.driver
         if not self.driver.running:  # the job is done, so a kill would test nothing
-            self._observer.event(f"no kill of the {kill.target} at {100 * kill.at:.0f} %: the driver has ended before")
+            self._observer.event(f"no kill of the {kill.target} at {100 * kill.at:.0f} %: the driver had already ended")
             return
         limit_s = self._waits.limits.processes_s
         what = "broker" if kill.target == "broker" else "driver of the pipeline and its JVM"

@@ -100,12 +100,12 @@ class ChildProcess:
         Raise RuntimeError if it runs already, and StartFailed after `close`.
         """
         if self.running:
-            raise RuntimeError(f"{self.module} is already running as {self.pid}")
+            raise RuntimeError(f"{self.module} is already running with pid {self.pid}")
         self._reap()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self._spawning, self.log.open("ab") as stderr, contextlib.ExitStack() as files:
             if self._closed:
-                raise StartFailed(f"{self.module} is not to be started any more")
+                raise StartFailed(f"{self.module} cannot be started after close()")
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", self.module, *self.arguments],
                 stdin=subprocess.DEVNULL,
@@ -130,7 +130,7 @@ class ChildProcess:
             # The process prints a single line, so the text layer does not buffer a line that select would miss.
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise StartFailed(f"{self.module} said nothing for {timeout:g} s: {self.last_words()}")
+                raise StartFailed(f"{self.module} printed nothing for {timeout:g} s: {self.last_words()}")
             line = process.stdout.readline()
             if not line:
                 code = self._end(process)
@@ -265,7 +265,7 @@ class BrokerProcess(ChildProcess):
                 raise
             if line != f"ready {self.address}":
                 self.kill9()
-                raise StartFailed(f"expected `ready {self.address}`, the broker said {line!r}")
+                raise StartFailed(f"expected `ready {self.address}`, but the broker printed {line!r}")
             self.start_s = time.monotonic() - begun
             return self
         raise AssertionError("unreachable: the last attempt raises")

@@ -102,7 +102,7 @@ class CarrierCheck:
 
     @property
     def differing(self) -> list[str]:
-        """The sorted carriers whose sums differ from the computation, or that only one of the two has."""
+        """The carriers, sorted, whose sums differ from the computation or exist on one side only."""
         carriers = self.expected.keys() | self.found.keys()
         return sorted(carrier for carrier in carriers if self.expected.get(carrier) != self.found.get(carrier))
 

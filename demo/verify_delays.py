@@ -56,7 +56,7 @@ class HoursCheck:
             told = json.loads(value)
             name = key.decode()
             if (told["id"], f"{told['origin']}@{told['hour'][:13]}") != (name, name):
-                raise ValueError("the value is of another hour than its key")
+                raise ValueError("the value has another hour than its key")
             self._found[name] = Hour(
                 told["flights"], told["cancelled"], told["departed"], told.get("dep_delay_minutes")
             )
@@ -121,7 +121,7 @@ class ListCheck:
             assert value is not None
             told = json.loads(value)
             if told["dest"] != key.decode():
-                raise ValueError("the value is of another airport than its key")
+                raise ValueError("the value has another airport than its key")
             if told["listed_at"] > self._newest:
                 self._newest = told["listed_at"]
                 self._found = []

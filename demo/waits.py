@@ -31,9 +31,9 @@ class Limits:
     topics_s: float = 90.0
     """Limit for the creation of topics."""
     transform_s: float = 300.0
-    """Limit until the transformers commit another flight."""
+    """Limit for the next flight that the transformers commit."""
     pipeline_s: float = 600.0
-    """Limit until the pipeline finishes another micro-batch, and in the end until it stops."""
+    """Limit for the next micro-batch that the pipeline finishes, and in the end for its stop."""
     compute_s: float = 600.0
     """Limit for the plain computation of the right result."""
     read_s: float = 900.0
@@ -59,7 +59,7 @@ class Wait:
         return self._loop.time() - self._begun
 
     def stands_at(self, at: object) -> None:
-        """Report the position of what is waited for. The limit starts again if `at` differs from the last call."""
+        """Report progress: if the position `at` differs from that of the last call, the limit starts again."""
         if at != self._at:
             self._at = at
             self._begun = self._loop.time()

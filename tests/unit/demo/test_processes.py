@@ -50,7 +50,7 @@ def test_closed_process_is_gone_and_stays_gone(server: ChildProcess) -> None:
     pid = server.pid
     server.close()
     assert not alive(pid)
-    with pytest.raises(StartFailed, match="not to be started"):
+    with pytest.raises(StartFailed, match="cannot be started"):
         server.spawn()
     with pytest.raises(RuntimeError, match="not running"):
         _ = server.pid
@@ -97,7 +97,7 @@ def test_silence_is_a_failure_in_time(tmp_path: Path) -> None:
     process = ChildProcess("silent", [], tmp_path / "log", {**os.environ, "PYTHONPATH": str(tmp_path)})
     process.spawn()
     try:
-        with pytest.raises(StartFailed, match=r"said nothing for 0\.05 s"):
+        with pytest.raises(StartFailed, match=r"printed nothing for 0\.05 s"):
             process.read_line(0.05)
     finally:
         process.close()
