@@ -12,7 +12,7 @@ from .confirmation import confirm, yes_option
 from .json_output import json_option, print_json, report
 
 LONGEST_S: Final = 900
-"""Kafka's default of transaction.max.timeout.ms, in seconds. A coordinator aborts a transaction that is open longer."""
+"""Kafka's default of transaction.max.timeout.ms, in seconds. A coordinator aborts longer transactions."""
 
 
 @click.command(short_help="Find transactions that no coordinator will ever end.")

@@ -45,7 +45,7 @@ def run(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Run a job until Ctrl-C or SIGTERM. With trigger = "available-now" it also ends when all sources are read.
+    """Run a job until Ctrl-C or SIGTERM. With trigger = "available-now", a job ends when its sources are read.
 
     \b
     oncelog pipeline run flights.toml --dry-run

@@ -33,7 +33,7 @@ class Progress:
         self.clear()
 
     def show(self, count: int, total: int | None = None) -> None:
-        """Update the line, unless the last update was less than `INTERVAL_S` seconds ago."""
+        """Update the progress line, unless the last update was less than `INTERVAL_S` seconds ago."""
         if not self._visible or (now_s := time.monotonic()) - self._shown_s < INTERVAL_S:
             return
         self._shown_s = now_s
@@ -42,7 +42,7 @@ class Progress:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """Remove the line."""
+        """Remove the progress line from the terminal."""
         if self._visible:
             sys.stderr.write(CLEAR_LINE)
             sys.stderr.flush()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..broker.config import BrokerConfig
 
 DEFAULTS = {"log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:9092"}
-"""Defaults that differ from the broker's: data is in the current directory instead of /tmp, and the port is local."""
+"""Defaults that differ from the broker's: data in the current directory, not in /tmp, and a local port."""
 
 CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
 """Environment variables that have the prefix of settings, but belong to other commands."""

@@ -8,7 +8,7 @@ UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 
 
 def duration(ms: int) -> str:
-    """Return the size of a duration as text in its two largest units, such as `1 h 5 min`, `12 s` or `800 ms`."""
+    """Return a duration, without its sign, in its two largest units, such as `1 h 5 min`, `12 s` or `800 ms`."""
     ms = abs(ms)
     if ms < 1000:
         return f"{ms} ms"

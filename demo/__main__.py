@@ -82,9 +82,9 @@ def demo(
     are killed with kill -9, and started again.
 
     The second half is `oncelog pipeline run`, which reads the same topic in a job on Spark. The job joins flights with
-    airlines and airports, sums the delays per airport and hour, and lists the airports with the latest arrivals. It
-    writes to topics and to Parquet files. Its driver and the broker are killed. The second half needs Java 17 and the
-    extra `pipeline`, and is skipped without them.
+    airlines and airports, sums the delays per airport and hour, and lists the airports with the longest mean arrival
+    delays. It writes to topics and to Parquet files. Its driver and the broker are killed. The second half needs
+    Java 17 and the extra `pipeline`, and is skipped without them.
 
     In the end, all results are read back and compared with a plain computation. The exit code is 1 if they differ.
 

@@ -1,8 +1,8 @@
 """Compute the right result of the flights job on Spark, without Spark.
 
-`expected_delays` computes cleaned flights, delays per hour, and the airports with the latest arrivals. The demo
-compares them with the job's topics and files. The computation shares no code with the job, which is SQL in
-pipeline/jobs/flights.toml. All functions are pure functions of the data set.
+`expected_delays` computes cleaned flights, delays per hour, and the list of the "latest" airports, which are those with
+the longest mean arrival delays. The demo compares them with the job's topics and files. The computation shares no code
+with the job, which is SQL in pipeline/jobs/flights.toml. All functions are pure functions of the data set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Hour:
     cancelled: int = 0
     departed: int = 0
     dep_delay_minutes: int | None = None
-    """None if no flight departed, as SQL's sum is null then."""
+    """The sum of the departure delays. It is None if no flight departed, because SQL's sum is null then."""
 
     def add(self, flight: Flight) -> None:
         """Count a flight that was scheduled to leave in this hour."""
@@ -45,7 +45,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A line of the list of latest airports: an airport and the arrival delay of its flights."""
+    """A line of the list of the latest airports: an airport, and the arrival delay of the flights to it."""
 
     dest: str
     arrived: int

@@ -104,7 +104,10 @@ class HoursCheck:
 
 
 class ListCheck:
-    """The check of the list of the latest airports, which consists of the records with the newest `listed_at`."""
+    """The check of the list of airports with the longest arrival delays.
+
+    The list consists of the records with the newest `listed_at`.
+    """
 
     def __init__(self, topic: str, expected: ExpectedDelays) -> None:
         self.topic = topic
