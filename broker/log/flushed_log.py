@@ -364,7 +364,7 @@ class FlushedLog:
             self.flusher.submit(unlink, f"removal of {len(paths)} segments from {paths[0]} on", Lane.REMOVAL)
 
     def sync_name(self, change: int) -> None:
-        """Let the next flush sync the name of the log's directory, which is change number `change` of the root."""
+        """Let the next flush sync the name of the log's directory: change number `change` of the parent directory."""
         self._root_change = change
         self.sync_later()
 

@@ -248,7 +248,7 @@ class Logs(Protocol):
         """The signal that appends to many logs have to wait. An append to a single log need not check it."""
 
     def space(self) -> tuple[int, int]:
-        """Return the (total, usable) bytes of the storage; raises OSError."""
+        """Return the (total, usable) bytes of the storage. Raises OSError."""
 
     def get(self, topic: str, partition: int) -> Log | None:
         """Return the log of a partition, None if it does not exist. Raises KAFKA_STORAGE_ERROR if it is offline."""
@@ -266,7 +266,7 @@ class Logs(Protocol):
         """
 
     async def start_offsets_on_disk(self) -> None:
-        """Wait until all changes of log start offsets so far are on disk; raises KAFKA_STORAGE_ERROR."""
+        """Wait until all changes of log start offsets so far are on disk. Raises KAFKA_STORAGE_ERROR."""
 
     def logs(self) -> Iterator[Log]:
         """Yield every log that is not offline."""

@@ -273,7 +273,7 @@ class PartitionLog(RetainedLog):
         transaction_version: int,
         essential: bool,
     ) -> AppendResult:
-        """Append several batches of a coordinator with one write. Each is checked as if the previous were written."""
+        """Append several batches of a coordinator with one write. Each check takes the earlier batches as written."""
         data = bytearray(batches)
         now_ms = self.clock.now_ms()
         pending: dict[int, ProducerStateEntry] = {}
@@ -474,7 +474,7 @@ class PartitionLog(RetainedLog):
         return self._failure is None and self.unsaved_bytes > self.config.save_interval_bytes + producers
 
     def save_grown(self) -> None:
-        """Save the state, and remove the previous snapshot if it lies within the active segment; raise OSError."""
+        """Save the state, and remove the previous snapshot if it lies within the active segment. Raises OSError."""
         before = self.producers.snapshot_offset
         self.save_state()
         if self.segments.active.base_offset < before < self.log_end_offset:

@@ -588,7 +588,7 @@ class LogSegment:
         return scan_batches(self.file, start, self.size, verify=verify)
 
     def windows(self, start: int = 0) -> Iterator[bytes]:
-        """Yield portions of whole batches with verified checksums, from byte `start` on; raise BrokenBatch."""
+        """Yield portions of whole batches with verified checksums, from byte `start` on. Raises BrokenBatch."""
         return scan_windows(self.file, start, self.size)
 
     def time_position(self, timestamp: int, from_offset: int) -> int:
