@@ -141,9 +141,8 @@ async def _check_topic(bootstrap: str, topic: str) -> None:
         except (AuthorizationError, UnsupportedVersionError):
             return
         try:
-            await admin.list_offsets(
-                {TopicPartition(topic, 0): -1}
-            )  # retries, because the answer of a single broker may be outdated
+            # The client repeats this request, because the answer of a single broker may be outdated.
+            await admin.list_offsets({TopicPartition(topic, 0): -1})
         except UnknownTopicError:
             raise click.ClickException(
                 f"UNKNOWN_TOPIC_OR_PARTITION: topic {topic} does not exist, and the brokers create no topics"
@@ -203,9 +202,8 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
 
 
 def _read_lines(source: IO[bytes], put: Callable[[list[bytes] | BaseException | None], None]) -> None:
-    with contextlib.suppress(
-        RuntimeError, asyncio.CancelledError
-    ):  # the event loop is closed because the command has ended
+    # put() fails when the event loop is closed, because the command has ended.
+    with contextlib.suppress(RuntimeError, asyncio.CancelledError):
         try:
             descriptor = source.fileno()
             rest = b""
