@@ -48,7 +48,7 @@ def task_status(statuses: StatusStore, task: ConnectorTaskId) -> Json:
 
 
 def restart_plan(statuses: StatusStore, request: RestartRequest) -> tuple[bool, list[ConnectorTaskId], Json]:
-    """Return whether the connector restarts, the tasks that restart, and the status to answer; raises NotFoundError."""
+    """Return whether the connector restarts, which tasks restart, and the resulting status; raises NotFoundError."""
     if statuses.get(request.connector) is None:
         raise NotFoundError(f"Status for connector {request.connector} not found")
     answer = connector_status(statuses, request.connector)

@@ -21,7 +21,7 @@ from .validation import validate_connector
 
 
 class Outside:
-    """The outside world that herders use besides the internal topics; tests replace it."""
+    """Creates the worker of a herder, and looks up the id of the Kafka cluster; tests replace it."""
 
     def worker(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> Worker:
         """Return the worker that runs connectors and tasks."""

@@ -130,7 +130,10 @@ class DistributedHerder(BaseHerder):
         return await self._group.requests.run(put)
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
-        """Change some settings; None removes a setting. Raises as `put_connector` does, and NotFoundError."""
+        """Change some settings of a connector; None removes a setting.
+
+        Raises as `put_connector` does, and NotFoundError.
+        """
 
         async def present() -> dict[str, str]:
             self._group.leadership.require("Only the leader can set connector configs.")
@@ -210,7 +213,10 @@ class DistributedHerder(BaseHerder):
         await self._group.requests.run(restart)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Make all workers restart what the request selects; return the status with the restarting instances."""
+        """Make all workers restart the instances that a request selects.
+
+        Return the status that shows them as RESTARTING.
+        """
 
         async def restart() -> Json:
             await self._check_settled()

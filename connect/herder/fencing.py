@@ -51,7 +51,7 @@ class _Round:
 
 
 class ZombieFencing:
-    """The rounds of this worker while it is the leader; other workers send requests to the leader."""
+    """Runs the fencing rounds on the leader; on other workers, asks the leader to fence."""
 
     def __init__(
         self,

@@ -184,7 +184,10 @@ class WorkerGroupMember:
         return Rebalance(generation.generation_id, protocol, joined.is_leader, received, self._running)
 
     async def confirm(self) -> bool:
-        """Return whether the worker is still a member for the coordinator; True if the coordinator does not answer."""
+        """Return whether the coordinator still counts this worker as a member.
+
+        True if the coordinator does not answer.
+        """
         try:
             return await self._membership.confirm()
         except KafkaError as error:

@@ -40,7 +40,7 @@ class GroupMember(Member, Identity, Protocol):
         """Connect to the cluster; raises KafkaTimeoutError."""
 
     async def confirm(self) -> bool:
-        """Return whether the worker is still a member for the coordinator."""
+        """Return whether the coordinator still counts this worker as a member of the group."""
 
     async def close(self) -> None:
         """Close the connections to the cluster."""
@@ -113,9 +113,9 @@ class GroupWorker:
         await self._worker.fence_tasks(connector, count, config)
 
     def require_assigned(self, what: str | ConnectorTaskId) -> None:
-        """Raise RequestTargetError unless this worker runs it.
+        """Raise RequestTargetError unless this worker runs the connector or task.
 
-        The leader names the owner, other workers name the leader.
+        On the leader the error has the address of the worker that runs it, on other workers the leader's address.
         """
         if what in (self.work.assigned.connectors if isinstance(what, str) else self.work.assigned.tasks):
             return

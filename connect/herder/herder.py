@@ -63,7 +63,7 @@ class Herder(Protocol):
         """Create a connector, or change its settings. Raise AlreadyExistsError if it exists and `replace` is false."""
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
-        """Change some settings; None removes a setting (KIP-477)."""
+        """Change some settings of a connector; None removes a setting (KIP-477)."""
 
     async def delete_connector(self, name: str) -> None:
         """Stop and delete a connector; its offsets are kept."""
@@ -72,10 +72,10 @@ class Herder(Protocol):
         """Start, pause or stop a connector."""
 
     async def restart_connector(self, name: str) -> None:
-        """Restart the connector without its tasks."""
+        """Restart a connector without its tasks."""
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Restart what the request selects; return the status with the restarting instances (KIP-745)."""
+        """Restart the instances that a request selects; return the status that shows them as RESTARTING (KIP-745)."""
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
         """Restart a task."""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """The work of the tick loop that involves the status topic."""
+    """Does the part of the tick loop's work that involves the status topic."""
 
     def __init__(
         self,

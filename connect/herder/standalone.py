@@ -63,7 +63,7 @@ class StandaloneHerder(BaseHerder):
             return await self._put(name, config, target)
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
-        """Change some settings; None removes a setting."""
+        """Change some settings of a connector; None removes a setting."""
         async with self._changing:
             before = self._require(name, "Connector {} not found")
             config = {key: value for key, value in {**before, **patch}.items() if value is not None}
@@ -116,7 +116,7 @@ class StandaloneHerder(BaseHerder):
             await self._restart_connector(name)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
-        """Restart what the request selects; return the status with the restarting instances."""
+        """Restart the instances that a request selects; return the status that shows them as RESTARTING."""
         async with self._changing:
             self._require(request.connector, "Unknown connector: {}")
             connector, tasks, answer = answers.restart_plan(self._statuses, request)

@@ -18,7 +18,7 @@ class Confirms(Protocol):
     """The part of the worker's membership that the checks use."""
 
     async def confirm(self) -> bool:
-        """Return whether the worker is still a member for the coordinator."""
+        """Return whether the coordinator still counts this worker as a member of the group."""
 
 
 class DistributedStartChecks:

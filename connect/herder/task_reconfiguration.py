@@ -103,7 +103,7 @@ class TaskReconfiguration:
             wait_s = BACKOFF_S
 
     async def _requested(self, connector: str, wait_s: float) -> bool:
-        """Wait; return whether another request has ended the wait."""
+        """Wait for `wait_s` seconds or for another request; return whether a request ended the wait."""
         requested = self._waits[connector] = asyncio.Event()
         try:
             async with asyncio.timeout(wait_s):

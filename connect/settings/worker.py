@@ -161,7 +161,7 @@ class WorkerConfig:
         return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
 
     def client(self, kind: str = "") -> dict[str, str]:
-        """Return a client's settings: the worker's settings that all clients have, and those with the prefix `kind`"""
+        """Return a client's settings: the worker's settings for all clients, and those with the prefix `kind`."""
         shared = {name: value for name, value in self.originals.items() if name in _names(ClientConfig)}
         shared["bootstrap.servers"] = ",".join(self["bootstrap.servers"])
         return {**shared, **(self.with_prefix(f"{kind}.") if kind else {})}

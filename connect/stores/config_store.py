@@ -56,7 +56,7 @@ class ConfigStore:
         return self._state.session_key
 
     async def refresh(self, timeout_s: float | None = READ_WRITE_TIMEOUT_S) -> None:
-        """Read the topic to its end. Raise TimeoutError after `timeout_s` seconds; never if `timeout_s` is None."""
+        """Read the config topic to its end. Raise TimeoutError after `timeout_s` seconds, unless it is None."""
         await self._topic.read_to_end(timeout_s)
 
     async def claim(self) -> None:

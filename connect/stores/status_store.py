@@ -39,7 +39,7 @@ class StatusStore:
         self._writer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Read the topic to its end, and start writing."""
+        """Read the status topic to its end, and start to write queued statuses in the background."""
         await self._topic.start(self._apply)
         self._writer = asyncio.create_task(self._write(), name="write the status topic")
 

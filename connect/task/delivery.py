@@ -64,6 +64,6 @@ class PendingOffsets:
         self._values[self._key] = None if offset is None else dict(offset)
 
     def take(self) -> list[tuple[bytes, bytes | None]]:
-        """Return the records of the offsets topic, and start again without offsets."""
+        """Return the newest offsets as records of the offsets topic, and clear them."""
         values, self._values = self._values, {}
         return [(key, offset_value(offset)) for key, offset in values.items()]

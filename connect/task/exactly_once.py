@@ -36,7 +36,7 @@ class StartChecks(Protocol):
         """Fence the tasks of earlier sets of task settings; called before the task fences its own predecessor."""
 
     async def still_wanted(self) -> None:
-        """Return if this worker must still run the task with these settings; raise SupersededError otherwise."""
+        """Raise SupersededError unless this worker must still run the task with these settings."""
 
 
 class ExactlyOnceDelivery:

@@ -128,7 +128,7 @@ def _retyped(schema: Schema, kind: SchemaType) -> Schema:
 
 
 def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> Any:
-    """Return a value as another type. Numbers that are too large wrap around as in Java. Raises DataError."""
+    """Return a value as another type. Numbers beyond an integer type wrap around as in Java. Raises DataError."""
     if value is None:
         return None
     if kind is SchemaType.STRING:
