@@ -42,7 +42,7 @@ def dumps(value: Any) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"a text has a lone surrogate, which UTF-8 cannot hold: {error}") from None
+        raise DataError(f"a text has a lone surrogate, which UTF-8 cannot encode: {error}") from None
 
 
 def loads(data: bytes) -> Any:

@@ -83,7 +83,7 @@ def _connector(given: Any) -> dict[str, str]:
         settings = {name: _text(value) for name, value in given["config"].items()}
         return {**settings, "name": settings.get("name", str(given.get("name", "")))}
     if not isinstance(given, dict):
-        raise ValueError("a connector is a JSON object of settings")
+        raise ValueError("a connector must be a JSON object of settings")
     return {name: _text(value) for name, value in given.items()}
 
 
@@ -94,4 +94,4 @@ def _text(value: Any) -> str:
         return ",".join(map(_text, value))
     if isinstance(value, str | int | float):
         return str(value)
-    raise ValueError(f"{value!r} is not a valid value of a setting: use text, a number, a truth value or a list")
+    raise ValueError(f"{value!r} is not a valid value of a setting: use text, a number, a boolean or a list")

@@ -176,7 +176,9 @@ class WorkerConfig:
         for name in ("group.id", "offset.storage.topic"):
             if not self[name]:
                 raise ConfigValueError(
-                    name, self[name], "must be set with exactly.once.source.support=enabled: transactions need it"
+                    name,
+                    self[name],
+                    "must be set with exactly.once.source.support=enabled, because transactions need it",
                 )
 
 

@@ -60,21 +60,21 @@ def parse_value(value: bytes | None) -> dict[str, Any] | None:
         return None
     offset = json_text.loads(value)
     if offset is not None and not isinstance(offset, dict):
-        raise DataError(f"an offset is a JSON object, not {type(offset).__name__}")
+        raise DataError(f"an offset must be a JSON object, not {type(offset).__name__}")
     return offset
 
 
 def _check(data: Any, what: str) -> None:
     """Raise DataError unless `data` is a mapping from texts to plain values; Kafka Connect allows nothing else."""
     if not isinstance(data, dict) and not hasattr(data, "keys"):
-        raise DataError(f"a source {what} is a mapping, not {type(data).__name__}")
+        raise DataError(f"a source {what} must be a mapping, not {type(data).__name__}")
     for name, value in data.items():
         if not isinstance(name, str):
-            raise DataError(f"a source {what} has the key {name!r}, which is not text")
+            raise DataError(f"a source {what} has the key {name!r}: keys must be text")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise DataError(f"a source {what} has {value} under {name!r}: whole numbers have 64 bits at most")
+            raise DataError(f"a source {what} has {value} under {name!r}: whole numbers must fit into 64 bits")
         if not isinstance(value, _PLAIN):
             raise DataError(
-                f"a source {what} has {type(value).__name__} under {name!r}: only text, numbers, truth values and null "
-                "are possible"
+                f"a source {what} has {type(value).__name__} under {name!r}: only text, numbers, booleans and null are "
+                "allowed"
             )

@@ -41,7 +41,7 @@ def _paths(directory: str, recursive: bool) -> Iterator[str]:
         with os.scandir(directory) as entries:
             names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
     except OSError as error:
-        raise ConnectError(f"directory {directory} cannot be listed: {error.strerror}; check the setting") from error
+        raise ConnectError(f"directory {directory} cannot be listed: {error.strerror}; check this setting") from error
     for name, is_directory in names:
         path = os.path.join(directory, name)
         if not is_directory:
