@@ -145,19 +145,40 @@ def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
 
 
 def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
-    """Return the segments of a partition in the order of their base offsets, with complete `.swap` segments.
+    """Return the segments of a partition in the order of their base offsets.
 
-    A `.swap` segment, which compaction has written, comes before the old segment with the same base offset.
+    A `.swap` segment, which compaction has completed, stands in for the segments that it replaces, as at a start of the
+    broker. If it is damaged, the segments that it replaces are unknown, and those that are left come behind it.
     """
-    found = []
+    segments = []
     for name in fs.list(path):
         parsed = parse_segment_name(name.removesuffix(SWAP))
         if parsed is not None and parsed[1] == LOG:
             suffix = SWAP if name.endswith(SWAP) else ""
             segment = LogSegment(fs, path, parsed[0], created_ms=0, suffix=suffix)
             segment.size = fs.file_size(segment.path())
-            found.append(segment)
-    return sorted(found, key=lambda segment: (segment.base_offset, not segment.path().endswith(SWAP)))
+            segments.append(segment)
+    swaps = [segment for segment in segments if segment.path().endswith(SWAP)]
+    replaced = [(swap.base_offset, _end_of(swap)) for swap in swaps]
+    kept = [
+        segment
+        for segment in segments
+        if segment in swaps or not any(base <= segment.base_offset < end for base, end in replaced)
+    ]
+    return sorted(kept, key=lambda segment: (segment.base_offset, segment not in swaps))
+
+
+def _end_of(segment: LogSegment) -> int:
+    """Return the offset behind the last batch, or the base offset if the segment is damaged or empty."""
+    end_offset = segment.base_offset
+    try:
+        for _, header, _ in segment.batches():
+            end_offset = header.next_offset
+    except BrokenBatch:
+        return segment.base_offset
+    finally:
+        segment.release()
+    return end_offset
 
 
 def _inspect_partition(

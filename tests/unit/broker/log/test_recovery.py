@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import random
 from collections.abc import Callable
@@ -482,6 +483,81 @@ def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(fs: FaultyFileSyste
             assert operations > 50
             return
     raise AssertionError("the compaction never finished")
+
+
+def test_a_crash_at_any_moment_of_a_compaction_leaves_nothing_to_repair(fs: FaultyFileSystem) -> None:
+    for operations in range(200):
+        fs = FaultyFileSystem()
+        manager = new_manager(fs)
+        manager.open()
+        manager.abandon()
+        log = compactable(fs)
+        left = operations
+
+        def count(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerFailure
+
+        fs.before = count
+        try:
+            Cleaner(fs).clean(log, 0, NOW)
+            finished = True
+        except PowerFailure:
+            finished = False
+        fs.before = None
+        fs.kill()
+        assert inspect("/data", fs) == [], f"after {operations} operations"
+        if finished:
+            assert operations > 50
+            return
+    raise AssertionError("the compaction never finished")
+
+
+@pytest.mark.parametrize("broken", ["segment behind", "replacement"])
+def test_a_repair_beside_an_unfinished_compaction_cuts_only_what_is_damaged(fs: FaultyFileSystem, broken: str) -> None:
+    """A replacement is complete, and the segments that it replaces are still there."""
+    manager = new_manager(fs)
+    manager.open()
+    manager.abandon()
+    log = compactable(fs)
+    log.update_config(dataclasses.replace(log.config, segment_bytes=10_000))
+    is_complete = False
+
+    def stop(operation: str, path: str) -> None:
+        nonlocal is_complete
+        if is_complete:
+            raise PowerFailure
+        is_complete = operation == "rename" and path.endswith(".log.cleaned")
+
+    log.append(batch("behind"))
+    log.append(batch("damaged"))
+    log.flush()
+    position = log.segments.active.position_of(14)
+    fs.before = stop
+    with pytest.raises(PowerFailure):
+        Cleaner(fs).clean(log, 0, NOW)
+    fs.before = None
+    fs.kill()
+    (swap,) = [f"/data/t-0/{name}" for name in fs.list("/data/t-0") if name.endswith(".log.swap")]
+    segments = [name for name in fs.list("/data/t-0") if name.endswith(".log")]
+    assert len(segments) > 2
+    if broken == "segment behind":
+        flip(fs, f"/data/t-0/{max(segments)}", position + 70)
+    else:
+        flip(fs, swap, 70)
+    (damage,) = inspect("/data", fs)
+    repair("/data", fs)
+    assert inspect("/data", fs) == []
+    log = open_log(fs, segment_bytes=300)
+    if broken == "segment behind":
+        assert (damage.lost_from_offset, damage.whole_batches) == (14, 0)
+        assert values(log.batches())[-1] == "behind"
+        assert log.log_end_offset == 14
+    else:
+        assert damage.file == swap
+        assert log.log_end_offset == damage.lost_from_offset
 
 
 # --- disks that fail -------------------------------------------------------------------------------------------------
