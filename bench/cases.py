@@ -179,7 +179,7 @@ def consume_transform_produce(address: str) -> list[Figure]:
             begun = begun or time.perf_counter()
             producer.begin_transaction()
             for message in batch:
-                producer.produce(sink, message.value().upper(), message.key())
+                producer.produce(sink, (message.value() or b"").upper(), message.key())
             producer.send_offsets_to_transaction(
                 consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), TIMEOUT_S
             )

@@ -40,7 +40,7 @@ class Load(NamedTuple):
     """The work of one run: `count` records of `size` bytes, or `count` transactions of `records` such records."""
 
     kind: str
-    count: int
+    count: int  # type: ignore[assignment]
     size: int
     records: int = 0
 

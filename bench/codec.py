@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import timeit
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from oncelog.protocol import codec
@@ -119,14 +120,14 @@ def main() -> None:
         raw = codec.encode(message, version)
         assert format.parse(raw) == compiled.parse(raw) == codec.decode(cls, raw, version) == message
         decoders: list[Callable[[], Any]] = [
-            lambda format=format, raw=raw: format.parse(raw),
-            lambda compiled=compiled, raw=raw: compiled.parse(raw),
-            lambda cls=cls, raw=raw, version=version: codec.decode_from(cls, raw, version),
+            partial(format.parse, raw),
+            partial(compiled.parse, raw),
+            partial(codec.decode_from, cls, raw, version),
         ]
         encoders: list[Callable[[], Any]] = [
-            lambda format=format, message=message: format.build(message),
-            lambda message=message, version=version: codec.encode(message, version),
-            lambda message=message, version=version: codec.encode_pieces(message, version),
+            partial(format.build, message),
+            partial(codec.encode, message, version),
+            partial(codec.encode_pieces, message, version),
         ]
         decoding.add_row(title, *(f"{microseconds(function, seconds):.2f}" for function in decoders))
         encoding.add_row(title, *(f"{microseconds(function, seconds):.2f}" for function in encoders))

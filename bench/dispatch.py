@@ -139,7 +139,7 @@ async def requests(bench: Bench) -> Callable[[], None]:
         topics = [produce.TopicProduceData("ten", partition_data=rows)]
         return frame_of(produce.ProduceRequest(None, -1, 30_000, topics), 11)
 
-    def fetching(partitions: int, topic: str = "ten", size: int = 300, **options: int) -> memoryview:
+    def fetching(partitions: int, topic: str = "ten", size: int = 300, **options: Any) -> memoryview:
         rows = [fetch.FetchPartition(index, fetch_offset=0, partition_max_bytes=size) for index in range(partitions)]
         topics = [fetch.FetchTopic(topic, partitions=rows)]
         options = {"max_wait_ms": 500, **options}
@@ -239,7 +239,11 @@ async def transactions(bench: Bench) -> Callable[[], Coroutine[Any, Any, None]]:
             lambda name, id, epoch: add_partitions_to_txn.AddPartitionsToTxnRequest([], name, id, epoch, [topic]),
         )
         stage("Produce, transactional", 11, producing)
-        stage("AddOffsetsToTxn", 3, lambda *producer: add_offsets_to_txn.AddOffsetsToTxnRequest(*producer, "g"))
+        stage(
+            "AddOffsetsToTxn",
+            3,
+            lambda name, id, epoch: add_offsets_to_txn.AddOffsetsToTxnRequest(name, id, epoch, "g"),
+        )
         stage(
             "TxnOffsetCommit",
             3,
@@ -247,7 +251,7 @@ async def transactions(bench: Bench) -> Callable[[], Coroutine[Any, Any, None]]:
                 name, "g", id, epoch, topics=[txn_offset_commit.TxnOffsetCommitRequestTopic("ten", offsets)]
             ),
         )
-        stage("EndTxn", 3, lambda *producer: end_txn.EndTxnRequest(*producer, True))
+        stage("EndTxn", 3, lambda name, id, epoch: end_txn.EndTxnRequest(name, id, epoch, True))
         for name, frames in stages.items():
             begun = time.process_time()
             for frame in frames:
@@ -265,7 +269,7 @@ async def measure(rounds: int, only: str) -> dict[str, float]:
     """Measure all cases with a new broker; return the least CPU times by case, in µs."""
     from oncelog.broker.node import BrokerNode
 
-    settings = {"durability": "os", "log_segment_bytes": 20_000_000, "log_retention_bytes": 20_000_000}
+    settings: dict[str, Any] = {"durability": "os", "log_segment_bytes": 20_000_000, "log_retention_bytes": 20_000_000}
     async with BrokerNode(logging_level="error", **settings) as broker:
         for name, partitions in (("one", 1), ("ten", 10), ("hundred", 100), ("large", 1)):
             await broker.metadata.create_topic(name, partitions, {})
@@ -290,7 +294,8 @@ def in_process_of(checkout: Path, rounds: int, only: str) -> dict[str, float]:
         Path(path, "oncelog").symlink_to(checkout)
         command = [sys.executable, str(HERE), "--child", "--rounds", str(rounds), "--only", only]
         done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True)
-    return json.loads(done.stdout)
+    least: dict[str, float] = json.loads(done.stdout)
+    return least
 
 
 def main() -> None:

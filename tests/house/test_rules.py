@@ -38,6 +38,7 @@ def test_mypy_strict_finds_nothing() -> None:
     mypy = (tool("mypy"), "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache"))
     run(*mypy, "-p", "oncelog", cwd=source)
     run(*mypy, ".", cwd=ROOT / "tests")
+    run(*mypy, *map(str, sorted((ROOT / "bench").glob("*.py"))))
 
 
 def test_imports_go_only_downwards() -> None:

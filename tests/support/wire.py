@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import decode_response, encode_request
@@ -29,7 +29,7 @@ class Wire:
         self._correlation_id = 0
         self._sent: list[tuple[int, type[Response], int]] = []
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
