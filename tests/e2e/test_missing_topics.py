@@ -86,7 +86,7 @@ async def test_a_partition_that_a_topic_does_not_have_is_named(bootstrap: str) -
         Producer(bootstrap_servers=bootstrap, transactional_id="x") as producer,
     ):
         await producer.init_transactions()
-        with pytest.raises(UnknownPartitionError, match="has only partitions 0 to 0, and no 9") as refused:
+        with pytest.raises(UnknownPartitionError, match="has only partitions 0 to 0, not 9") as refused:
             await producer.begin_transaction([(topic, 9), (topic, 0)])
         assert str(refused.value).endswith("(correct the partition's number, or add partitions to the topic)")
         await admin.create_partitions({topic: 10})

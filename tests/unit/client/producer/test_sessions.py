@@ -335,7 +335,7 @@ def test_version_1_adds_the_partitions_at_once() -> None:
 def test_a_partition_that_does_not_exist_is_no_transaction() -> None:
     async def test(world: World) -> None:
         await world.init()
-        with pytest.raises(UnknownPartitionError, match="has only partitions 0 to 2, and no 3"):
+        with pytest.raises(UnknownPartitionError, match="has only partitions 0 to 2, not 3"):
             await world.transactions.begin([(TOPIC, 3)])
         assert world.manager.state is State.READY
 
