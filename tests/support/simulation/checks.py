@@ -348,9 +348,14 @@ class CommittedOffsets:
 
 
 async def memory_is_what_the_log_says(world: World) -> None:
-    """A restart changes nothing: what the coordinators know is what a replay gives."""
+    """A restart changes nothing: what the coordinators know is what a replay gives.
+
+    A request that has waited for another change begins when that change is complete, so one calm moment is not enough.
+    """
+    calm = 0
     for _ in range(3000):
-        if _is_calm(world):
+        calm = calm + 1 if _is_calm(world) else 0
+        if calm > 1:
             break
         await asyncio.sleep(0.01)
     else:
