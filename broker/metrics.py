@@ -236,9 +236,9 @@ Otherwise it does not listen.
 * The broker is stopping.
 
 The listener opens when the coordinators have read their logs; until then connections are refused. A broker whose event
-loop is blocked answers late, so give a health check a time limit. Single partitions that are offline do not make a
-broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker answers, its data
-directory has not failed and the small write succeeds; it does not check flushes.
+loop is blocked answers late, so give a health check a time limit. Single partitions that are offline or read-only
+do not make a broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker
+answers, its data directory has not failed and the small write succeeds; it does not check flushes.
 
 In Python, `broker.metrics.registry` is a registry of prometheus-client.
 

@@ -117,7 +117,8 @@ class ReplicaManager:
         topic = self._metadata.topic(partition.topic)
         if topic is None or topic.topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        log = self._log_manager.get(partition.topic, partition.index)
+        log = self._log_manager.read_only.get((partition.topic, partition.index))
+        log = log or self._log_manager.get(partition.topic, partition.index)
         return log or self._log_manager.create(partition.topic, partition.index, self.log_config(topic))
 
     def log_config(self, topic: Topic) -> LogConfig:
@@ -157,15 +158,23 @@ class ReplicaManager:
         return {index for index in on_disk if index < known.partitions}
 
     def offline_partitions(self) -> dict[str, set[int]]:
-        """The partitions that cannot be served, by topic."""
+        """The partitions of which nothing can be served, by topic."""
         offline: dict[str, set[int]] = {}
-        for topic, index in self._log_manager.offline:
+        for topic, index in self._log_manager.offline.keys() - self._log_manager.read_only.keys():
             offline.setdefault(topic, set()).add(index)
         return offline
 
     def logs(self) -> Iterator[Log]:
         """The logs of all topics in the metadata."""
         for log in list(self._log_manager.logs()):
+            topic = self._metadata.topic(log.topic)
+            if topic is not None and log.partition < topic.partitions:
+                yield log
+
+    def stored_logs(self) -> Iterator[Log]:
+        """`logs`, and those of partitions that can only be read up to their damage."""
+        yield from self.logs()
+        for log in list(self._log_manager.read_only.values()):
             topic = self._metadata.topic(log.topic)
             if topic is not None and log.partition < topic.partitions:
                 yield log

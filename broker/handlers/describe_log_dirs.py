@@ -41,7 +41,7 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Steps[De
                 yield len(indexes)
             yield 1
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for log in broker.replica_manager.logs():
+    for log in broker.replica_manager.stored_logs():
         if wanted is None or (log.topic, log.partition) in wanted:
             topics.setdefault(log.topic, []).append(DescribeLogDirsPartition(log.partition, log.size, 0, False))
             context.rows()

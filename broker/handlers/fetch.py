@@ -194,7 +194,10 @@ class _Fetch:
 
     def _divergence(self, target: FetchTarget, log: Log) -> EpochEndOffset | None:
         """Return where the reader's log diverges from the partition's log, or None (KIP-595)."""
-        epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+        try:
+            epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+        except KafkaError:
+            return None  # the epoch may end behind the log's damage; `read` raises if the offset lies there, too
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
         return EpochEndOffset(epoch, end_offset)

@@ -188,7 +188,10 @@ class Log(Protocol):
         """
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest leader epoch not above `epoch` and its end offset; (-1, -1) if not known (KIP-101)."""
+        """Return the largest leader epoch not above `epoch` and its end offset; (-1, -1) if not known (KIP-101).
+
+        Raises KAFKA_STORAGE_ERROR if the log is damaged, so that the answer is lost.
+        """
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield (header, whole batch) from the batch that holds `offset` on, up to offset `end` (exclusive).
@@ -220,13 +223,17 @@ class Log(Protocol):
 class Logs(Protocol):
     """All logs of a broker.
 
-    `offline`: the error of each partition that was damaged or lost when it was loaded; it is neither read nor written.
+    `offline`: the error of each partition that was damaged or lost when it was loaded; it is not written.
+    `read_only`: the logs of those offline partitions that can be read up to their damage; the others are not read.
     `lost`: the end offset of each partition whose files have disappeared. The caller, which knows the topics, decides
     whether the partition is still needed: it calls `miss` or `forget`.
     """
 
     @property
     def offline(self) -> Mapping[TopicPartition, KafkaError]: ...
+
+    @property
+    def read_only(self) -> Mapping[TopicPartition, Log]: ...
 
     @property
     def lost(self) -> Mapping[TopicPartition, int]: ...

@@ -16,6 +16,10 @@ torn tail, making indexes and producer state again. Rules:
   anything behind the recovery point may be whole or not, in any order: the rest was never acknowledged.
 * What is cut off is kept (`removed.py`).
 * What is kept is on disk before anyone sees it: a crash of the process alone leaves unsynced bytes in the page cache.
+
+`load_sound_part` opens a log that was found damaged a second time, up to the damage and to be read only. The same files
+are looked at in the same way, so the same segments are scanned or trusted, but for one thing: where the damage was
+found, the log ends, in memory. Nothing is cut, removed, made again on disk or noted.
 """
 
 from __future__ import annotations
@@ -55,6 +59,8 @@ from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
 from .partition_log import PartitionLog
 from .producer_state_manager import ProducerStateManager
+from .read_only_files import ReadOnlyFileSystem
+from .read_only_log import ReadOnlyLog
 from .removed import MAX_TORN_BYTES, TORN, keep, keep_directory
 from .results import CorruptLog
 from .segment import LogSegment
@@ -126,11 +132,61 @@ def load_log(
     )
 
 
+def load_sound_part(
+    topic: str,
+    partition: int,
+    directory: str,
+    *,
+    damage: CorruptLog,
+    fs: FileSystem,
+    clock: Clock,
+    config: LogConfig,
+    point: LoadPoint,
+    threads: Threads | None = None,
+    indexes: IndexCache | None = None,
+) -> ReadOnlyLog:
+    """Open the log in `directory` up to `damage`, which `load_log` raised for the same `point`; change nothing there.
+
+    Raises CorruptLog where nothing sound precedes the damage or that part does not end right there, and OSError.
+    """
+    fs = ReadOnlyFileSystem(fs)
+    loader = _Loader(f"{topic}-{partition}", directory, fs, clock, config, point, damage)
+    end_offset = loader.load()
+    return ReadOnlyLog(
+        topic,
+        partition,
+        directory,
+        damage=damage,
+        known_end=max(loader.recovery_point, end_offset + 1),
+        stored_bytes=loader.stored_bytes,
+        fs=fs,
+        clock=clock,
+        config=config,
+        segments=LogSegments(loader.segments, indexes, in_memory=loader.changed),
+        producers=loader.producers,
+        leader_epochs=loader.leader_epochs,
+        log_start_offset=loader.start_offset,
+        log_end_offset=end_offset,
+        saved_bytes=loader.saved_bytes,
+        threads=threads,
+    )
+
+
 class _Loader:
-    """One opening of one directory; `segments` and the rest are what the log is made of."""
+    """One opening of one directory; `segments` and the rest are what the log is made of.
+
+    `damage`: where to end the log, which is to be read only; None: the log has no damage, or is not opened.
+    """
 
     def __init__(
-        self, name: str, directory: str, fs: FileSystem, clock: Clock, config: LogConfig, point: LoadPoint
+        self,
+        name: str,
+        directory: str,
+        fs: FileSystem,
+        clock: Clock,
+        config: LogConfig,
+        point: LoadPoint,
+        damage: CorruptLog | None = None,
     ) -> None:
         self._name = name
         self._directory = directory
@@ -138,11 +194,14 @@ class _Loader:
         self._clock = clock
         self._config = config
         self._point = point
+        self._damage = damage
         self.segments: list[LogSegment] = []
         self.producers = ProducerStateManager(fs, directory, name)
         self.leader_epochs = LeaderEpochs(fs, directory)
         self.start_offset = 0
         self.changed: list[LogSegment] = []
+        self.stored_bytes = 0
+        """Of all segments, of a log that is read only."""
         self.saved_bytes = 0
         """Up to where the active segment's state is saved."""
         self._scanned_from: dict[LogSegment, int] = {}
@@ -151,7 +210,7 @@ class _Loader:
         self._snapshots: list[int] = []
         self._epochs: list[tuple[int, int]] = []
         self._flushed_offset = 0  # by the mark in the partition's own directory, which a sync of its names went before
-        self._recovery_point = 0
+        self.recovery_point = 0
         self._altered = False  # a file was made, cut or removed, which a loss of power must not undo
 
     def load(self) -> int:
@@ -168,12 +227,14 @@ class _Loader:
         if not self._point.fresh:
             if FLUSHED_OFFSET in self._names:
                 self._flushed_offset = read_flushed_offset(self._fs, self._directory)
-            self._recovery_point = max(self._point.recovery_point, self._flushed_offset)
+            self.recovery_point = max(self._point.recovery_point, self._flushed_offset)
         files = [entry for entry in map(parse_segment_name, self._names) if entry is not None]
         bases = sorted(base for base, kind in files if kind == LOG)
         self._snapshots = sorted(offset for offset, kind in files if kind == SNAPSHOT)
         now_ms = self._clock.now_ms()
         self.segments = [LogSegment(self._fs, self._directory, base, created_ms=now_ms) for base in bases]
+        if self._damage is not None:
+            self.stored_bytes = sum(self._fs.file_size(segment.path()) for segment in self.segments)
         for base, kind in files:
             if kind in INDEXES and base not in bases:
                 self._fs.unlink(self._path(base, kind))
@@ -185,6 +246,8 @@ class _Loader:
         if not self.segments:
             self._begin_at(start)
         end_offset = self._load_segments(start)
+        if self._damage is not None:
+            return self._end_sound_part(self._damage, start, end_offset)
         if start > end_offset:
             # Deletion up to there was recorded, but the records were not all there: they are gone either way.
             self._remove(self.segments)
@@ -198,10 +261,46 @@ class _Loader:
             self.producers.remove_stray_snapshots({segment.base_offset for segment in self.segments})
         return end_offset
 
+    def _end_sound_part(self, damage: CorruptLog, start: int, end_offset: int) -> int:
+        """Load what else is needed to read up to the damage; returns the offset there."""
+        self.start_offset = max(start, self.segments[0].base_offset)
+        if not self.start_offset < end_offset == damage.offset:
+            raise damage  # nothing is left to read, or the files are not what they were a moment ago
+        self._check_tail(damage, end_offset)
+        self._load_producers(end_offset)
+        for segment in self.changed:
+            sync_path(self._fs, segment.path())  # a loss of power must not take back what was shown
+            if segment is not self.segments[-1] and (file := segment.take_file()) is not None:
+                file.close()
+        self._fs.sync_directory(self._directory)
+        return end_offset
+
+    def _check_tail(self, damage: CorruptLog, end_offset: int) -> None:
+        """Raise `damage` unless the last segment's batches, from the last indexed one on, lead to `end_offset`.
+
+        Of batches that were not scanned, the headers of these few are all that was looked at. A wrong offset there, of
+        which no checksum knows, makes sound batches behind it look damaged, or a segment look missing.
+        """
+        segment = self.segments[-1]
+        index = segment.offset_index
+        first = index.last_position()
+        expected = segment.base_offset
+        for position, header, _ in segment.batches(first):
+            if position == first and len(index):
+                follows = index.lookup(header.last_offset - 1) < first == index.lookup(header.last_offset)
+            else:
+                gap = header.base_offset - expected
+                follows = gap == 0 or (gap > 0 and self._may_have_gaps(expected))
+            if not follows:
+                raise damage
+            expected = header.next_offset
+        if segment.size and expected != end_offset:
+            raise damage
+
     def _check_beginning(self, start: int) -> None:
         """CorruptLog when the first segments are missing: records are deleted only after a new start was recorded."""
-        if not self.segments and self._recovery_point > start:
-            reason = f"there is no segment, but the partition was on disk up to offset {self._recovery_point}"
+        if not self.segments and self.recovery_point > start:
+            reason = f"there is no segment, but the partition was on disk up to offset {self.recovery_point}"
             raise CorruptLog(self._directory, 0, start, reason)
         if self.segments and self.segments[0].base_offset > start:
             first = self.segments[0]
@@ -308,7 +407,7 @@ class _Loader:
                 end_offset, broken = self._scan_behind(segment, self._load_saved(segment))
             else:
                 # Indexes are synced by the first flush after the roll, the one that also passes the segment's end.
-                trusted = following < self._recovery_point or self._point.clean
+                trusted = following < self.recovery_point or self._point.clean
                 if trusted and (trusted_end := self._load_finished(segment)) is not None:
                     end_offset = trusted_end
                     continue
@@ -319,13 +418,13 @@ class _Loader:
             elif broken is not None:
                 self._truncate(number, end_offset, broken)
                 return end_offset
-        if end_offset < self._recovery_point:
+        if end_offset < self.recovery_point and self._damage is None:
             active = self.segments[-1]
             raise CorruptLog(
                 active.path(),
                 active.size,
                 end_offset,
-                f"the log ends here, but was on disk up to offset {self._recovery_point}",
+                f"the log ends here, but was on disk up to offset {self.recovery_point}",
             )
         return end_offset
 
@@ -346,10 +445,10 @@ class _Loader:
             return segment.base_offset
         try:
             end_offset = segment.load_saved()
-            if self._point.clean or self._point.same_boot or end_offset <= self._recovery_point:
+            if self._point.clean or self._point.same_boot or end_offset <= self.recovery_point:
                 self.saved_bytes = segment.size
                 return end_offset
-            reason = f"they know of offset {end_offset - 1}, but only those below {self._recovery_point} were on disk"
+            reason = f"they know of offset {end_offset - 1}, but only those below {self.recovery_point} were on disk"
         except (CorruptIndex, BrokenBatch) as error:
             reason = str(error)
         logger.warning("indexes made again", file=segment.path(), reason=reason)
@@ -390,6 +489,8 @@ class _Loader:
                 if header.base_offset != end_offset and not self._may_leave_out(
                     segment, end_offset, header.base_offset
                 ):
+                    if self._damage is not None and self._may_have_gaps(segment.base_offset):
+                        raise self._damage  # the batch before may be the one that has a wrong offset
                     raise BrokenBatch(at, f"offset {header.base_offset} follows {end_offset - 1}")
                 if following is not None and header.base_offset >= following:
                     raise BrokenBatch(at, f"offset {header.base_offset} belongs to the next segment")
@@ -408,15 +509,23 @@ class _Loader:
         """Whether compaction may have taken the offsets between. No checksum covers the offset in a batch's header."""
         if base_offset < end_offset:
             return False
+        finished = segment is not self.segments[-1] and self._damage is None
+        return finished or self._may_have_gaps(end_offset)
+
+    def _may_have_gaps(self, offset: int) -> bool:
+        """Whether compaction came as far as `offset`."""
         cleaned_to = self._point.cleaned_to
-        return segment is not self.segments[-1] or cleaned_to is None or end_offset < cleaned_to
+        return cleaned_to is None or offset < cleaned_to
 
     def _truncate(self, number: int, end_offset: int, broken: BrokenBatch) -> None:
         """Cut the log at the first batch that is not whole; CorruptLog when that is no torn write."""
+        if self._damage is not None:
+            del self.segments[number + 1 :]
+            return
         segment = self.segments[number]
         size = self._fs.file_size(segment.path())
         behind = number + 1 < len(self.segments)
-        if self._point.clean or end_offset < self._recovery_point:
+        if self._point.clean or end_offset < self.recovery_point:
             raise CorruptLog(segment.path(), broken.position, end_offset, broken.reason)
         if self._point.same_boot:
             try:
@@ -456,7 +565,10 @@ class _Loader:
             reason = f"the next segment begins at offset {segment.base_offset} already"
         else:
             reason = f"the next segment is missing: offsets {end_offset} to {segment.base_offset - 1} are gone"
-        if self._point.clean or self._point.same_boot or end_offset < self._recovery_point:
+            if self._damage is not None:
+                del self.segments[number:]
+                return
+        if self._damage is not None or self._point.clean or self._point.same_boot or end_offset < self.recovery_point:
             raise CorruptLog(before.path(), size, end_offset, reason)
         self._keep_and_log(number - 1, size, end_offset, reason)
         self._cut_behind(number - 1)
@@ -506,7 +618,7 @@ class _Loader:
         deleted. The transaction indexes need the state as it was before the scanned segments, so they may take a second
         pass.
         """
-        if self._snapshots and self._snapshots[-1] > end_offset:
+        if self._snapshots and self._snapshots[-1] > end_offset and self._damage is None:
             # Gone on disk before the log is shown: they know of batches that are lost, and other batches come there.
             self.producers.remove_snapshots(above=end_offset)
             self._altered = True

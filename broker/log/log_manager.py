@@ -2,7 +2,10 @@
 
 Owns the directory's lock, what its checkpoints say, the flusher, the maintenance timers, and what is out of order:
 
-* `offline`: partitions that were damaged, or lost, when they were loaded. They are neither read nor written.
+* `offline`: partitions that were damaged, or lost, when they were loaded. Nothing of them is written.
+* `read_only`: the logs, up to the damage, of offline partitions that can be read so far (`ReadOnlyLog`). For all but
+  readers these partitions are offline. Internal topics are never among them: outdated offsets and decisions are worse
+  than none.
 * A log whose write or sync failed takes no more writes until a restart has looked at the disk (`PartitionLog.failure`);
   what is on disk is still read. That concerns no other partition.
 * `failed`: nothing in the directory is appended or acknowledged any more. So it is when the metadata log fails, when
@@ -33,7 +36,7 @@ from ..ports import Clock, FileSystem, Lane, RandomIds, Threads
 from ..slices import in_slices
 from ..steps import run_in_slices
 from ..threads import RealThreads
-from ..topic_names import METADATA_TOPIC
+from ..topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from . import index_cache
 from .at_hand import NotAtHand
 from .checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles, Checkpoints
@@ -48,8 +51,9 @@ from .file_names import (
 )
 from .flusher import LogFlusher
 from .log_config import LogConfig
-from .log_loader import LoadPoint, load_log
+from .log_loader import LoadPoint, load_log, load_sound_part
 from .partition_log import PartitionLog
+from .read_only_log import ReadOnlyLog
 from .removal import remove_tree
 from .removed import remove_expired
 from .results import CorruptLog, storage_error
@@ -103,6 +107,7 @@ class LogManager:
         self.directory = DataDirectory(directory, fs, ids, node_id)
         self.checkpoints = checkpoints or CheckpointFiles(fs, directory)
         self.offline: dict[TopicPartition, KafkaError] = {}
+        self.read_only: dict[TopicPartition, ReadOnlyLog] = {}
         self.lost: dict[TopicPartition, int] = {}
         self.failed: KafkaError | None = None
         self.crowding = crowding or Crowding()
@@ -212,7 +217,7 @@ class LogManager:
         self._former = {key for key in self._start_offsets if key not in self._logs and key not in self.offline}
         gone = {key for key in missing if _was_deleted(key, deleted)}
         self.lost = {key: self._recovery_points[key] for key in missing - gone}
-        if not self.clean_start and self._logs:
+        if not self.clean_start and (self._logs or self.read_only):
             # A process that was killed may have left directories in the page cache alone, and nobody but the one who
             # makes a directory syncs its name: a log that is shown, and appended to, must not vanish as a whole.
             self._fs.sync_directory(self.path)
@@ -240,7 +245,8 @@ class LogManager:
                 "logs loaded",
                 directory=self.path,
                 partitions=len(self._logs),
-                offline=len(self.offline),
+                offline=len(self.offline) - len(self.read_only),
+                read_only=len(self.read_only),
                 clean=self.clean_start,
                 seconds=round(self._clock.monotonic() - started, 3),
             )
@@ -262,6 +268,9 @@ class LogManager:
             log = self._logs[key] = self._open_log(key, path, self._config, point)
             if self.clean_start and not log.log_end_offset:
                 log.sync_name(self._root.changed())  # an empty partition is closed before its name is on disk
+        except CorruptLog as damage:
+            if not self._open_sound_part(key, path, point, damage):
+                self._take_offline(key, damage)
         except KafkaError as error:
             self._take_offline(key, error)
         except OSError as error:
@@ -270,6 +279,37 @@ class LogManager:
             self._take_offline(
                 key, storage_error(f"{path} cannot be loaded: {error}. See to the disk, then restart the broker")
             )
+
+    def _open_sound_part(self, key: TopicPartition, path: str, point: LoadPoint, damage: CorruptLog) -> bool:
+        """Open what precedes the damage, to be read only; False where the partition has to be offline as a whole."""
+        if key[0] in INTERNAL_TOPICS or key[0] == METADATA_TOPIC:
+            return False
+        try:
+            log = load_sound_part(
+                *key,
+                path,
+                damage=damage,
+                fs=self._fs,
+                clock=self._clock,
+                config=self._config,
+                point=point,
+                threads=self._threads,
+                indexes=self._indexes,
+            )
+        except Exception as error:
+            if error is not damage:
+                logger.warning("sound part not read", topic=key[0], partition=key[1], reason=repr(error))
+            return False
+        assert log.failure is not None
+        self.read_only[key], self.offline[key] = log, log.failure
+        logger.error(
+            "partition read-only",
+            topic=key[0],
+            partition=key[1],
+            served_to=log.log_end_offset,
+            reason=log.failure.message,
+        )
+        return True
 
     def _take_offline(self, key: TopicPartition, error: KafkaError) -> None:
         self.offline[key] = error
@@ -412,7 +452,7 @@ class LogManager:
             # Names may have 255 bytes; the id makes it unique whatever is cut off.
             target = f"{self.path}/{name[:200]}.{self._ids.uuid().hex()}{DELETED_DIRECTORY}"
             self._undeleted.add(key)
-            log = self._logs.pop(key, None)
+            log = self._logs.pop(key, None) or self.read_only.pop(key, None)
             if key in self._start_offsets or (log is not None and log.log_start_offset):
                 self._former.add(key)
             doomed.append((key, f"{self.path}/{name}", target, nullcontext() if log is None else log.files_lock))
@@ -484,7 +524,7 @@ class LogManager:
     @property
     def open_logs(self) -> int:
         """How many logs are open."""
-        return len(self._logs)
+        return len(self._logs) + len(self.read_only)
 
     def logs(self) -> Iterator[PartitionLog]:
         """Every log that is not offline."""
@@ -796,9 +836,10 @@ class LogManager:
         self._timers.clear()
 
     def _let_go(self) -> None:
-        for log in self._logs.values():
+        for log in (*self._logs.values(), *self.read_only.values()):
             log.close(clean=False)
         self._logs.clear()
+        self.read_only.clear()
         self.directory.close()
         self._opened = False
 

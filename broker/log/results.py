@@ -99,18 +99,21 @@ class InvalidRecords(KafkaError):
 
 
 class CorruptLog(KafkaError):
-    """A file of a partition is damaged where that cannot be a torn tail (KAFKA_STORAGE_ERROR)."""
+    """A file of a partition is damaged where that cannot be a torn tail (KAFKA_STORAGE_ERROR).
+
+    `offset`: the first one that is not known to be sound. `place` says what is damaged, `remedy` what to do.
+    """
 
     def __init__(self, file: str, position: int, offset: int, reason: str) -> None:
         self.file = file
         self.position = position
         self.offset = offset
         self.reason = reason
-        super().__init__(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{file} is damaged at byte {position} (offset {offset} on): {reason}. The partition stays offline; stop"
-            f" the broker and run `oncelog log repair` on the data directory, which tells what would be lost",
+        self.place = f"{file} is damaged at byte {position} (offset {offset} on): {reason}"
+        self.remedy = (
+            "stop the broker and run `oncelog log repair` on the data directory, which tells what would be lost"
         )
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.place}. The partition stays offline; {self.remedy}")
 
 
 def storage_error(message: str) -> KafkaError:

@@ -7,24 +7,29 @@ itself. Invariants: the list is never empty, base offsets rise, and the last seg
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from .index_cache import IndexCache
 from .segment import LogSegment
 
 
 class LogSegments:
-    """The segments of one log; `cache` limits the memory of the loaded indexes of all logs."""
+    """The segments of one log; `cache` limits the memory of the loaded indexes of all logs.
+
+    `in_memory`: segments whose indexes exist in memory only, so that the cache must not drop them.
+    """
 
     __slots__ = ("_bases", "_cache", "_segments", "active")
 
-    def __init__(self, segments: Sequence[LogSegment], cache: IndexCache | None = None) -> None:
+    def __init__(
+        self, segments: Sequence[LogSegment], cache: IndexCache | None = None, in_memory: Container[LogSegment] = ()
+    ) -> None:
         self._segments = list(segments)
         self._bases = [segment.base_offset for segment in segments]
         self._cache = cache
         self.active = self._segments[-1]
         for segment in self._segments[:-1]:
-            segment.finished(cache)
+            segment.finished(None if segment in in_memory else cache)
 
     def __iter__(self) -> Iterator[LogSegment]:
         return iter(self._segments)

@@ -1,0 +1,105 @@
+"""A file system that refuses to change anything: what reads a damaged partition goes through it.
+
+Every call that would change a byte or a name raises OSError (EROFS), whoever makes it and whenever. Syncing is allowed:
+it changes neither.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ..ports import Buffer, File, FileLock, FileSystem
+
+
+def _refuse(path: str) -> NoReturn:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+
+class ReadOnlyFile:
+    """A `File` that is read and synced only."""
+
+    __slots__ = ("_file", "_path")
+
+    def __init__(self, file: File, path: str) -> None:
+        self._file = file
+        self._path = path
+
+    def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
+        _refuse(self._path)
+
+    def read_at(self, size: int, position: int) -> bytes:
+        return self._file.read_at(size, position)
+
+    def truncate(self, size: int) -> None:
+        _refuse(self._path)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def fdatasync(self) -> None:
+        self._file.fdatasync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ReadOnlyFileSystem:
+    """`fs` without the calls that change something."""
+
+    __slots__ = ("_fs",)
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+
+    def open(self, path: str, *, create: bool = False) -> ReadOnlyFile:
+        if create:
+            _refuse(path)
+        return ReadOnlyFile(self._fs.open(path), path)
+
+    def read_file(self, path: str) -> bytes:
+        return self._fs.read_file(path)
+
+    def exists(self, path: str) -> bool:
+        return self._fs.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return self._fs.is_directory(path)
+
+    def file_size(self, path: str) -> int:
+        return self._fs.file_size(path)
+
+    def modified_ms(self, path: str) -> int:
+        return self._fs.modified_ms(path)
+
+    def list(self, directory: str) -> list[str]:
+        return self._fs.list(directory)
+
+    def make_directory(self, path: str) -> None:
+        _refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        _refuse(source)
+
+    def unlink(self, path: str) -> None:
+        _refuse(path)
+
+    def remove_directory(self, path: str) -> None:
+        _refuse(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._fs.sync_directory(path)
+
+    def free_space(self, path: str) -> int:
+        return self._fs.free_space(path)
+
+    def total_space(self, path: str) -> int:
+        return self._fs.total_space(path)
+
+    def lock(self, directory: str, name: str) -> FileLock | None:
+        _refuse(directory)
+
+    def boot_id(self) -> str:
+        return self._fs.boot_id()

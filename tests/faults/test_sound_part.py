@@ -1,0 +1,194 @@
+"""What precedes the damage of a log is read after the next start, and nothing of the partition is changed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from oncelog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from oncelog.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from oncelog.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from oncelog.protocol.records import iter_batches
+from support.faults import STORAGE_ERROR, FaultyBroker, fill, flip_bit, read_all
+from support.raw_connection import STAMP_MS, RawConnection, batch, values_in
+
+pytestmark = pytest.mark.oncelog_only(reason="is about the files of a data directory")
+
+SMALL = {"segment_bytes": "1024", "index_interval_bytes": "0"}
+EARLIEST, LATEST, NEWEST = -2, -1, -3
+
+
+def end(broker: FaultyBroker, how: str) -> None:
+    if how == "killed":
+        broker.kill9()
+    else:
+        assert broker.terminate() == 0
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def damage(directory: Path, kind: str) -> int:
+    """Damage the partition; returns the offset up to which it is sound."""
+    segments = sorted(directory.glob("*.log"))
+    assert len(segments) > 2
+    if kind == "middle segment missing":
+        for path in directory.glob(f"{segments[1].stem}*"):
+            path.unlink()
+        return int(segments[1].stem)
+    if kind == "last segment missing":
+        for path in directory.glob(f"{segments[-1].stem}*"):
+            path.unlink()
+        return int(segments[-1].stem)
+    path = segments[1] if kind == "middle segment" else segments[-1]
+    position, header = list(iter_batches(path.read_bytes()))[-1]
+    flip_bit(path, position + 16)  # the magic byte: also a clean start looks at headers
+    return header.base_offset
+
+
+async def offset_for(wire: RawConnection, timestamp: int, topic: str = "t") -> tuple[int, int]:
+    """(error code, offset) of ListOffsets."""
+    asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])
+    answer = (await wire.call(ListOffsetsRequest(-1, 0, [asked]), 7)).topics[0].partitions[0]
+    return answer.error_code, answer.offset
+
+
+def repair(broker: FaultyBroker) -> None:
+    command = [sys.executable, "-P", "-m", "oncelog.cli", "log", "repair", "--yes", str(broker.data_dir)]
+    assert "removed" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("kind", ["last segment", "middle segment", "middle segment missing", "last segment missing"])
+async def test_what_precedes_the_damage_is_read_and_nothing_is_changed(tmp_path: Path, kind: str, how: str) -> None:
+    with FaultyBroker(tmp_path) as broker:
+        async with broker.connect() as wire:
+            values = await fill(wire, **SMALL)
+            await fill(wire, "healthy")
+        end(broker, "stopped")  # the checkpoint knows of the partition from here on
+        if how == "killed":
+            broker.start()
+            end(broker, how)
+        directory = broker.file("t-0")
+        sound_to = damage(directory, kind)
+        before = content(directory)
+        for _ in range(2):
+            broker.start()
+            async with broker.connect() as wire:
+                assert await read_all(wire) == (STORAGE_ERROR, values[:sound_to])
+                for offset in (sound_to, sound_to + 1, len(values), 1 << 40):
+                    waiting = await wire.fetch("t", offset, max_wait_ms=10_000_000, min_bytes=1 << 20)
+                    assert waiting.responses[0].partitions[0].error_code == STORAGE_ERROR
+                first = (await wire.fetch("t", 0)).responses[0].partitions[0]
+                assert first.high_watermark > sound_to, "a reader does not take the damage for the end"
+                asked_with_epoch = FetchPartition(0, -1, 1, last_fetched_epoch=0, partition_max_bytes=1 << 20)
+                replica = await wire.call(FetchRequest(topics=[FetchTopic("t", partitions=[asked_with_epoch])]), 12)
+                assert values_in(replica.responses[0].partitions[0].records)[0] == values[1]
+                assert await offset_for(wire, EARLIEST) == (0, 0)
+                assert await offset_for(wire, STAMP_MS) == (0, 0)
+                for timestamp in (LATEST, NEWEST, STAMP_MS + 1):
+                    assert (await offset_for(wire, timestamp))[0] == STORAGE_ERROR
+                asked = OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0)])
+                epochs = await wire.call(OffsetForLeaderEpochRequest(topics=[asked]), 4)
+                assert epochs.topics[0].partitions[0].error_code == STORAGE_ERROR
+                assert (await wire.produce("t", batch(b"more"))).error_code == STORAGE_ERROR
+                doomed = DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])
+                deletion = await wire.call(DeleteRecordsRequest([doomed], 5_000), 2)
+                assert deletion.topics[0].partitions[0].error_code == STORAGE_ERROR
+                producers = await wire.call(DescribeProducersRequest([TopicRequest("t", [0])]), 0)
+                assert producers.topics[0].partitions[0].error_code == STORAGE_ERROR
+                known = await wire.call(MetadataRequest([MetadataRequestTopic(name="t")], False), 12)
+                row = known.topics[0].partitions[0]
+                assert (row.error_code, row.leader_id, list(row.offline_replicas)) == (0, 1, [])
+                sizes = await wire.call(DescribeLogDirsRequest([DescribableLogDirTopic("t", [0])]), 4)
+                stored = sum(len(data) for name, data in before.items() if name.endswith(".log"))
+                assert [part.partition_size for part in sizes.results[0].topics[0].partitions] == [stored]
+                assert (await wire.produce("healthy", batch(b"more"))).error_code == 0
+            line = broker.said("partition read-only")[-1]
+            assert (line["topic"], line["partition"], line["served_to"]) == ("t", 0, sound_to)
+            assert "oncelog log repair" in line["reason"]
+            end(broker, how)
+            assert content(directory) == before
+        assert len(broker.said("partition read-only")) == 2
+        assert not broker.said("partition offline")
+        repair(broker)
+        broker.start()
+        async with broker.connect() as wire:
+            assert await read_all(wire) == (0, values[:sound_to])
+            assert (await wire.produce("t", batch(b"more"))).base_offset == sound_to
+
+
+async def test_a_topic_with_a_damaged_partition_is_deleted_and_made_anew(tmp_path: Path) -> None:
+    with FaultyBroker(tmp_path) as broker:
+        async with broker.connect() as wire:
+            await fill(wire, **SMALL)
+        end(broker, "stopped")
+        damage(broker.file("t-0"), "last segment")
+        broker.start()
+        async with broker.connect() as wire:
+            assert (await wire.fetch("t", 0)).responses[0].partitions[0].records
+            response = await wire.call(DeleteTopicsRequest([DeleteTopicState("t")], timeout_ms=5000), 6)
+            assert response.responses[0].error_code == 0
+            values = await fill(wire, batches=3)
+            assert await read_all(wire) == (0, values)
+        broker.restart()
+        async with broker.connect() as wire:
+            assert await read_all(wire) == (0, values)
+
+
+async def test_a_fetch_at_the_damage_is_answered_at_once(tmp_path: Path) -> None:
+    """A read_committed consumer gets the error, too, and not when its wait has ended."""
+    with FaultyBroker(tmp_path) as broker:
+        async with broker.connect() as wire:
+            await fill(wire, **SMALL)
+        end(broker, "stopped")
+        sound_to = damage(broker.file("t-0"), "last segment")
+        broker.start()
+        async with broker.connect() as wire:
+            answer = await wire.fetch("t", sound_to, max_wait_ms=10_000_000, isolation_level=1)
+            assert answer.responses[0].partitions[0].error_code == STORAGE_ERROR
+
+
+async def test_offsets_of_groups_are_not_served_in_part(tmp_path: Path) -> None:
+    with FaultyBroker(tmp_path, "offsets.topic.num.partitions=1") as broker:
+        async with broker.connect() as wire:
+            await fill(wire)
+        end(broker, "stopped")
+        offsets = broker.data_dir / "__consumer_offsets-0"
+        offsets.mkdir(exist_ok=True)
+        # Two sound batches, then one that has rotted.
+        sound = [batch(b"one"), batch(b"two"), batch(b"three")]
+        stamped = bytearray()
+        for offset, data in enumerate(sound):
+            piece = bytearray(data)
+            piece[:8] = offset.to_bytes(8, "big")
+            stamped += piece
+        stamped[-5] ^= 1
+        for path in offsets.iterdir():
+            path.unlink()
+        (offsets / f"{0:020}.log").write_bytes(stamped)
+        (broker.data_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        points = broker.data_dir / "recovery-point-offset-checkpoint"
+        points.write_text("0\n1\n__consumer_offsets 0 3\n")
+        broker.start()
+        async with broker.connect() as wire:
+            (line,) = broker.said("partition offline")
+            assert line["topic"] == "__consumer_offsets"
+            assert (await wire.fetch("__consumer_offsets", 0)).responses[0].partitions[0].error_code != 0
+        assert not broker.said("partition read-only")
