@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog.protocol.messages.delete_records import (
@@ -29,7 +30,7 @@ from support.raw_connection import STAMP_MS, RawConnection, batch, values_in
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the files of a data directory")
 
-SMALL = {"segment_bytes": "1024", "index_interval_bytes": "0"}
+SMALL: dict[str, Any] = {"segment_bytes": "1024", "index_interval_bytes": "0"}
 EARLIEST, LATEST, NEWEST = -2, -1, -3
 
 

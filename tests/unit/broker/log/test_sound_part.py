@@ -351,7 +351,7 @@ def test_transactions_that_are_open_at_the_damage_are_not_shown(fs: FaultyFileSy
     manager, log = created(fs, segment_bytes=1 << 20)
 
     def append(producer_id: int, text: str, sequence: int = 0) -> int:
-        fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+        fields: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
         return log.append(batch(text, transactional=True, **fields)).base_offset
 
     append(1, "aborted")
