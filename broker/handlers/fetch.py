@@ -139,21 +139,22 @@ class _Fetch:
     def _available(self, target: FetchTarget, log: Log, visible: int) -> int:
         """Return the partition's available bytes, counted up to `missing`; an error counts as `missing` bytes."""
         offset = target.fetch_offset
-        if not log.log_start_offset <= offset <= log.log_end_offset:
+        failed = log.failure is not None
+        if offset < log.log_start_offset or (offset > log.log_end_offset and not failed):
             return self.missing
         if target.last_fetched_epoch >= 0 and self._divergence(target, log) is not None:
             return self.missing
-        if log.failure is None:
+        if not failed:
             if offset >= visible:
                 return 0
             if self.missing <= 1:
                 return self.missing
-        elif offset < log.high_watermark:
-            return self.missing  # return the readable rest, or the error with the reason why there is none
         try:
-            return log.readable_bytes(offset, min(target.max_bytes, self.missing), self.isolation)
+            readable = log.readable_bytes(offset, min(target.max_bytes, self.missing), self.isolation)
         except KafkaError:
             return self.missing
+        # Nothing follows the readable rest of a failed log, so it is not worth a wait.
+        return self.missing if failed and readable else readable
 
     def answer(self, _: None = None) -> FetchResponse | Steps[FetchResponse]:
         """Return the response, read from the logs; return steps if it is large or needs data that is not in memory."""

@@ -557,6 +557,8 @@ class PartitionLog(RetainedLog):
         """
         committed = isolation is READ_COMMITTED
         limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
+        if self._failure is not None and limit <= offset != self.high_watermark:
+            raise self._failure
         try:
             return self.reader.bytes_between(offset, limit, self.log_end_offset, wanted)
         except (CorruptLog, CorruptIndex, OSError) as error:

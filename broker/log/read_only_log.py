@@ -60,23 +60,27 @@ class ReadOnlyLog(PartitionLog):
     def size(self) -> int:
         return self._stored_bytes
 
-    def _check_sound(self, offset: int, isolation: IsolationLevel) -> None:
-        """Raise KAFKA_STORAGE_ERROR where a reader of this isolation level may not see what comes at `offset`."""
-        committed = isolation is READ_COMMITTED
-        if offset >= (self.last_stable_offset if committed else self.high_watermark):
-            raise self._unknown()
+    def _sound_end(self, isolation: IsolationLevel) -> int:
+        """Return the offset at which readers of this isolation level get KAFKA_STORAGE_ERROR."""
+        return self.last_stable_offset if isolation is READ_COMMITTED else self.high_watermark
 
     def _unknown(self) -> KafkaError:
         assert self._failure is not None
         return self._failure
 
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
-        self._check_sound(offset, isolation)
+        if offset >= self._sound_end(isolation):
+            raise self._unknown()
         return super()._read_at_hand(offset, max_bytes, isolation, min_one)._replace(high_watermark=self._known_end)
 
     def readable_bytes(self, offset: int, wanted: int, isolation: IsolationLevel = READ_UNCOMMITTED) -> int:
-        self._check_sound(offset, isolation)
-        return super().readable_bytes(offset, wanted, isolation)
+        """As `Log.readable_bytes`; 0 at the damage and behind it.
+
+        So a Fetch waits there before it gets the error. Readers that get it at once ask again at once, and again.
+        """
+        if self.closed or offset < self._sound_end(isolation):
+            return super().readable_bytes(offset, wanted, isolation)
+        return 0
 
     def find_offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = READ_UNCOMMITTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.oncelog_only(reason="is about the files of a data direc
 
 SMALL: dict[str, Any] = {"segment_bytes": "1024", "index_interval_bytes": "0"}
 EARLIEST, LATEST, NEWEST = -2, -1, -3
+UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 def end(broker: FaultyBroker, how: str) -> None:
@@ -94,7 +96,7 @@ async def test_what_precedes_the_damage_is_read_and_nothing_is_changed(tmp_path:
             async with broker.connect() as wire:
                 assert await read_all(wire) == (STORAGE_ERROR, values[:sound_to])
                 for offset in (sound_to, sound_to + 1, len(values), 1 << 40):
-                    waiting = await wire.fetch("t", offset, max_wait_ms=10_000_000, min_bytes=1 << 20)
+                    waiting = await wire.fetch("t", offset, max_wait_ms=1, min_bytes=1 << 20)
                     assert waiting.responses[0].partitions[0].error_code == STORAGE_ERROR
                 first = (await wire.fetch("t", 0)).responses[0].partitions[0]
                 assert first.high_watermark > sound_to, "a reader does not take the damage for the end"
@@ -153,17 +155,25 @@ async def test_a_topic_with_a_damaged_partition_is_deleted_and_made_anew(tmp_pat
             assert await read_all(wire) == (0, values)
 
 
-async def test_a_fetch_at_the_damage_is_answered_at_once(tmp_path: Path) -> None:
-    """A read_committed consumer gets the error, too, and not when its wait has ended."""
+@pytest.mark.parametrize(("isolation_level", "ahead"), [(0, 0), (1, 0), (0, 100)])
+async def test_a_fetch_waits_at_the_damage_before_it_gets_the_error(
+    tmp_path: Path, isolation_level: int, ahead: int
+) -> None:
+    """Answered at once, stock consumers ask again at once: thousands of times a second."""
     with FaultyBroker(tmp_path) as broker:
         async with broker.connect() as wire:
             await fill(wire, **SMALL)
         end(broker, "stopped")
-        sound_to = damage(broker.file("t-0"), "last segment")
+        offset = damage(broker.file("t-0"), "last segment") + ahead
         broker.start()
-        async with broker.connect() as wire:
-            answer = await wire.fetch("t", sound_to, max_wait_ms=10_000_000, isolation_level=1)
+        async with broker.connect() as wire, broker.connect() as other:
+            answer = await wire.fetch("t", offset, max_wait_ms=1, isolation_level=isolation_level)
             assert answer.responses[0].partitions[0].error_code == STORAGE_ERROR
+            reading = wire.fetch("t", offset, max_wait_ms=1_000_000, isolation_level=isolation_level)
+            waiting = asyncio.ensure_future(reading)
+            response = await other.call(DeleteTopicsRequest([DeleteTopicState("t")], timeout_ms=5000), 6)
+            assert response.responses[0].error_code == 0
+            assert (await waiting).responses[0].partitions[0].error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_offsets_of_groups_are_not_served_in_part(tmp_path: Path) -> None:
