@@ -88,7 +88,7 @@ def test_a_malformed_tag_section_is_refused(cls: type, section: bytes) -> None:
 
 
 def test_a_tag_given_twice_is_not_written() -> None:
-    with pytest.raises(EncodeError, match="tag 9000 twice"):
+    with pytest.raises(EncodeError, match="tag 9000 is repeated"):
         codec.encode(EndTxnRequest("id", 7, 1, True, topics=[], unknown_tags=((9000, b""),)), 3)  # type: ignore[call-arg]
 
 

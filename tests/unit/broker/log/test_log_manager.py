@@ -65,7 +65,7 @@ def test_a_newer_format_is_refused_with_the_remedy_and_left_alone(fs: FaultyFile
     replace(fs, META, content)
     with pytest.raises(DataDirectoryError, match=r"format level 99, this release knows 1.*newer release") as caught:
         new_manager(fs).open()
-    assert "Run that release" in str(caught.value)
+    assert "Run that newer release" in str(caught.value)
     assert fs.read_file(META) == content
     assert not fs.locks, "the lock is free again"
 
@@ -76,7 +76,7 @@ def test_foreign_directories_are_refused(fs: FaultyFileSystem) -> None:
     with pytest.raises(DataDirectoryError, match="no data directory"):
         new_manager(fs).open()
     replace(fs, META, b"version=1\ncluster.id=abc\nnode.id=1\n")
-    with pytest.raises(DataDirectoryError, match="not made by oncelog"):
+    with pytest.raises(DataDirectoryError, match="not created by oncelog"):
         new_manager(fs).open()
 
 
