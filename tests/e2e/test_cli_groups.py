@@ -159,7 +159,10 @@ async def test_group_with_members_is_neither_reset_nor_deleted(
             oncelog("group", "reset", group, "--to-earliest"),
             f"group {group} is Stable with 1 member(s): its offsets cannot be reset. Stop its consumers first.",
         )
-        failed(oncelog("group", "delete", group), f"group {group} has members. Stop its consumers first.")
+        failed(
+            oncelog("group", "delete", group),
+            f"group {group} cannot be deleted because it has members. Stop its consumers first.",
+        )
         failed(oncelog("group", "delete-offsets", group, "--topic", topic), "is subscribed to", "Stop the group's")
         described = done_json(oncelog("group", "describe", group, "--json"))
         (member,) = described["members"]
