@@ -1,25 +1,28 @@
-"""From a partition's directory to a `PartitionLog`: after a clean stop, a crash, or a loss of power.
+"""Open a partition's directory as a `PartitionLog` after a clean stop, a crash, or a loss of power.
 
-Owns: which files are kept, finishing a compaction that a crash interrupted, telling damage from a torn write, cutting a
-torn tail, making indexes and producer state again. Rules:
+Owns which files are kept, finishing a compaction that a crash interrupted, telling damage from a torn write, cutting a
+torn tail, and rebuilding indexes and producer state. Rules:
 
-* Everything below the recovery point was on disk before the crash: that of the checkpoint, or that of the partition's
-  own `flushed-offset`, which is newer. It is not read again but where a segment has to be scanned anyway, and if
-  something of it is missing or damaged, the partition stays offline (`CorruptLog`): cutting there would lose
-  acknowledged records silently. `repair.py` does that when a person has decided so.
-* The active segment's indexes and the producers' state are read from where they were saved last (`PartitionLog`), and
-  the batches behind that are scanned, after a clean stop as well: a stop leaves a few of them (`unsaved_bytes`).
-* Behind the recovery point every checksum is verified. At the first byte that is no valid batch, or where segments do
-  not join, the log ends, if that can be a torn write: a process that is killed tears only its last write, so a valid
-  batch behind the damage, and not inside of the torn write (`batch_search.py`), means that the file has rotted, and the
-  partition stays offline, too. So it does where more bytes look like batches than can be checked. After a loss of power
-  anything behind the recovery point may be whole or not, in any order: the rest was never acknowledged.
-* What is cut off is kept (`removed.py`).
-* What is kept is on disk before anyone sees it: a crash of the process alone leaves unsynced bytes in the page cache.
+* Everything below the recovery point was on disk before the crash. The recovery point is the offset in the checkpoint
+  or in the partition's own `flushed-offset` file, whichever is higher. Batches below it are read only if their segment
+  has to be scanned anyway. If records below it are missing or damaged, the partition stays offline (`CorruptLog`),
+  because cutting the log there would lose acknowledged records silently. `repair.py` cuts it when an operator asks.
+* The active segment's indexes and the producer state are loaded from the files in which `PartitionLog` saved them
+  last. The batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not
+  save the state for the sake of a few new batches (`unsaved_bytes`).
+* From the recovery point on, every checksum is verified. The log ends at the first byte that begins no valid batch, or
+  where segments do not join, if a torn write can explain it. A killed process tears only its last write. So a valid
+  batch after the damage, but not inside the torn write (`batch_search.py`), means that the file is damaged, and the
+  partition stays offline. It also stays offline if more bytes look like batches than can be checked. After a loss of
+  power, any bytes from the recovery point on may be whole or not, in any order. Then everything after the first broken
+  batch is cut off, because none of it was acknowledged.
+* The bytes that are cut off are kept (`removed.py`).
+* The log is on disk before it is read or appended to. A crash of the process alone leaves unsynced bytes in the page
+  cache, and a later loss of power could take them back.
 
-`load_sound_part` opens a log that was found damaged a second time, up to the damage and to be read only. The same files
-are looked at in the same way, so the same segments are scanned or trusted, but for one thing: where the damage was
-found, the log ends, in memory. Nothing is cut, removed, made again on disk or noted.
+`load_sound_part` opens a damaged log a second time, read-only and only up to the damage. It goes through the same files
+in the same way, so it scans or trusts the same segments. The only difference is that in memory the log ends at the
+damage. Nothing on disk is cut, removed, rebuilt or recorded.
 """
 
 from __future__ import annotations
@@ -72,12 +75,13 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """What the data directory's checkpoints say of a partition.
+    """The state of a partition before it is loaded, according to the data directory's files.
 
-    `clean`: the last stop was clean. `recovery_point`: everything below it is on disk. `log_start_offset`: records
-    below it are deleted; None when that is not known. `fresh`: the directory was made just now. `same_boot`: the system
-    has not been restarted since the last start of a broker, so nothing that was written can have been lost in part.
-    `cleaned_to`: compaction has left no gaps behind that offset in the last segment; None when that is not known.
+    `clean`: whether the last stop closed the partition cleanly. `recovery_point`: all records below this offset are on
+    disk. `log_start_offset`: records below this offset are deleted; None if it is not known. `fresh`: whether the
+    partition's directory was created just now. `same_boot`: whether the operating system has run without a restart
+    since the last start of a broker, so that no written byte can have been lost. `cleaned_to`: compaction has left no
+    gaps from this offset on in the last segment; None if it is not known.
     """
 
     clean: bool = False
@@ -106,7 +110,10 @@ def load_log(
     on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
     on_start_offset: Callable[[Callable[[], None]], None] | None = None,
 ) -> PartitionLog:
-    """Open the log in `directory`, which exists. Raises CorruptLog (KAFKA_STORAGE_ERROR) and OSError."""
+    """Recover the log in the existing `directory` and return it, open for reads and writes.
+
+    Raises CorruptLog (KAFKA_STORAGE_ERROR) if the log is damaged, and OSError.
+    """
     loader = _Loader(f"{topic}-{partition}", directory, fs, clock, config, point)
     end_offset = loader.load()
     return PartitionLog(
@@ -145,9 +152,10 @@ def load_sound_part(
     threads: Threads | None = None,
     indexes: IndexCache | None = None,
 ) -> ReadOnlyLog:
-    """Open the log in `directory` up to `damage`, which `load_log` raised for the same `point`; change nothing there.
+    """Open the log in `directory`, read-only and only up to `damage`; change nothing in the directory.
 
-    Raises CorruptLog where nothing sound precedes the damage or that part does not end right there, and OSError.
+    `damage` is the error that `load_log` raised for the same `point`. Raises CorruptLog if no sound batch precedes the
+    damage, or if the sound part does not end exactly at the damage. Raises OSError.
     """
     fs = ReadOnlyFileSystem(fs)
     loader = _Loader(f"{topic}-{partition}", directory, fs, clock, config, point, damage)
@@ -173,9 +181,9 @@ def load_sound_part(
 
 
 class _Loader:
-    """One opening of one directory; `segments` and the rest are what the log is made of.
+    """The loading of one log. After `load`, the public attributes are the parts of which the log is made.
 
-    `damage`: where to end the log, which is to be read only; None: the log has no damage, or is not opened.
+    With `damage`, the log is opened read-only and ends at the damage. Without it, damage raises CorruptLog.
     """
 
     def __init__(
@@ -201,20 +209,22 @@ class _Loader:
         self.start_offset = 0
         self.changed: list[LogSegment] = []
         self.stored_bytes = 0
-        """Of all segments, of a log that is read only."""
+        """The size in bytes of all segments, those after the damage included. Set only for a read-only log."""
         self.saved_bytes = 0
-        """Up to where the active segment's state is saved."""
+        """The number of bytes of the active segment that the saved state covers."""
         self._scanned_from: dict[LogSegment, int] = {}
         self._scanned_producers = False
         self._names: frozenset[str] = frozenset()
         self._snapshots: list[int] = []
         self._epochs: list[tuple[int, int]] = []
-        self._flushed_offset = 0  # by the mark in the partition's own directory, which a sync of its names went before
+        # From the partition's own `flushed-offset` file, which is written only after a sync of the directory's names.
+        self._flushed_offset = 0
         self.recovery_point = 0
-        self._altered = False  # a file was made, cut or removed, which a loss of power must not undo
+        # Whether a file was created, cut or removed. A loss of power must not undo that.
+        self._altered = False
 
     def load(self) -> int:
-        """Do it all; returns the log end offset."""
+        """Load the log and return its log end offset. Raises CorruptLog and OSError, after closing the files."""
         try:
             return self._load()
         except BaseException:
@@ -223,6 +233,7 @@ class _Loader:
             raise
 
     def _load(self) -> int:
+        """Load the segments, the producer state and the leader epochs, and sync them; return the log end offset."""
         self._names = self._finish_interrupted(self._fs.list(self._directory))
         if not self._point.fresh:
             if FLUSHED_OFFSET in self._names:
@@ -249,7 +260,7 @@ class _Loader:
         if self._damage is not None:
             return self._end_sound_part(self._damage, start, end_offset)
         if start > end_offset:
-            # Deletion up to there was recorded, but the records were not all there: they are gone either way.
+            # The deletion of all records below `start` was recorded, and the files end before it: no record remains.
             self._remove(self.segments)
             self._begin_at(start)
             end_offset = start
@@ -262,14 +273,17 @@ class _Loader:
         return end_offset
 
     def _end_sound_part(self, damage: CorruptLog, start: int, end_offset: int) -> int:
-        """Load what else is needed to read up to the damage; returns the offset there."""
+        """Load the remaining state that reads up to the damage need; return the offset of the damage.
+
+        Raises `damage` if no record precedes it, or if the sound part does not end there.
+        """
         self.start_offset = max(start, self.segments[0].base_offset)
         if not self.start_offset < end_offset == damage.offset:
-            raise damage  # nothing is left to read, or the files are not what they were a moment ago
+            raise damage  # no record is left to read, or the files have changed since the damage was found
         self._check_tail(damage, end_offset)
         self._load_producers(end_offset)
         for segment in self.changed:
-            sync_path(self._fs, segment.path())  # a loss of power must not take back what was shown
+            sync_path(self._fs, segment.path())  # a loss of power must not take back records that were read
             if segment is not self.segments[-1] and (file := segment.take_file()) is not None:
                 file.close()
         self._fs.sync_directory(self._directory)
@@ -278,8 +292,8 @@ class _Loader:
     def _check_tail(self, damage: CorruptLog, end_offset: int) -> None:
         """Raise `damage` unless the last segment's batches, from the last indexed one on, lead to `end_offset`.
 
-        Of batches that were not scanned, the headers of these few are all that was looked at. A wrong offset there, of
-        which no checksum knows, makes sound batches behind it look damaged, or a segment look missing.
+        If the segment was not scanned, only the headers of these few batches are checked. A checksum does not cover the
+        offset in a header. A wrong offset makes the sound batches after it look damaged, or a segment look missing.
         """
         segment = self.segments[-1]
         index = segment.offset_index
@@ -298,9 +312,12 @@ class _Loader:
             raise damage
 
     def _check_beginning(self, start: int) -> None:
-        """CorruptLog when the first segments are missing: records are deleted only after a new start was recorded."""
+        """Raise CorruptLog if the first segments are missing.
+
+        Records are deleted only after the new log start offset `start` was recorded, so a deletion cannot explain it.
+        """
         if not self.segments and self.recovery_point > start:
-            reason = f"there is no segment, but the partition was on disk up to offset {self.recovery_point}"
+            reason = f"the partition has no segment, but was on disk up to offset {self.recovery_point}"
             raise CorruptLog(self._directory, 0, start, reason)
         if self.segments and self.segments[0].base_offset > start:
             first = self.segments[0]
@@ -310,12 +327,14 @@ class _Loader:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def _path(self, offset: int, suffix: str) -> str:
+        """Return the path of the partition's file for `offset` with this suffix."""
         return f"{self._directory}/{segment_name(offset, suffix)}"
 
     def _finish_interrupted(self, listed: list[str]) -> frozenset[str]:
-        """Remove half-made files; finish replacements by compaction whose `.log.swap` says that they are complete.
+        """Remove incomplete files, and finish each replacement of segments by compaction that a crash interrupted.
 
-        `listed`: the names in the directory; returns those that are there afterwards.
+        A `.log.swap` file shows that the replacement segment is complete. `listed` has the names in the directory;
+        return the names after the changes. Raises CorruptLog if a `.log.swap` file is damaged, and OSError.
         """
         if not any(name.endswith((CLEANED, DELETED, TEMPORARY, SWAP)) for name in listed):
             return frozenset(listed)
@@ -354,10 +373,11 @@ class _Loader:
         return frozenset(self._fs.list(self._directory))
 
     def _is_directory(self, name: str) -> bool:
-        """Whether the name is a directory's: not ours, whatever it is called."""
+        """Whether `name` is a directory, which does not belong to the log even if it is named like a file of it."""
         return self._fs.is_directory(f"{self._directory}/{name}")
 
     def _begin_at(self, offset: int) -> None:
+        """Create an empty segment at `offset` as the only segment of the log."""
         segment = LogSegment(self._fs, self._directory, offset, created_ms=self._clock.now_ms())
         segment.create()
         self._altered = True
@@ -365,6 +385,7 @@ class _Loader:
         self.changed.append(segment)
 
     def _remove(self, segments: list[LogSegment]) -> None:
+        """Close the files of these segments and remove the files from the directory. Raises OSError."""
         for segment in segments:
             file = segment.take_file()
             if file is not None:
@@ -374,7 +395,11 @@ class _Loader:
             segment.unlink()
 
     def _drop_deleted_segments(self) -> None:
-        """Deletion was recorded before the files went: finish it. What they say of producers is kept first."""
+        """Remove the segments below the log start offset, whose deletion was recorded but not finished.
+
+        First put a snapshot of the producer state on disk, because the deleted batches cannot be replayed again. If the
+        disk is full, remove nothing.
+        """
         if len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
             try:
                 snapshot = self.producers.take_snapshot()
@@ -384,17 +409,17 @@ class _Loader:
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
-                return  # the next start does it
+                return  # the next start removes the segments
         while len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
             self._remove([self.segments.pop(0)])
 
     # --- segments ----------------------------------------------------------------------------------------------------
 
     def _load_segments(self, start: int) -> int:
-        """Load or scan each segment; returns where the log ends.
+        """Load or scan each segment; return the log end offset. Raises CorruptLog and OSError.
 
-        Segments that lie wholly below `start` are deleted, and only their files are still there: a loss of power may
-        have brought some of them back, with bytes that were never synced. Nothing in them counts as damage.
+        Segments that lie entirely below `start` are deleted, and only their files remain. A loss of power may have
+        restored some of these files, with bytes that were never synced. So nothing in them counts as damage.
         """
         last = len(self.segments) - 1
         end_offset = self.segments[0].base_offset
@@ -406,7 +431,7 @@ class _Loader:
             if following is None:
                 end_offset, broken = self._scan_behind(segment, self._load_saved(segment))
             else:
-                # Indexes are synced by the first flush after the roll, the one that also passes the segment's end.
+                # The first flush after a roll syncs the indexes, and only then the recovery point passes the segment.
                 trusted = following < self.recovery_point or self._point.clean
                 if trusted and (trusted_end := self._load_finished(segment)) is not None:
                     end_offset = trusted_end
@@ -429,7 +454,7 @@ class _Loader:
         return end_offset
 
     def _load_finished(self, segment: LogSegment) -> int | None:
-        """Take a finished segment as it is, with its indexes; returns where it ends, None to scan it."""
+        """Load a finished segment from its index files; return its end offset, or None if it must be scanned."""
         try:
             return segment.load_finished()
         except (CorruptIndex, BrokenBatch) as error:
@@ -439,7 +464,11 @@ class _Loader:
             segment.release()
 
     def _load_saved(self, segment: LogSegment) -> int:
-        """Take the active segment's indexes up to where they were saved, `segment.size`; returns the offset there."""
+        """Load the active segment's saved indexes and set `segment.size` to the bytes that they cover.
+
+        Return the end offset of the covered batches. This is the base offset if the indexes are missing, damaged, or
+        cover batches that may not be on disk: then the whole segment must be scanned.
+        """
         if not any(segment_name(segment.base_offset, kind) in self._names for kind in INDEXES):
             segment.reset_indexes()
             return segment.base_offset
@@ -448,7 +477,7 @@ class _Loader:
             if self._point.clean or self._point.same_boot or end_offset <= self.recovery_point:
                 self.saved_bytes = segment.size
                 return end_offset
-            reason = f"they know of offset {end_offset - 1}, but only those below {self.recovery_point} were on disk"
+            reason = f"they cover offset {end_offset - 1}, but only offsets below {self.recovery_point} were on disk"
         except (CorruptIndex, BrokenBatch) as error:
             reason = str(error)
         logger.warning("indexes made again", file=segment.path(), reason=reason)
@@ -458,16 +487,19 @@ class _Loader:
         return segment.base_offset
 
     def _drop_saved(self, segment: LogSegment) -> None:
-        """Remove the index files of a segment that will be appended to from a place below what they know of.
+        """Remove the index files of a segment in which other batches will replace batches that the files cover.
 
-        They are gone, on disk, before the log is shown: a later start must not take them for true.
+        The removal is synced before the log is used, so that a later start does not trust the outdated files.
         """
         segment.unlink_indexes()
         self._altered = True
         self.saved_bytes = 0
 
     def _scan(self, segment: LogSegment, following: int) -> tuple[int, BrokenBatch | None]:
-        """Index all batches of a segment before the one that begins at `following`; returns as `_scan_behind`."""
+        """Verify and index all batches of a segment whose next segment begins at offset `following`.
+
+        Return (the end offset of the valid batches, the error of the first invalid batch or None).
+        """
         segment.size = 0
         segment.reset_indexes()
         return self._scan_behind(segment, segment.base_offset, following)
@@ -475,9 +507,11 @@ class _Loader:
     def _scan_behind(
         self, segment: LogSegment, offset: int, following: int | None = None
     ) -> tuple[int, BrokenBatch | None]:
-        """Index the batches behind `segment.size`, where `offset` is, checksums verified.
+        """Verify the checksums of the batches from byte `segment.size` on, where offset `offset` is, and index them.
 
-        Returns (the offset where they end, what is wrong there).
+        Return (the end offset of the valid batches, the error of the first invalid batch or None). A batch from offset
+        `following` on is invalid, because it belongs to the next segment. In a read-only log, raises CorruptLog if the
+        damage may be a wrong offset in an earlier batch.
         """
         position, size = segment.size, self._fs.file_size(segment.path())
         end_offset = offset
@@ -490,7 +524,7 @@ class _Loader:
                     segment, end_offset, header.base_offset
                 ):
                     if self._damage is not None and self._may_have_gaps(segment.base_offset):
-                        raise self._damage  # the batch before may be the one that has a wrong offset
+                        raise self._damage  # the previous batch may be the one with the wrong offset
                     raise BrokenBatch(at, f"offset {header.base_offset} follows {end_offset - 1}")
                 if following is not None and header.base_offset >= following:
                     raise BrokenBatch(at, f"offset {header.base_offset} belongs to the next segment")
@@ -506,19 +540,25 @@ class _Loader:
         return end_offset, broken
 
     def _may_leave_out(self, segment: LogSegment, end_offset: int, base_offset: int) -> bool:
-        """Whether compaction may have taken the offsets between. No checksum covers the offset in a batch's header."""
+        """Whether compaction may have removed the offsets between `end_offset` and the next batch's `base_offset`.
+
+        A checksum does not cover the offset in a batch's header, so any other gap or step back counts as damage.
+        """
         if base_offset < end_offset:
             return False
         finished = segment is not self.segments[-1] and self._damage is None
         return finished or self._may_have_gaps(end_offset)
 
     def _may_have_gaps(self, offset: int) -> bool:
-        """Whether compaction came as far as `offset`."""
+        """Whether compaction may have left gaps at `offset`: it came that far, or its progress is not known."""
         cleaned_to = self._point.cleaned_to
         return cleaned_to is None or offset < cleaned_to
 
     def _truncate(self, number: int, end_offset: int, broken: BrokenBatch) -> None:
-        """Cut the log at the first batch that is not whole; CorruptLog when that is no torn write."""
+        """Cut the log at the first invalid batch, or raise CorruptLog if the damage cannot be a torn write.
+
+        A read-only log is not cut: it only forgets the segments after the damage.
+        """
         if self._damage is not None:
             del self.segments[number + 1 :]
             return
@@ -535,19 +575,18 @@ class _Loader:
                 raise CorruptLog(segment.path(), broken.position, end_offset, reason) from None
             if behind or valid is not None:
                 where = f"at byte {valid}" if valid is not None else f"in {self.segments[number + 1].path()}"
-                because = "its checksum matches" if valid == broken.position else f"valid batches follow {where}"
-                reason = f"{broken.reason}; it is no torn write, because {because}"
+                because = "the batch is whole" if valid == broken.position else f"valid batches follow {where}"
+                reason = f"{broken.reason}; this is not a torn write, because {because}"
                 raise CorruptLog(segment.path(), broken.position, end_offset, reason)
         self._keep_and_log(number, broken.position, end_offset, broken.reason)
         segment.cut(broken.position)
         self._cut_behind(number)
 
     def _cut_leftovers(self, number: int, broken: BrokenBatch) -> None:
-        """Cut off what lies behind the last batch of a segment whose successor goes on right there, or is the log's
-        beginning.
+        """Cut off the bytes after the last valid batch of a segment that is not the last one. No record is lost.
 
-        No record can be missing between them. In the first case a write that failed left it, and a loss of power undid
-        the cut after it.
+        Either the next segment begins where the valid batches end: then a failed write left the bytes, and a loss of
+        power undid their removal. Or all records below the next segment are deleted already.
         """
         segment = self.segments[number]
         end_offset = self.segments[number + 1].base_offset
@@ -555,14 +594,16 @@ class _Loader:
         segment.cut(broken.position)
 
     def _end_before(self, number: int, end_offset: int) -> None:
-        """The segment `number` does not join the one before it, which ends at `end_offset`: end the log there.
+        """End the log before segment `number`, which does not join the previous segment with its end at `end_offset`.
 
-        CorruptLog when that is not what a loss of power does to unsynced names.
+        Raises CorruptLog unless a loss of power can have caused this by undoing unsynced changes of file names. It
+        cannot after a clean stop, without a restart of the operating system, or below the recovery point. A read-only
+        log is not cut: if a segment is missing, the log only forgets the segments after the gap.
         """
         before, segment = self.segments[number - 1], self.segments[number]
         size = self._fs.file_size(before.path())
         if segment.base_offset < end_offset:
-            reason = f"the next segment begins at offset {segment.base_offset} already"
+            reason = f"the next segment begins at offset {segment.base_offset}, before the end of this one"
         else:
             reason = f"the next segment is missing: offsets {end_offset} to {segment.base_offset - 1} are gone"
             if self._damage is not None:
@@ -574,7 +615,11 @@ class _Loader:
         self._cut_behind(number - 1)
 
     def _keep_and_log(self, number: int, position: int, end_offset: int, reason: str, *, behind: bool = True) -> None:
-        """Keep what is about to be cut off, as far as space allows: with `behind` all later segments, too."""
+        """Copy the bytes that are about to be cut off to `removed/`, and log the cut.
+
+        The cut begins at byte `position` of segment `number`. With `behind` it includes all later segments. At most
+        about `MAX_TORN_BYTES` are copied. If a copy fails, for example on a full disk, the bytes are not kept.
+        """
         directory = keep_directory(self._directory, self._clock.now_ms(), TORN)
         cut = kept = 0
         problem = ""
@@ -602,7 +647,7 @@ class _Loader:
         )
 
     def _cut_behind(self, number: int) -> None:
-        """Remove the segments behind `number`, and what was saved of that one, which is written to from here on."""
+        """Make segment `number` the active one: remove all later segments, its index files and `flushed-offset`."""
         self._drop_saved(self.segments[number])
         remove_flushed_offset(self._fs, self._directory)
         doomed = self.segments[number + 1 :]
@@ -612,14 +657,15 @@ class _Loader:
     # --- producers ---------------------------------------------------------------------------------------------------
 
     def _load_producers(self, end_offset: int) -> None:
-        """Producer state from the newest usable snapshot and the batches since; indexes of what was scanned.
+        """Load the producer state and the leader epochs, and rebuild the transaction indexes of scanned segments.
 
-        The newest one, though it may lie behind segments that are scanned: it knows of batches that retention has
-        deleted. The transaction indexes need the state as it was before the scanned segments, so they may take a second
-        pass.
+        The producer state comes from the newest usable snapshot and the batches after it. The newest snapshot is used
+        even if it lies behind scanned segments, because it covers batches that retention has deleted. The transaction
+        indexes need the state from before the scanned segments, so they may need a second pass over the batches.
         """
         if self._snapshots and self._snapshots[-1] > end_offset and self._damage is None:
-            # Gone on disk before the log is shown: they know of batches that are lost, and other batches come there.
+            # These snapshots cover lost batches, whose offsets other batches will get. So they must be removed on disk
+            # before the log is used.
             self.producers.remove_snapshots(above=end_offset)
             self._altered = True
         position = self.producers.load(self.segments[0].base_offset, end_offset, self._snapshots)
@@ -641,9 +687,10 @@ class _Loader:
             self.leader_epochs.assign(epoch, offset)
 
     def _first_epochs(self) -> list[tuple[int, int]]:
-        """(leader epoch, offset) of the first batch of each segment, for want of their file.
+        """Return (leader epoch, offset) of the first batch of each segment, because the leader epochs' file is missing.
 
-        Of an epoch that nobody knows a consumer is told nothing, and takes its position for one that was cut off.
+        A consumer that asks for the end offset of an unknown epoch gets none, and then assumes that its position was
+        cut off. Raises CorruptLog.
         """
         epochs = []
         for segment in self.segments:
@@ -658,7 +705,10 @@ class _Loader:
         return epochs
 
     def _replay(self, producers: ProducerStateManager, start: int, end_offset: int, *, rebuild: bool) -> None:
-        """Take up the batches from `start` on; with `rebuild`, what they abort goes into indexes that were scanned."""
+        """Apply the batches from offset `start` on to `producers`. Raises CorruptLog.
+
+        With `rebuild`, also add the transactions that they abort to the transaction indexes of scanned segments.
+        """
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else end_offset
             if following > start:
@@ -669,6 +719,10 @@ class _Loader:
     def _replay_segment(
         self, producers: ProducerStateManager, segment: LogSegment, start: int, *, rebuild: bool
     ) -> None:
+        """Apply the batches of one segment from offset `start` on to `producers`. Raises CorruptLog.
+
+        With `rebuild`, also add the transactions that they abort to the segment's transaction index if it was scanned.
+        """
         scanned_from = self._scanned_from.get(segment) if rebuild else None
         try:
             for position, header in segment.headers(segment.position_of(start)):
@@ -682,21 +736,22 @@ class _Loader:
             raise CorruptLog(segment.path(), error.position, producers.end_offset, error.reason) from None
 
     def _marker(self, segment: LogSegment, position: int, header: BatchHeader) -> ControlRecord | None:
+        """Return the control record of the batch at byte `position`; None if compaction has emptied the batch."""
         records = decode_batch(segment.file.read_at(header.size, position), 0, header)
         return read_control_record(records[0]) if records else None
 
     # --- durability --------------------------------------------------------------------------------------------------
 
     def _make_durable(self, end_offset: int) -> None:
-        """Sync what was scanned, and the indexes made again, before any of it is shown."""
+        """Sync the scanned segments and their rebuilt indexes before the log is used, and record it as flushed."""
         if self._point.fresh or (self._point.clean and not (self.changed or self._altered)):
-            return  # a fresh log is synced with its first records
+            return  # the files of a new log are synced with its first records
         active = self.segments[-1]
-        # The name of an empty segment may not be on disk, nor that of its directory, but after a clean stop.
+        # Unless the last stop was clean, the name of an empty segment or of its directory may not be on disk.
         on_disk = self._point.clean or active.base_offset < end_offset <= self._flushed_offset
         on_disk = on_disk and not self._altered
         if on_disk and all(segment is active for segment in self.changed):
-            return  # its indexes are in memory alone, and everything else was on disk before the crash
+            return  # the active segment's indexes exist only in memory; all other bytes were on disk before the crash
         for segment in self.changed:
             if segment is not self.segments[-1]:
                 self._write_indexes(segment)
@@ -704,11 +759,14 @@ class _Loader:
             if segment is not self.segments[-1]:
                 segment.release()
         self._fs.sync_directory(self._directory)
-        with suppress(OSError):  # what is shown from here on must not count as a torn write later
+        with suppress(OSError):  # later damage to records that were read must not count as a torn write
             write_flushed_offset(self._fs, self._directory, end_offset)
 
     def _write_indexes(self, segment: LogSegment) -> None:
-        """Write what was made again; on a full disk it stays in memory, and is made again the next time."""
+        """Write and sync a segment's rebuilt indexes. Raises OSError for errors other than a full disk.
+
+        On a full disk, remove the index files instead: the indexes are then rebuilt when a read needs them.
+        """
         segment.distrust_indexes()
         try:
             for path in segment.write_indexes():

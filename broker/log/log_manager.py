@@ -1,21 +1,22 @@
-"""All partition logs of a data directory: opening, creating, deleting, and what has to be done time and again.
+"""Manage all partition logs of a data directory: open, create, delete and maintain them.
 
-Owns the directory's lock, what its checkpoints say, the flusher, the maintenance timers, and what is out of order:
+Owns the directory's lock, the content of its checkpoints, the flusher, the maintenance timers, and the failures:
 
-* `offline`: partitions that were damaged, or lost, when they were loaded. Nothing of them is written.
-* `read_only`: the logs, up to the damage, of offline partitions that can be read so far (`ReadOnlyLog`). For all but
-  readers these partitions are offline. Internal topics are never among them: outdated offsets and decisions are worse
-  than none.
-* A log whose write or sync failed takes no more writes until a restart has looked at the disk (`PartitionLog.failure`);
-  what is on disk is still read. That concerns no other partition.
-* `failed`: nothing in the directory is appended or acknowledged any more. So it is when the metadata log fails, when
-  the directory itself takes no writes, or when it is gone.
+* `offline`: the partitions that were damaged or lost when they were loaded. Nothing is written to them.
+* `read_only`: the logs of offline partitions whose records before the damage can be read (`ReadOnlyLog`). Everything
+  except reads treats these partitions as offline. Internal topics are never read-only, because outdated offsets and
+  transaction decisions are worse than none.
+* A log whose write or sync has failed accepts no more writes until a restart has checked the disk
+  (`PartitionLog.failure`). Records that are on disk can still be read. Other partitions are not affected.
+* `failed`: nothing in the directory is appended or acknowledged any more. This happens if the metadata log fails, if
+  the directory accepts no writes, or if it was removed or replaced.
 
-Work behind the scenes (checkpoints, unlinks, retention, compaction) never changes that: it is tried again.
+Background work that fails (checkpoints, unlinks, retention, compaction) is tried again, and changes none of these
+states. The only exception is a log that compaction finds damaged: it accepts no more writes.
 
-Order at a clean stop, which recovery relies on: the records of every log on disk → the checkpoints → the clean shutdown
-marker, which names the partitions that were not healthy. Indexes and snapshots are written for larger logs only, and
-not synced: those that are missing or damaged are made again by the next start.
+A clean stop writes in this order, on which recovery relies: first the records of all logs, then the checkpoints, then
+the clean shutdown marker, which names the partitions that were not healthy. Indexes and snapshots are written for
+larger logs only, and are not synced. The next start rebuilds those that are missing or damaged.
 """
 
 from __future__ import annotations
@@ -65,23 +66,23 @@ DEFAULT_RESERVE_BYTES: Final = 64 << 20
 DEFAULT_DECISION_RESERVE_BYTES: Final = 16 * 1024 * 1024
 
 _CLOSED_PER_TURN: Final = 10
-"""Logs that a stop writes or closes in one turn of the event loop."""
+"""How many logs a stop or a deletion handles in one turn of the event loop."""
 
 _RETAINED_PER_TURN: Final = 1
-"""Logs that retention looks at in one turn of the event loop; each may begin a new segment, which takes files."""
+"""How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
 
 UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
-"""For logs whose settings are not known yet: nothing is deleted."""
+"""The settings of a log until the settings of its topic are known: retention deletes nothing."""
 
 TopicPartition = tuple[str, int]
 
 
 class LogManager:
-    """The logs of a data directory. Everything on the event loop's thread.
+    """The logs of a data directory. All public methods are called on the event loop's thread.
 
-    `checkpoints`: where offsets of all partitions are kept; None: in files of the directory.
-    `lost`: partitions whose directory is gone, though they were on disk up to that offset. Whether they are missed is
-    for who knows the topics to say (`miss`, `forget`).
+    `checkpoints`: the storage for the checkpoints, which have one offset per partition; None: files in the directory.
+    `lost`: the partitions whose directories are missing, each with the offset up to which it was on disk. The caller
+    must call `miss` for a lost partition whose topic exists, and `forget` for any other.
     """
 
     def __init__(
@@ -122,20 +123,20 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._cleaned_known = False
-        # What the checkpoints say, or will when what is on its way is written.
+        # The content of the checkpoints, including a write that is under way.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
-        # What waits for the log start offsets to be on disk, and the newest write of them: whether it has yet to begin,
-        # and whether one before it is under way.
+        # The callbacks that wait until the log start offsets are on disk, and the newest write of these offsets:
+        # whether it is scheduled but has not begun, and whether an earlier write is under way.
         self._behind_start_offsets: list[Callable[[], None]] = []
         self._start_offsets_write: asyncio.Future[None] | None = None
         self._start_offsets_scheduled = False
         self._start_offsets_under_way = False
-        # Deleted partitions that the file of log start offsets may still name.
+        # Deleted partitions that the checkpoint of log start offsets may still contain.
         self._former: set[TopicPartition] = set()
-        # Partitions that are being deleted, and whose directories may still have their names.
+        # Partitions that are being deleted and whose directories may not be renamed yet.
         self._undeleted: set[TopicPartition] = set()
-        # What the file says while a newer state waits to be written: a crash may come first.
+        # The recovery points in the checkpoint while newer ones wait to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
         self._checkpoint_lock = self._threads.lock()
         self._root = SharedDirectory(fs, directory, self._threads.lock())
@@ -154,24 +155,26 @@ class LogManager:
 
     @property
     def path(self) -> str:
+        """The path of the data directory."""
         return self.directory.path
 
     @property
     def oldest_flush_s(self) -> float:
-        """Seconds that the longest flush of a log is under way or waits for the system; 0 where there is none."""
+        """The age of the oldest flush in seconds, including waits for disk space or descriptors; 0 without a flush."""
         return 0.0 if self._flusher is None else self._flusher.oldest_flush_s
 
     def space(self) -> tuple[int, int]:
-        """(all, usable) bytes of the file system; raises OSError."""
+        """Return the total and the usable bytes of the file system. Raises OSError."""
         return self._fs.total_space(self.path), self._fs.free_space(self.path)
 
     @property
     def cluster_id(self) -> str:
-        """22 characters, as Kafka's; made with the directory."""
+        """The cluster's id: 22 characters, as in Kafka. It was generated when the directory was created."""
         return self.directory.cluster_id
 
     @property
     def directory_id(self) -> str:
+        """The data directory's id: 22 characters, as in Kafka."""
         return self.directory.directory_id
 
     # --- open --------------------------------------------------------------------------------------------------------
@@ -179,20 +182,21 @@ class LogManager:
     def open(self) -> None:
         """Lock the directory and load every partition in it.
 
-        A damaged partition goes to `offline`; DataDirectoryError is raised when the whole directory cannot be used.
+        A damaged partition is added to `offline`. Raises DataDirectoryError if the whole directory cannot be used.
         """
         self.directory.open()
         try:
             self._load_all()
         except OSError as error:
             self._let_go()
-            raise DataDirectoryError(f"{self.path} cannot be read or written: {error}. See to the disk") from error
+            raise DataDirectoryError(f"{self.path} cannot be read or written: {error}. Check the disk") from error
         except BaseException:
             self._let_go()
             raise
         self._opened = True
 
     def _load_all(self) -> None:
+        """Read the checkpoints, load all partitions, and finish the deletions that a crash has interrupted."""
         started = self._clock.monotonic()
         unclean = self.directory.clean_shutdown()
         self.clean_start = unclean is not None
@@ -218,20 +222,21 @@ class LogManager:
         gone = {key for key in missing if _was_deleted(key, deleted)}
         self.lost = {key: self._recovery_points[key] for key in missing - gone}
         if not self.clean_start and (self._logs or self.read_only):
-            # A process that was killed may have left directories in the page cache alone, and nobody but the one who
-            # makes a directory syncs its name: a log that is shown, and appended to, must not vanish as a whole.
+            # A killed process may have left the names of new directories in the page cache only. Usually the process
+            # that creates a directory syncs its name. The names must be on disk before these logs are used: otherwise
+            # a loss of power could remove a whole log.
             self._fs.sync_directory(self.path)
         try:
             if start_offsets is None:
                 self._note_start_offsets()
-                self._write_start_offsets()  # from now on a missing file means that it was lost
+                self._write_start_offsets()  # from now on a missing checkpoint means that it was lost
             if cleaner_offsets is None and not self._logs and not self.offline:
                 self._write_cleaner_offsets()
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
             logger.warning("checkpoint not written", directory=self.path, error=str(error))
-        # A start that failed before this point has changed nothing: the next one finds the same.
+        # A start that fails before this point has not changed the directory's state, so the next start finds the same.
         self.directory.record_boot()
         self.directory.take_clean_shutdown()
         self._finish_deletions(gone, deleted)
@@ -252,6 +257,11 @@ class LogManager:
             )
 
     def _load(self, key: TopicPartition, path: str, *, clean: bool, start_known: bool) -> None:
+        """Load the log of one partition; if that fails, make the partition read-only or take it offline.
+
+        `clean`: whether the last stop closed the log cleanly. `start_known`: whether the checkpoint of log start
+        offsets could be read. Raises OSError if no file descriptor is left.
+        """
         point = LoadPoint(
             clean,
             self._recovery_points.get(key, 0),
@@ -262,12 +272,12 @@ class LogManager:
         try:
             if not self._fs.is_directory(path):
                 raise storage_error(
-                    f"{path} is a symbolic link or a file, and is not followed. The partition stays offline; move the"
-                    " directory itself to this place, or delete the topic"
+                    f"{path} must be a directory, but is a symbolic link, which is not followed, or a file. The"
+                    " partition stays offline. Move the directory itself to this path, or delete the topic"
                 )
             log = self._logs[key] = self._open_log(key, path, self._config, point)
             if self.clean_start and not log.log_end_offset:
-                log.sync_name(self._root.changed())  # an empty partition is closed before its name is on disk
+                log.sync_name(self._root.changed())  # a clean stop does not sync the names of empty partitions
         except CorruptLog as damage:
             if not self._open_sound_part(key, path, point, damage):
                 self._take_offline(key, damage)
@@ -275,13 +285,13 @@ class LogManager:
             self._take_offline(key, error)
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
-                raise  # it concerns every partition
+                raise  # the lack of descriptors affects every partition
             self._take_offline(
-                key, storage_error(f"{path} cannot be loaded: {error}. See to the disk, then restart the broker")
+                key, storage_error(f"{path} cannot be loaded: {error}. Check the disk, then restart the broker")
             )
 
     def _open_sound_part(self, key: TopicPartition, path: str, point: LoadPoint, damage: CorruptLog) -> bool:
-        """Open what precedes the damage, to be read only; False where the partition has to be offline as a whole."""
+        """Open the log up to the damage, read-only. Return False if the whole partition must be offline instead."""
         if key[0] in INTERNAL_TOPICS or key[0] == METADATA_TOPIC:
             return False
         try:
@@ -312,31 +322,33 @@ class LogManager:
         return True
 
     def _take_offline(self, key: TopicPartition, error: KafkaError) -> None:
+        """Add the partition to `offline` and log the error, which all further requests for the partition get."""
         self.offline[key] = error
         logger.error("partition offline", topic=key[0], partition=key[1], reason=error.message)
 
     def miss(self, key: TopicPartition) -> None:
-        """A lost partition belongs to a topic: it is offline instead of beginning anew at offset 0."""
+        """Take a lost partition of an existing topic offline, so that it does not begin again at offset 0."""
         path, end_offset = f"{self.path}/{partition_directory(*key)}", self.lost.pop(key)
         self._take_offline(
             key,
             storage_error(
-                f"{path} is missing, but was on disk up to offset {end_offset}. The partition stays offline; stop the"
-                " broker and bring the directory back from a copy, or run `oncelog log repair` on the data directory,"
-                f" which lets the partition begin anew at offset {end_offset}"
+                f"{path} is missing, but was on disk up to offset {end_offset}. The partition stays offline. Stop the"
+                " broker and restore the directory from a copy, or run `oncelog log repair` on the data directory: the"
+                f" partition is then empty and continues at offset {end_offset}"
             ),
         )
 
     def forget(self, key: TopicPartition) -> None:
-        """A lost partition belongs to no topic any more."""
+        """Forget a lost partition whose topic no longer exists."""
         del self.lost[key]
 
     def holdings(self, besides: TopicPartition) -> str | None:
-        """A partition that shows that the directory was in use, other than `besides`; None in a fresh directory."""
+        """Return the name of a partition that is not `besides` and is stored or lost; None if the directory is new."""
         known = {*self._logs, *self.offline, *self.lost} - {besides}
         return partition_directory(*min(known)) if known else None
 
     def _open_log(self, key: TopicPartition, path: str, config: LogConfig, point: LoadPoint) -> PartitionLog:
+        """Return the log in the directory `path`, recovered as `point` requires. Raises CorruptLog and OSError."""
         return load_log(
             *key,
             path,
@@ -355,7 +367,7 @@ class LogManager:
         )
 
     async def start(self) -> None:
-        """Open the directory if that was not done, start the flusher and the timers. Raises DataDirectoryError."""
+        """Open the directory unless it is open, and start the flusher and the timers. Raises DataDirectoryError."""
         if not self._opened:
             self.open()
         self._flusher = LogFlusher(self._fs, self._threads, self._fail_directory)
@@ -369,18 +381,20 @@ class LogManager:
             self._repeat(cleaner, self._clean)
 
     def _look(self) -> None:
-        """What may have changed outside: free space, the directory itself, the cause of a failure."""
+        """Update the free space, check that the directory is still in place, and repeat failed background work."""
         self._disk_space.refresh()
         if not self.directory.in_place():
             self._fail_directory(OSError(errno.ENOENT, "it was removed, or replaced by another directory", self.path))
         elif self._flusher is not None:
-            self._judge_probe()  # one that was tried again
+            self._judge_probe()  # the flusher may have repeated a failed probe
             self._flusher.try_again()
             self._cleaner.try_again()
             if self._behind_start_offsets:
                 self._start_offset_moved(lambda: None)
 
     def _repeat(self, interval_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` every `interval_ms` ms until the timers are cancelled or the directory fails."""
+
         def run() -> None:
             self._timers[run] = loop.call_later(interval_ms / 1000, run)
             if self.failed is None:
@@ -392,14 +406,17 @@ class LogManager:
     # --- logs --------------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log of a partition, None if there is none; raises KAFKA_STORAGE_ERROR while it is offline."""
+        """Return the partition's log, None if it has none. Raises KAFKA_STORAGE_ERROR if the partition is offline."""
         log = self._logs.get((topic, partition))
         if log is None and (error := self.offline.get((topic, partition))) is not None:
             raise error
         return log
 
     def create(self, topic: str, partition: int, config: LogConfig) -> PartitionLog:
-        """Make the directory of a new partition; raises KAFKA_STORAGE_ERROR. It is on disk with its first record."""
+        """Create the directory and the log of a new partition, and return the log. Raises KAFKA_STORAGE_ERROR.
+
+        The directory is synced together with the partition's first record.
+        """
         key = (topic, partition)
         assert key not in self._logs, f"{topic}-{partition} exists"
         if self.failed is not None:
@@ -407,26 +424,27 @@ class LogManager:
         if key in self.offline:
             raise self.offline[key]
         if key in self.lost:
-            self.forget(key)  # of a deleted topic of that name
+            self.forget(key)  # the lost partition belonged to a deleted topic of the same name
         path = f"{self.path}/{partition_directory(topic, partition)}"
         try:
             self._forget_former(key)
             self._fs.make_directory(path)
             log = self._open_log(key, path, config, LoadPoint(clean=True, fresh=True))
         except OSError as error:
-            raise storage_error(f"{path} cannot be made: {error}") from error
+            raise storage_error(f"{path} cannot be created: {error}") from error
         self._logs[key] = log
         log.sync_name(self._root.changed())
         return log
 
     def _forget_former(self, key: TopicPartition) -> None:
-        """Take a deleted partition of that name out of the checkpoints, on disk when this returns; raises OSError.
+        """Remove a deleted partition with the name of a new one from the checkpoints, and sync them. Raises OSError.
 
-        Its log start offset would delete what the new partition holds, its recovery point declare that damaged.
+        The old log start offset would delete the new partition's records. The old recovery point would make the new
+        partition look damaged.
         """
         if key in self._former or key in self._start_offsets:
             self._note_start_offsets()
-            self._write_start_offsets()  # behind a write that is under way and may name the partition
+            self._write_start_offsets()  # after a write under way, which may contain the partition
             self._former.clear()
         if key in self._recovery_points or key in self._written_recovery_points:
             self._drop_recovery_points({key})
@@ -436,20 +454,21 @@ class LogManager:
             self._write_cleaner_offsets()
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether something of the partition is on disk, offline or not fully deleted as it may be."""
+        """Whether the partition is on disk; this includes partitions that are offline or still being deleted."""
         key = (topic, partition)
         return key in self._logs or key in self.offline or key in self._undeleted
 
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
-        """Delete partitions, offline or not; they are gone, on disk, when this returns. The files go in the background.
+        """Delete partitions, also offline ones. The deletion is on disk when this returns.
 
-        Their logs are closed first, in slices; the directories are renamed in a thread, and their parent synced once.
-        Raises KAFKA_STORAGE_ERROR when a directory cannot be renamed: call it again for the same partitions then.
+        The logs are closed first, in slices. Then a thread renames the directories and syncs their parent once. The
+        files are removed in the background. Raises KAFKA_STORAGE_ERROR if a directory cannot be renamed: the caller
+        must then call this method again for the same partitions.
         """
         doomed: list[tuple[TopicPartition, str, str, AbstractContextManager[Any]]] = []
         async for key in in_slices(partitions, _CLOSED_PER_TURN):
             name = partition_directory(*key)
-            # Names may have 255 bytes; the id makes it unique whatever is cut off.
+            # A file name has at most 255 bytes. The id keeps the shortened name unique.
             target = f"{self.path}/{name[:200]}.{self._ids.uuid().hex()}{DELETED_DIRECTORY}"
             self._undeleted.add(key)
             log = self._logs.pop(key, None) or self.read_only.pop(key, None)
@@ -485,7 +504,7 @@ class LogManager:
                 self._flusher.submit(partial(self._finish_deletion, key, target), f"deletion of {target}", Lane.REMOVAL)
 
     async def _forget_deleted(self, keys: set[TopicPartition]) -> None:
-        """Take deleted partitions out of the checkpoints, so that making them anew need not. On a full disk it must."""
+        """Remove deleted partitions from the checkpoints. If that fails, as on a full disk, `create` repeats it."""
         if self._flusher is None:
             return
         if not keys.isdisjoint(self._written_recovery_points):
@@ -497,19 +516,25 @@ class LogManager:
                 await self.start_offsets_on_disk()
 
     def _drop_recovery_points(self, keys: set[TopicPartition]) -> None:
-        """Leave these partitions out of the next checkpoint; the one that may be being written is not changed."""
+        """Remove these partitions from the recovery points for the next checkpoint, not from a write under way."""
         if not keys.isdisjoint(self._recovery_points):
             self._recovery_points = {key: at for key, at in self._recovery_points.items() if key not in keys}
 
     def _finish_deletion(self, key: TopicPartition, path: str) -> None:
-        """Remove the files of a deleted partition, after its recovery point: a partition without a directory that has
-        one is lost. Raises OSError."""
+        """Remove the recovery point of a deleted partition, then its files. Raises OSError.
+
+        In the other order, a crash in between would leave a recovery point without a directory: a lost partition.
+        """
         if key in self._written_recovery_points:
             self._write_recovery_points()
         remove_tree(self._fs, path)
 
     def _finish_deletions(self, keys: set[TopicPartition], paths: list[str]) -> None:
-        """At a start, do the same for what a crash left; a failure is logged and left to the next start."""
+        """At a start, finish the deletions that a crash has interrupted: recovery points first, then the files.
+
+        `keys` are the deleted partitions with recovery points, `paths` their renamed directories. A failure is logged,
+        and the next start tries again.
+        """
         self._drop_recovery_points(keys)
         for path in paths:
             try:
@@ -523,21 +548,24 @@ class LogManager:
 
     @property
     def open_logs(self) -> int:
-        """How many logs are open."""
+        """The number of open logs, including read-only ones."""
         return len(self._logs) + len(self.read_only)
 
     def logs(self) -> Iterator[PartitionLog]:
-        """Every log that is not offline."""
+        """Return an iterator over the logs of all partitions that are not offline."""
         return iter(list(self._logs.values()))
 
     # --- failure -----------------------------------------------------------------------------------------------------
 
     def on_failure(self, callback: Callable[[KafkaError], None]) -> None:
-        """Call `callback` once if the directory fails."""
+        """Call `callback` with the error once if the directory fails."""
         self._callbacks.append(callback)
 
     def _on_log_failure(self, log: PartitionLog, error: OSError) -> None:
-        """A log takes no more writes: find out whether more than it is concerned."""
+        """Handle a failed write or sync of a log: find out whether the whole directory accepts no more writes.
+
+        If the log is the metadata log, the directory fails at once.
+        """
         if self.failed is not None:
             return
         if log.topic == METADATA_TOPIC:
@@ -547,14 +575,17 @@ class LogManager:
             "partition takes no writes",
             partition=log.name,
             error=str(error),
-            remedy="see to the disk, then restart the broker; what is on disk is still read",
+            remedy="check the disk, then restart the broker; records that are on disk can still be read",
         )
         if self._flusher is not None:
             probing = self._flusher.submit(self._probe, f"probe of {self.path}")
             probing.add_done_callback(lambda _: self._judge_probe())
 
     def _probe(self) -> None:
-        """Find out, in a thread, whether the directory takes writes."""
+        """Check in a thread whether the directory accepts writes, and keep the error for `_judge_probe`.
+
+        A lack of disk space or of file descriptors does not count as a failure.
+        """
         try:
             self.directory.probe()
         except OSError as error:
@@ -562,15 +593,17 @@ class LogManager:
                 self._probe_failure = error
 
     def _judge_probe(self) -> None:
+        """Fail the directory if a probe has shown that it accepts no writes."""
         if self._probe_failure is not None:
             self._fail_directory(self._probe_failure)
 
     def _fail_directory(self, error: OSError) -> None:
+        """Refuse writes to all logs from now on, and call the callbacks; do nothing if the directory has failed."""
         if self.failed is not None:
             return
         self.failed = storage_error(
-            f"the data directory {self.path} failed: {error}. Nothing more is written there; see to the disk, then"
-            " restart the broker"
+            f"the data directory {self.path} failed: {error}. The broker writes nothing more to it. Check the disk,"
+            " then restart the broker"
         )
         for log in self.logs():
             log.fail(self.failed)
@@ -581,7 +614,10 @@ class LogManager:
     # --- maintenance -------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        """Record how far each log is on disk, so that recovery need not look further back."""
+        """Begin to write the recovery points, and to save the state of logs that have grown.
+
+        After a crash, recovery then need not verify older batches.
+        """
         points = self._points()
         if self._flusher is not None and points != self._recovery_points:
             self._recovery_points = points
@@ -592,9 +628,9 @@ class LogManager:
                 self._saving = asyncio.get_running_loop().create_task(self._save_all(grown), name="log-state")
 
     async def _save_all(self, logs: list[PartitionLog]) -> None:
-        """Save the state of active segments, one in a turn of the event loop, for a start after a crash."""
+        """Save the state of these logs, one per turn of the event loop, to shorten a start after a crash."""
         async for log in in_slices(logs, 1):
-            if log.has_grown:  # it may have been rolled or closed meanwhile
+            if log.has_grown:  # the log may have been rolled or closed meanwhile
                 what = f"saving the state of {log.name}"
                 try:
                     log.save_grown()
@@ -604,39 +640,44 @@ class LogManager:
                     self._episodes.succeeded(what)
 
     def _points(self) -> dict[TopicPartition, int]:
-        """Up to where each partition is on disk; of those that are offline or lost, what was known last."""
+        """Return the offset up to which each partition is on disk; for offline and lost ones, the last known offset."""
         points = {key: log.flushed_offset for key, log in self._logs.items()}
         others = (*self.offline, *self.lost)
         return points | {key: self._recovery_points[key] for key in others if key in self._recovery_points}
 
-    # In a thread or on the loop; each writes what holds when its turn comes, so that the last one is right.
+    # The `_write_…` methods run in a thread or on the event loop. Each writes the state as of the moment when it gets
+    # the lock, so that the last write has the newest state.
 
     def _write_recovery_points(self) -> None:
+        """Write and sync the checkpoint of recovery points. Raises OSError."""
         with self._checkpoint_lock:
             points = self._recovery_points
             self.checkpoints.write(RECOVERY_POINTS, points)
             self._written_recovery_points = points
 
     def _write_cleaner_offsets(self) -> None:
+        """Write and sync the checkpoint of the offsets up to which logs are compacted. Raises OSError."""
         with self._checkpoint_lock:
             points = self._cleaner_offsets
             self.checkpoints.write(CLEANER_OFFSETS, points)
 
     def _note_start_offsets(self) -> None:
-        """Take up the log start offsets of all logs, to be written."""
+        """Collect the log start offsets of all partitions for the next write of their checkpoint."""
         offsets = {key: log.log_start_offset for key, log in self._logs.items() if log.log_start_offset > 0}
         offsets |= {key: self._start_offsets[key] for key in self.offline if key in self._start_offsets}
         self._start_offsets = offsets
 
     def _write_start_offsets(self) -> None:
+        """Write and sync the checkpoint of log start offsets. Raises OSError."""
         with self._checkpoint_lock:
             offsets = self._start_offsets
             self.checkpoints.write(LOG_START_OFFSETS, offsets)
 
     def _start_offset_moved(self, then: Callable[[], None]) -> None:
-        """Put a log start offset on disk, in one write with all others that move until it begins; then call `then`.
+        """Write the log start offsets to disk, because that of one log has moved; then call `then`.
 
-        One write is under way at most. The next one begins when it has ended, with what has moved meanwhile.
+        One write covers all offsets that have moved before it begins. At most one write is under way. The next one
+        begins when it has ended. Without a flusher, write at once; raises OSError then.
         """
         if self._flusher is None:
             self._note_start_offsets()
@@ -653,6 +694,7 @@ class LogManager:
                 loop.call_soon(self._begin_start_offsets_write)
 
     def _begin_start_offsets_write(self) -> None:
+        """Write the log start offsets in a thread; when they are on disk, call the callbacks that wait for them."""
         assert self._flusher is not None
         assert self._start_offsets_write is not None
         done = self._start_offsets_write
@@ -682,20 +724,21 @@ class LogManager:
         self._flusher.submit(self._write_start_offsets, "log start offset checkpoint").add_done_callback(ended)
 
     async def start_offsets_on_disk(self) -> None:
-        """Wait until the log start offsets that have moved so far are on disk; raises KAFKA_STORAGE_ERROR."""
+        """Wait until all log start offsets that have moved so far are on disk. Raises KAFKA_STORAGE_ERROR."""
         if self._start_offsets_write is None:
             return
         try:
             await asyncio.shield(self._start_offsets_write)
         except OSError as error:
-            raise storage_error(f"the log start offsets cannot be recorded in {self.path}: {error}") from error
+            raise storage_error(f"the log start offsets cannot be written to {self.path}: {error}") from error
 
     def _retain(self) -> None:
+        """Begin a round of retention, unless one is running."""
         if self._retaining is None or self._retaining.done():
             self._retaining = asyncio.get_running_loop().create_task(self._retain_all(), name="log-retention")
 
     async def _retain_all(self) -> None:
-        """Delete what the retention settings don't keep, in slices; the start offsets are written together."""
+        """Delete the segments that retention does not keep, in slices; the log start offsets are written together."""
         now_ms = self._clock.now_ms()
         async for log in in_slices(self.logs(), _RETAINED_PER_TURN):
             if log.failure is None:
@@ -708,11 +751,12 @@ class LogManager:
                     self._episodes.succeeded(what)
 
     def _clean(self) -> None:
+        """Begin a round of compaction, unless one is running."""
         if self._cleaning is None or self._cleaning.done():
             self._cleaning = asyncio.get_running_loop().create_task(self._clean_all(), name="log-cleaner")
 
     async def _clean_all(self) -> None:
-        """Compact, one after the other, the logs that need it; reading and writing happen in a worker thread."""
+        """Compact the logs that need it, one after another. A worker thread reads and writes the segments."""
         now_ms = self._clock.now_ms()
         for log in self.logs():
             if not log.config.compacted or log.failure is not None:
@@ -729,13 +773,16 @@ class LogManager:
             except CorruptLog as error:
                 log.fail(error)
                 logger.error("partition taken offline", partition=log.name, reason=error.message)
-            except Exception as error:  # the log stays as it is, and the others must not wait for it
+            except Exception as error:  # the log stays unchanged, and the next logs are compacted
                 self._episodes.failed(what, error)
             else:
                 self._episodes.succeeded(what)
 
     async def _plan_cleaning(self, log: PartitionLog, first_dirty: int, now_ms: int) -> CleaningPlan | None:
-        """What to compact; what the plan needs and is not at hand is read in a thread."""
+        """Return the plan of a log's compaction, None if the log needs none or has failed.
+
+        Data that the plan needs, and that is not in memory, is read in a thread.
+        """
         side_reads = log.reader.side_reads
         for _ in range(2 * len(log.segments)):
             if log.failure is not None:
@@ -751,11 +798,13 @@ class LogManager:
             return self._cleaner.plan(log, first_dirty, now_ms)
 
     async def _clean_one(self, log: PartitionLog, plan: CleaningPlan, now_ms: int) -> None:
+        """Compact a log according to `plan`, and record the offset up to which it is compacted."""
         assert self._flusher is not None
         flush = log.synced(plan.as_of)
         if flush is not None:
             await asyncio.shield(flush)
-        # Recovery must know that all of what is compacted was on disk: a hole in offsets is no torn tail then.
+        # The recovery point must lie above all compacted segments: then recovery takes a gap in the offsets for the
+        # work of compaction, not for a torn tail.
         self._checkpoint()
         await self._flusher.submit(lambda: None)
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
@@ -766,14 +815,17 @@ class LogManager:
             if not self._cleaner.replace(log, plan, group, cleaned):
                 return
         if log.failure is not None:
-            return  # deleted meanwhile: its name may be another's
+            return  # the log may have been deleted meanwhile, and a new partition may have its name
         self._cleaner_offsets = {**self._cleaner_offsets, (log.topic, log.partition): plan.end_offset}
         await self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint")
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Put everything on disk and close; the next start need not recover. Does nothing when it was not opened."""
+        """Flush and close all logs and release the directory's lock, so that the next start needs no recovery.
+
+        Do nothing if the directory is not open. Failures are logged; the next start then recovers as after a crash.
+        """
         if not self._opened:
             return
         self._cancel_timers()
@@ -784,14 +836,14 @@ class LogManager:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-        with suppress(KafkaError):  # it was logged, and the next start begins at the older offsets
+        with suppress(KafkaError):  # it was logged, and the next start uses the older offsets
             await self.start_offsets_on_disk()
         unclean = {partition_directory(*key) for key in self.offline}
         if self.failed is None:
-            # Files are made first, and records synced then: a file system makes files much faster while nothing is
-            # being synced.
+            # Create all files before the records are synced, because a file system creates files much faster while
+            # nothing is being synced.
             async for log in in_slices(list(self._logs.values()), _CLOSED_PER_TURN):
-                with suppress(Exception):  # it is raised again when the log is closed
+                with suppress(Exception):  # `close` raises the error again
                     log.prepare_close()
             async for log in in_slices(list(self._logs.values()), _CLOSED_PER_TURN):
                 log.sync_later(directory=False)
@@ -805,7 +857,7 @@ class LogManager:
             try:
                 log.close()
                 points[key] = log.flushed_offset
-            except Exception as error:  # the other logs are closed all the same
+            except Exception as error:  # the other logs must still be closed
                 unclean.add(log.name)
                 reason = error.message if isinstance(error, KafkaError) else repr(error)
                 logger.error("partition not closed cleanly", partition=log.name, reason=reason)
@@ -813,12 +865,12 @@ class LogManager:
             if self.failed is None:
                 self.checkpoints.write(RECOVERY_POINTS, points)
                 self.directory.write_clean_shutdown(unclean)
-        except Exception as error:  # the next start looks as after a crash
+        except Exception as error:  # the next start recovers as after a crash
             logger.error("clean shutdown not recorded", directory=self.path, error=repr(error))
         self._let_go()
 
     def abandon(self) -> None:
-        """Drop everything as a crash would (tests): nothing is flushed or written, the lock is free."""
+        """Drop all logs as a crash would, for tests: release the lock, but flush and write nothing."""
         self._cancel_timers()
         for task in (self._retaining, self._saving):
             if task is not None:
@@ -831,11 +883,13 @@ class LogManager:
         self._let_go()
 
     def _cancel_timers(self) -> None:
+        """Cancel all maintenance timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def _let_go(self) -> None:
+        """Close all files without flushing or saving, and release the directory's lock."""
         for log in (*self._logs.values(), *self.read_only.values()):
             log.close(clean=False)
         self._logs.clear()
@@ -845,6 +899,6 @@ class LogManager:
 
 
 def _was_deleted(key: TopicPartition, deleted: list[str]) -> bool:
-    """Whether one of these directories, whose removal a crash interrupted, was the partition's."""
+    """Whether a path in `deleted`, the directories whose removal a crash interrupted, belonged to the partition."""
     start = partition_directory(*key)[:200] + "."
     return any(path.rpartition("/")[2].startswith(start) for path in deleted)

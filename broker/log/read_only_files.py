@@ -1,7 +1,6 @@
-"""A file system that refuses to change anything: what reads a damaged partition goes through it.
+"""Wrap a file system so that a damaged partition can be read through it, but not changed.
 
-Every call that would change a byte or a name raises OSError (EROFS), whoever makes it and whenever. Syncing is allowed:
-it changes neither.
+Every call that would change a byte or a name raises OSError (EROFS). Syncs are allowed, because they change neither.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from ..ports import Buffer, File, FileLock, FileSystem
 
 
 def _refuse(path: str) -> NoReturn:
+    """Raise the OSError of a read-only file system (EROFS) for `path`."""
     raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
 
 class ReadOnlyFile:
-    """A `File` that is read and synced only."""
+    """An open file that can be read and synced. Writing and truncating raise OSError (EROFS)."""
 
     __slots__ = ("_file", "_path")
 
@@ -47,7 +47,7 @@ class ReadOnlyFile:
 
 
 class ReadOnlyFileSystem:
-    """`fs` without the calls that change something."""
+    """The file system `fs` without changes: calls that would change a file or a name raise OSError (EROFS)."""
 
     __slots__ = ("_fs",)
 

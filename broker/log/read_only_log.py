@@ -1,16 +1,16 @@
-"""The sound part of a damaged log: what precedes the damage, to be read only.
+"""Serve the sound part of a damaged log, that is, the records before the damage, read-only.
 
-Made by `load_sound_part`. Owns what is said at the end of that part: the records behind it exist, or existed, and are
-not known. So a question whose answer could lie there is answered with KAFKA_STORAGE_ERROR. It is never answered with
-"out of range", "not found" or "cut off", by which a client would skip or repeat records, nor with an empty read, by
-which a consumer would wait for ever.
+`load_sound_part` creates the log. This module owns the answers at the end of the sound part. The records after it exist
+or existed, but cannot be read. So a request whose answer could depend on them gets KAFKA_STORAGE_ERROR. It never gets
+"out of range", "not found" or "truncated", because the client would then skip or repeat records. It never gets an empty
+read either, because a consumer would then wait for ever.
 
 Invariants, at every moment:
 
-* `failure` is set, so nothing is appended, deleted, rolled, compacted or saved. The log has a `ReadOnlyFileSystem`, so
-  that nothing is written whatever is forgotten.
+* `failure` is set, so nothing is appended, deleted, rolled, compacted or saved. The log uses a `ReadOnlyFileSystem`,
+  which refuses writes even if this code forgets a check.
 * log_end_offset, high_watermark and flushed_offset are the offset of the damage. A transaction that is open there is
-  undecided: the last stable offset stays in front of it.
+  undecided, so the last stable offset stays before its first record.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ logger = structlog.get_logger(__name__)
 class ReadOnlyLog(PartitionLog):
     """A partition's log up to `damage`.
 
-    `known_end`: an offset below which there were records for certain; it is behind the damage. Readers are told it as
-    the high watermark, so that none takes the damage for the end of the log. `stored_bytes`: of all segments,
-    those behind the damage included.
+    `known_end`: an offset after the damage up to which records certainly existed. Reads return it as the high
+    watermark, so that no consumer takes the damage for the end of the log. `stored_bytes`: the size of all segments,
+    including those after the damage.
     """
 
     __slots__ = ("_known_end", "_stored_bytes")
@@ -58,6 +58,7 @@ class ReadOnlyLog(PartitionLog):
 
     @property
     def size(self) -> int:
+        """The size of all segments in bytes, including those after the damage."""
         return self._stored_bytes
 
     def _sound_end(self, isolation: IsolationLevel) -> int:
@@ -65,18 +66,24 @@ class ReadOnlyLog(PartitionLog):
         return self.last_stable_offset if isolation is READ_COMMITTED else self.high_watermark
 
     def _unknown(self) -> KafkaError:
+        """Return the KAFKA_STORAGE_ERROR for a request whose answer could depend on records after the damage."""
         assert self._failure is not None
         return self._failure
 
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
+        """Read batches before the damage, and return `known_end` as the high watermark.
+
+        Raises KAFKA_STORAGE_ERROR from the damage on, for read_committed from the last stable offset on.
+        """
         if offset >= self._sound_end(isolation):
             raise self._unknown()
         return super()._read_at_hand(offset, max_bytes, isolation, min_one)._replace(high_watermark=self._known_end)
 
     def readable_bytes(self, offset: int, wanted: int, isolation: IsolationLevel = READ_UNCOMMITTED) -> int:
-        """As `Log.readable_bytes`; 0 at the damage and behind it.
+        """Return about how many bytes `read` could return from `offset` on, at most `wanted`; 0 from the damage on.
 
-        So a Fetch waits there before it gets the error. Readers that get it at once ask again at once, and again.
+        So a Fetch at the damage waits for its maximum time before it gets the error. Without this wait, consumers would
+        repeat the request all the time.
         """
         if self.closed or offset < self._sound_end(isolation):
             return super().readable_bytes(offset, wanted, isolation)
@@ -85,6 +92,11 @@ class ReadOnlyLog(PartitionLog):
     def find_offset_for_timestamp(
         self, timestamp: int, isolation: IsolationLevel = READ_UNCOMMITTED
     ) -> Steps[tuple[int, int, int]]:
+        """Find the first record with at least `timestamp` (ms); return its (timestamp, offset, leader epoch).
+
+        Raises KAFKA_STORAGE_ERROR if the record may lie after the damage: if none before it matches, and always for the
+        latest offset (-1) and the largest timestamp (-3).
+        """
         if timestamp in (LATEST, MAX_TIMESTAMP):
             raise self._unknown()
         answer = yield from super().find_offset_for_timestamp(timestamp, isolation)
@@ -93,16 +105,21 @@ class ReadOnlyLog(PartitionLog):
         return answer
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """As `Log.end_offset_for_epoch`. Raises KAFKA_STORAGE_ERROR for epochs that may end behind the damage."""
+        """Return the leader epoch `epoch` and its end offset (KIP-101).
+
+        Raises KAFKA_STORAGE_ERROR if the epoch is not known, or may end after the damage.
+        """
         known, end_offset = super().end_offset_for_epoch(epoch)
         if known != epoch or known == self.leader_epochs.latest:
             raise self._unknown()
         return known, end_offset
 
     def delete_records_before(self, offset: int) -> int:
+        """Raise KAFKA_STORAGE_ERROR, because nothing in this log may change."""
         raise self._unknown()
 
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
+        """Return the error for a reader, and log it if it is the first further damage that a read has found."""
         failure = super()._read_failed(error)
         if not isinstance(error, OSError) and not self._refusing_reads:
             self._refusing_reads = True

@@ -99,9 +99,10 @@ class InvalidRecords(KafkaError):
 
 
 class CorruptLog(KafkaError):
-    """A file of a partition is damaged where that cannot be a torn tail (KAFKA_STORAGE_ERROR).
+    """A KAFKA_STORAGE_ERROR: a file of a partition is damaged or missing, and a torn write cannot explain it.
 
-    `offset`: the first one that is not known to be sound. `place` says what is damaged, `remedy` what to do.
+    `offset`: the first offset that is not known to be sound. `position`: the first damaged byte of `file`. `place`: the
+    part of the message that names the damage. `remedy`: the part that says what to do.
     """
 
     def __init__(self, file: str, position: int, offset: int, reason: str) -> None:
@@ -109,9 +110,9 @@ class CorruptLog(KafkaError):
         self.position = position
         self.offset = offset
         self.reason = reason
-        self.place = f"{file} is damaged at byte {position} (offset {offset} on): {reason}"
+        self.place = f"{file} is damaged at byte {position} (from offset {offset} on): {reason}"
         self.remedy = (
-            "stop the broker and run `oncelog log repair` on the data directory, which tells what would be lost"
+            "stop the broker and run `oncelog log repair` on the data directory, which shows what would be lost"
         )
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.place}. The partition stays offline; {self.remedy}")
 
