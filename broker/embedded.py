@@ -1,4 +1,4 @@
-"""Provide `Broker`, a broker inside a Python program, for tests, notebooks and small services."""
+"""Run a broker inside a Python program with `Broker`, for tests, notebooks and small services."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Broker:
         self._node = BrokerNode(data_dir, config, **settings)
 
     async def start(self) -> None:
-        """Start the broker; return when it accepts requests. Raises BrokerStartError."""
+        """Start the broker; return when it accepts requests. Raises BrokerStartError if it cannot start."""
         await self._node.start()
 
     async def stop(self) -> None:

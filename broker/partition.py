@@ -1,6 +1,6 @@
-"""One partition that this broker leads: where it belongs, and its log.
+"""Represent one partition that this broker leads, and open its log when the log is first needed.
 
-The log is made when it is first needed, so a topic of many partitions costs nothing until they are used.
+A new partition has no log until it is used, so a topic with many unused partitions needs no files.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from .metadata import Topic
 from .steps import Steps, run_at_once, waited
 
 LEADER_EPOCH = 0
-"""The leader epoch of every partition: one broker leads all of them from the first day on."""
+"""The leader epoch of every partition. It never changes, because one broker always leads all partitions."""
 
 
 OPENING_WORK: Final = 250
-"""Units of work (`steps.py`) that making the files of a new log takes."""
+"""The cost of creating the files of a new log, in units of work (`steps.py`)."""
 
 
 class Partition:
-    """A partition of a topic in metadata; `log` raises KAFKA_STORAGE_ERROR if it is offline."""
+    """A partition of a topic in the metadata. If the partition is offline, `log` raises KAFKA_STORAGE_ERROR.
+
+    `open_log` returns the partition's log, or steps that return it.
+    """
 
     __slots__ = ("_log", "_open", "_opening", "index", "leader_epoch", "topic", "topic_id")
 
@@ -39,7 +42,10 @@ class Partition:
 
     @property
     def log(self) -> Log:
-        """The partition's log. One whose opening may have to wait must have been opened with `open`."""
+        """The partition's log, which is opened on first use. If opening it may have to wait, call `open` before.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        """
         log = self._log
         if log is None:
             log = run_at_once(self.open())
@@ -47,11 +53,14 @@ class Partition:
 
     @property
     def is_open(self) -> bool:
-        """Whether `log` is there."""
+        """Whether the log is open, so that `log` returns it at once."""
         return self._log is not None
 
     def open(self) -> Steps[Log]:
-        """Open the log if that was not done, as its owner from now on. Raises as `log` does."""
+        """Open the log unless it is open, take it over with the partition's leader epoch, and return it.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        """
         while self._log is None:
             if self._opening is not None:
                 yield from waited(self._opening)
@@ -70,13 +79,14 @@ class Partition:
         return self._log
 
     def _own(self, log: Log) -> None:
+        """Use `log` from now on, and let it refuse appends of older leader epochs."""
         log.take_over(self.leader_epoch)
         self._log = log
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Compare the epoch that a client believes in (-1: none) with ours (KIP-320).
+        """Compare the leader epoch in a client's request (-1: none) with the partition's leader epoch (KIP-320).
 
-        Raises FENCED_LEADER_EPOCH where the client's is older, UNKNOWN_LEADER_EPOCH where it is newer.
+        Raises KafkaError FENCED_LEADER_EPOCH if the client's epoch is older, UNKNOWN_LEADER_EPOCH if it is newer.
         """
         if current_leader_epoch in (-1, self.leader_epoch):
             return

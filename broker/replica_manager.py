@@ -1,7 +1,7 @@
-"""The partitions that this broker leads, and operations on several of them.
+"""Find the partitions that this broker leads, and append transaction markers to them.
 
-Owns the map from (topic, index) to Partition, follows the metadata (new configs, deleted topics), and writes
-transaction markers. Decides nothing about transactions or groups.
+Owns the map from (topic, index) to Partition. Follows the metadata: applies new topic settings, and deletes the
+partitions of deleted topics. Makes no decisions about transactions or groups.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from .topic_config import log_config
 from .topic_names import METADATA_TOPIC, OFFSETS_TOPIC
 
 _KNOWN_LOG_CONFIGS: Final = 256
-"""How many log settings are cached, so that the partitions of a topic share them.
+"""How many different log settings are cached, so that the partitions of a topic share one object.
 
-The cache is never invalidated: the broker's own settings do not change while it runs."""
+The cache is never invalidated, because the broker's own settings do not change while it runs.
+"""
 
 
 _MARKER: Final = 10
-"""The cost of appending a marker, in units of work (`steps.py`)."""
+"""The cost of appending one marker, in units of work (`steps.py`)."""
 
 _FLUSHES_PER_TURN: Final = 500
-"""How many flushes that are over are looked at before other tasks run."""
+"""How many completed flushes are handled before other tasks run."""
 
 
 class OffsetsOwner(Protocol):
@@ -43,16 +44,19 @@ class OffsetsOwner(Protocol):
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
     ) -> None:
-        """Apply a marker that was appended to that partition of `__consumer_offsets`; it may not be durable yet."""
+        """Commit or drop the offsets of a transaction whose marker was appended to `__consumer_offsets`.
+
+        `partition` is the partition's index in this topic. The marker may not be on disk yet.
+        """
 
 
 class ReplicaManager:
-    """The partitions of this broker, by topic name and id."""
+    """The partitions that this broker leads, which are found by topic name or topic id."""
 
     def __init__(self, config: BrokerConfig, log_manager: Logs, metadata: Metadata, clock: Clock, logger: Any) -> None:
         self.offsets_owner: OffsetsOwner | None = None
         self.decompression_slots = asyncio.Semaphore(config.max_concurrent_decompressions)
-        """Held while a producer's large batch is checked in slices."""
+        """Held while a producer's large batch is decompressed and checked in slices."""
         self._config = config
         self._log_config = lru_cache(maxsize=_KNOWN_LOG_CONFIGS)(
             lambda own, internal: log_config(config, dict(own), internal=internal)
@@ -65,7 +69,11 @@ class ReplicaManager:
         self._strays: set[str] = set()
 
     def start(self) -> None:
-        """Give every log found on disk its topic's config, and set aside the logs of unknown topics."""
+        """Apply the settings of its topic to every log on disk, and follow the metadata from now on.
+
+        Logs of unknown topics are kept, but not served. A lost partition (its directory is missing) of an existing
+        topic is taken offline. Deletions of topics that a crash interrupted are finished.
+        """
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)
         deleting = {topic.name for topic in self._metadata.deleting()}
@@ -82,7 +90,8 @@ class ReplicaManager:
                     "stray_partition",
                     topic=log.topic,
                     partition=log.partition,
-                    remedy="its topic is not in the metadata; the directory is kept and not served. Move it away.",
+                    remedy="the topic is not in the metadata, so the partition is kept but not served;"
+                    " move its directory away",
                 )
         for key in list(self._log_manager.lost):
             topic = self._metadata.topic(key[0])
@@ -95,12 +104,15 @@ class ReplicaManager:
     # ---- lookups
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Return the partition; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if there is none."""
+        """Return the partition. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
         partition = self._partitions.get((topic, index))
         return partition if partition is not None else self._make(self._metadata.topic(topic), index)
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition:
-        """Return the partition; raises KafkaError UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION (no such index)."""
+        """Return the partition of the topic with this id.
+
+        Raises KafkaError UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION if the topic has no partition `index`.
+        """
         topic = self._metadata.topic_by_id(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -108,12 +120,17 @@ class ReplicaManager:
         return partition if partition is not None else self._make(topic, index)
 
     def _make(self, topic: Topic | None, index: int) -> Partition:
+        """Create the Partition object. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the metadata lacks it."""
         if topic is None or not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         made = self._partitions[topic.name, index] = Partition(topic, index, self._open_log)
         return made
 
     def _open_log(self, partition: Partition) -> Log | Steps[Log]:
+        """Return the partition's log, or steps that return it; create the log if the partition has none.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        """
         topic = self._metadata.topic(partition.topic)
         if topic is None or topic.topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -122,13 +139,13 @@ class ReplicaManager:
         return log or self._log_manager.create(partition.topic, partition.index, self.log_config(topic))
 
     def log_config(self, topic: Topic) -> LogConfig:
-        """The log settings of a topic; topics with equal settings share one object."""
+        """Return the log settings of a topic. Topics with equal settings share one object."""
         return self._log_config(tuple(topic.configs.items()), topic.is_internal)
 
     def largest_batch(self, topic: str) -> int:
-        """The size in bytes of the largest batch that the topic accepts.
+        """Return the size in bytes of the largest batch that the topic accepts.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if there is no such topic.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic does not exist.
         """
         known = self._metadata.topic(topic)
         if known is None:
@@ -136,9 +153,10 @@ class ReplicaManager:
         return self.log_config(known).max_batch_bytes
 
     def existing_log(self, topic: str, index: int) -> Log | None:
-        """The partition's log, None if the partition was never written to.
+        """Return the partition's log, None if the partition has no log yet because it was never used.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if it is offline.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the partition is offline or its log has
+        failed.
         """
         known = self._metadata.topic(topic)
         if known is None or not 0 <= index < known.partitions:
@@ -149,7 +167,7 @@ class ReplicaManager:
         return log
 
     def existing_partitions(self, topic: str) -> set[int]:
-        """The partitions of a topic that are on disk, offline ones included."""
+        """Return the indexes of the topic's partitions that are on disk, including offline partitions."""
         known = self._metadata.topic(topic)
         if known is None:
             return set()
@@ -158,21 +176,21 @@ class ReplicaManager:
         return {index for index in on_disk if index < known.partitions}
 
     def offline_partitions(self) -> dict[str, set[int]]:
-        """The partitions of which nothing can be served, by topic."""
+        """Return the indexes of the offline partitions by topic name, without those that can still be read."""
         offline: dict[str, set[int]] = {}
         for topic, index in self._log_manager.offline.keys() - self._log_manager.read_only.keys():
             offline.setdefault(topic, set()).add(index)
         return offline
 
     def logs(self) -> Iterator[Log]:
-        """The logs of all topics in the metadata."""
+        """Yield the logs of all partitions in the metadata, except offline and read-only partitions."""
         for log in list(self._log_manager.logs()):
             topic = self._metadata.topic(log.topic)
             if topic is not None and log.partition < topic.partitions:
                 yield log
 
     def stored_logs(self) -> Iterator[Log]:
-        """`logs`, and those of partitions that can only be read up to their damage."""
+        """Yield the logs that `logs` yields, and those of damaged partitions that can be read up to the damage."""
         yield from self.logs()
         for log in list(self._log_manager.read_only.values()):
             topic = self._metadata.topic(log.topic)
@@ -180,12 +198,16 @@ class ReplicaManager:
                 yield log
 
     def is_stray(self, topic: str) -> bool:
-        """Whether the data directory has partitions of an unknown topic of that name, which prevents its creation."""
+        """Whether the data directory has partitions of this topic although the metadata does not have the topic.
+
+        A new topic with this name must not be created then.
+        """
         return topic in self._strays
 
     # ---- following the metadata
 
     def _topic_changed(self, topic: Topic) -> None:
+        """Apply the topic's new settings to the logs of its partitions."""
         config = self.log_config(topic)
         for index in range(topic.partitions):
             if (topic.name, index) not in self._log_manager.offline:
@@ -194,7 +216,7 @@ class ReplicaManager:
                     log.update_config(config)
 
     def _topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """Drop the partitions; returns a coroutine that deletes their data, None if they have none."""
+        """Forget the topic's partitions; return a coroutine that deletes their data, None if they have no data."""
         keys = [(topic.name, index) for index in range(topic.partitions)]
         for key in keys:
             self._partitions.pop(key, None)
@@ -204,10 +226,11 @@ class ReplicaManager:
     # ---- transaction markers
 
     async def append_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
-        """Append each marker to its partitions and wait until all are durable; returns a code per marker and partition.
+        """Append each marker to its partitions, and wait until all are durable.
 
-        In a partition of `__consumer_offsets` the group coordinator commits or drops the pending offsets with no await
-        after the append: no later record can come in between, and a cancelled caller cannot leave them pending.
+        Return for each marker the error code of each partition. In a partition of `__consumer_offsets` the group
+        coordinator commits or drops the pending offsets directly after the append, without an await. So no later record
+        can come in between, and the cancellation of the caller cannot leave the offsets pending.
         """
         results: list[dict[TopicPartition, ErrorCode]] = []
         waiting: list[tuple[dict[TopicPartition, ErrorCode], list[tuple[TopicPartition, asyncio.Future[None]]]]] = []
@@ -226,20 +249,26 @@ class ReplicaManager:
         return results
 
     def is_ready(self, key: TopicPartition) -> bool:
-        """Whether a marker would be appended in the same step: the log is open, and files may be opened.
+        """Whether a marker can be appended without waiting: the log is open, and further files may be opened.
 
-        Raises KafkaError as `partition` does.
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist.
         """
         return self._log_manager.crowding.end is None and self.partition(*key).is_open
 
     async def until_ready(self, key: TopicPartition) -> None:
-        """Wait until `is_ready`; raises KafkaError as `partition` does."""
+        """Wait until a marker can be appended to the partition at once (`is_ready`); open its log if necessary.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
+        """
         await run_in_slices(self._ready(key))
 
     def _append_to_all(
         self, marker: Marker, codes: dict[TopicPartition, ErrorCode]
     ) -> Steps[list[tuple[TopicPartition, asyncio.Future[None]]]]:
-        """Append a marker to its partitions; returns those that have to be flushed, and adds a code for all others."""
+        """Append a marker to its partitions. Return the partitions whose flush must be awaited, with its future.
+
+        For all other partitions, add the error code to `codes`.
+        """
         unflushed: list[tuple[TopicPartition, asyncio.Future[None]]] = []
         for key in marker.partitions:
             try:
@@ -256,7 +285,10 @@ class ReplicaManager:
         return unflushed
 
     def _ready(self, key: TopicPartition) -> Steps[None]:
-        """Return when the partition `is_ready`; raises KafkaError as `partition` does."""
+        """Wait until a marker can be appended to the partition at once (`is_ready`); open its log if necessary.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
+        """
         crowding = self._log_manager.crowding
         while True:
             if crowding.end is not None:
@@ -268,10 +300,15 @@ class ReplicaManager:
             yield from partition.open()
 
     def _append_marker(self, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
+        """Append a marker to one partition, and let the group coordinator apply it to its offsets.
+
+        Return a future that is done when the marker is durable, None if the marker is durable already. Raises
+        KafkaError if the log refuses the marker.
+        """
         partition = self.partition(*key)
         log = partition.log
-        # The coordinator epoch is 0 as long as there is one broker. A log written by Apache Kafka has recorded a higher
-        # one, and would refuse 0 for ever.
+        # With a single broker the coordinator epoch is always 0. A log that Apache Kafka has written may have recorded
+        # a higher epoch, and would refuse 0 for ever.
         recorded = log.producers.entry(marker.producer_id)
         coordinator_epoch = marker.coordinator_epoch
         if recorded is not None and recorded.coordinator_epoch > coordinator_epoch:
