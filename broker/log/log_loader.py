@@ -585,8 +585,8 @@ class _Loader:
     def _cut_leftovers(self, number: int, broken: BrokenBatch) -> None:
         """Cut off the bytes after the last valid batch of a segment that is not the last one. No record is lost.
 
-        Either the next segment begins where the valid batches end: then a failed write left the bytes, and a loss of
-        power undid their removal. Or all records below the next segment are deleted already.
+        There are two cases. If the next segment begins where the valid batches end, a failed write left the bytes, and
+        a loss of power undid their removal. Otherwise all records below the next segment are deleted already.
         """
         segment = self.segments[number]
         end_offset = self.segments[number + 1].base_offset
@@ -594,11 +594,11 @@ class _Loader:
         segment.cut(broken.position)
 
     def _end_before(self, number: int, end_offset: int) -> None:
-        """End the log before segment `number`, which does not join the previous segment with its end at `end_offset`.
+        """End the log at `end_offset`, because the segment `number` should begin there, but does not.
 
-        Raises CorruptLog unless a loss of power can have caused this by undoing unsynced changes of file names. It
-        cannot after a clean stop, without a restart of the operating system, or below the recovery point. A read-only
-        log is not cut: if a segment is missing, the log only forgets the segments after the gap.
+        Raises CorruptLog unless a loss of power can have caused this by undoing unsynced changes of file names. After a
+        clean stop, without a restart of the operating system, and below the recovery point this is impossible. A
+        read-only log is not cut: if a segment is missing, the log only forgets the segments after the gap.
         """
         before, segment = self.segments[number - 1], self.segments[number]
         size = self._fs.file_size(before.path())
