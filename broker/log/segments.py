@@ -72,7 +72,7 @@ class LogSegments:
 
     def finished_below(self, offset: int) -> list[LogSegment]:
         """Return the segments whose end offsets are at or below `offset`; never the active one."""
-        return [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= offset]
+        return self._segments[: bisect_right(self._bases, offset, lo=1) - 1]
 
     def remove(self, segments: Sequence[LogSegment]) -> None:
         """Remove finished segments from the list and drop their loaded indexes. The active one cannot be removed."""
