@@ -351,14 +351,14 @@ class _Loader:
             swap = LogSegment(self._fs, self._directory, base, created_ms=0, suffix=SWAP)
             swap.size = self._fs.file_size(swap.path())
             try:
-                end = max((header.next_offset for _, header, _ in swap.batches()), default=base)
+                replaced = swap.scanned_offsets()
             except BrokenBatch as error:
                 raise CorruptLog(swap.path(), error.position, base, error.reason) from None
             finally:
                 swap.release()
-            for replaced in live:
-                if base <= replaced < end:
-                    LogSegment(self._fs, self._directory, replaced, created_ms=0).unlink()
+            for offset in live:
+                if offset in replaced:
+                    LogSegment(self._fs, self._directory, offset, created_ms=0).unlink()
             for kind in INDEXES:
                 for path in (self._path(base, kind) + SWAP, self._path(base, kind)):
                     if self._fs.exists(path):

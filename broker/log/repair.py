@@ -159,26 +159,23 @@ def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
             segment.size = fs.file_size(segment.path())
             segments.append(segment)
     swaps = [segment for segment in segments if segment.path().endswith(SWAP)]
-    replaced = [(swap.base_offset, _end_of(swap)) for swap in swaps]
+    replaced = [_replaced_by(swap) for swap in swaps]
     kept = [
         segment
         for segment in segments
-        if segment in swaps or not any(base <= segment.base_offset < end for base, end in replaced)
+        if segment in swaps or not any(segment.base_offset in offsets for offsets in replaced)
     ]
     return sorted(kept, key=lambda segment: (segment.base_offset, segment not in swaps))
 
 
-def _end_of(segment: LogSegment) -> int:
-    """Return the offset behind the last batch, or the base offset if the segment is damaged or empty."""
-    end_offset = segment.base_offset
+def _replaced_by(swap: LogSegment) -> range:
+    """Return the offsets of the segments that a `.swap` segment replaces; none if it is damaged."""
     try:
-        for _, header, _ in segment.batches():
-            end_offset = header.next_offset
+        return swap.scanned_offsets()
     except BrokenBatch:
-        return segment.base_offset
+        return range(0)
     finally:
-        segment.release()
-    return end_offset
+        swap.release()
 
 
 def _inspect_partition(

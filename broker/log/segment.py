@@ -587,6 +587,12 @@ class LogSegment:
         """Yield (position, header, whole batch) from byte `start` on; raise BrokenBatch at an invalid batch."""
         return scan_batches(self.file, start, self.size, verify=verify)
 
+    def scanned_offsets(self) -> range:
+        """Scan the segment; return the offsets from its base to the end of its last batch. Raises BrokenBatch."""
+        return range(
+            self.base_offset, max((header.next_offset for _, header, _ in self.batches()), default=self.base_offset)
+        )
+
     def windows(self, start: int = 0) -> Iterator[bytes]:
         """Yield portions of whole batches with verified checksums, from byte `start` on. Raises BrokenBatch."""
         return scan_windows(self.file, start, self.size)
