@@ -65,7 +65,7 @@ class ReadOnlyLog(PartitionLog):
         """Return the offset at which readers of this isolation level get KAFKA_STORAGE_ERROR."""
         return self.last_stable_offset if isolation is READ_COMMITTED else self.high_watermark
 
-    def _unknown(self) -> KafkaError:
+    def _damage_error(self) -> KafkaError:
         """Return the KAFKA_STORAGE_ERROR for a request whose answer could depend on records after the damage."""
         assert self._failure is not None
         return self._failure
@@ -76,7 +76,7 @@ class ReadOnlyLog(PartitionLog):
         Raises KAFKA_STORAGE_ERROR from the damage on, for read_committed from the last stable offset on.
         """
         if offset >= self._sound_end(isolation):
-            raise self._unknown()
+            raise self._damage_error()
         return super()._read_at_hand(offset, max_bytes, isolation, min_one)._replace(high_watermark=self._known_end)
 
     def readable_bytes(self, offset: int, wanted: int, isolation: IsolationLevel = READ_UNCOMMITTED) -> int:
@@ -98,10 +98,10 @@ class ReadOnlyLog(PartitionLog):
         latest offset (-1) and the largest timestamp (-3).
         """
         if timestamp in (LATEST, MAX_TIMESTAMP):
-            raise self._unknown()
+            raise self._damage_error()
         answer = yield from super().find_offset_for_timestamp(timestamp, isolation)
         if timestamp >= 0 and answer[1] < 0:
-            raise self._unknown()
+            raise self._damage_error()
         return answer
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -111,12 +111,12 @@ class ReadOnlyLog(PartitionLog):
         """
         known, end_offset = super().end_offset_for_epoch(epoch)
         if known != epoch or known == self.leader_epochs.latest:
-            raise self._unknown()
+            raise self._damage_error()
         return known, end_offset
 
     def delete_records_before(self, offset: int) -> int:
         """Raise KAFKA_STORAGE_ERROR, because nothing in this log may change."""
-        raise self._unknown()
+        raise self._damage_error()
 
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
         """Return the error for a reader, and log it if it is the first further damage that a read has found."""
