@@ -567,18 +567,19 @@ class PartitionLog(RetainedLog):
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
         """Return the error for a reader. If a file is damaged or missing, also take the log offline.
 
-        Then nothing is appended after the damage any more, but undamaged records can still be read.
+        Then nothing is appended after the damage any more, but undamaged records can still be read. Of the other read
+        errors, and of those that follow, only the first one is logged.
         """
         if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
             return self._no_descriptor()
         failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} cannot be read: {error}")
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            if not self._refusing_reads:
-                self._refusing_reads = True
-                logger.error("read failed", partition=self.name, error=str(error), remedy="check the disk")
-        elif self._failure is None:
+        is_damage = not isinstance(error, OSError) or isinstance(error, FileNotFoundError)
+        if is_damage and self._failure is None:
             self.fail(failure)
             logger.error("partition taken offline", partition=self.name, reason=failure.message)
+        elif not self._refusing_reads:
+            self._refusing_reads = True
+            logger.error("read failed", partition=self.name, error=str(error), remedy="check the disk")
         return failure
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:

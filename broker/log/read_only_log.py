@@ -17,15 +17,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
-
 from ...protocol.errors import KafkaError
 from ..steps import Steps
-from .indexes import CorruptIndex
 from .partition_log import LATEST, MAX_TIMESTAMP, PartitionLog
 from .results import READ_COMMITTED, READ_UNCOMMITTED, CorruptLog, IsolationLevel, LogRead, storage_error
-
-logger = structlog.get_logger(__name__)
 
 
 class ReadOnlyLog(PartitionLog):
@@ -117,11 +112,3 @@ class ReadOnlyLog(PartitionLog):
     def delete_records_before(self, offset: int) -> int:
         """Raise KAFKA_STORAGE_ERROR, because nothing in this log may change."""
         raise self._damage_error()
-
-    def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
-        """Return the error for a reader, and log it if it is the first further damage that a read has found."""
-        failure = super()._read_failed(error)
-        if not isinstance(error, OSError) and not self._refusing_reads:
-            self._refusing_reads = True
-            logger.error("read failed", partition=self.name, error=failure.message, remedy="see `partition read-only`")
-        return failure

@@ -562,12 +562,16 @@ def test_indexes_that_were_not_on_disk_for_certain_are_not_read_from_their_files
     manager.abandon()
 
 
+@pytest.mark.parametrize("more", ["flipped bit", "missing file"])
 def test_a_reader_that_finds_more_damage_gets_the_error_and_the_log_says_so(
-    fs: FaultyFileSystem, capsys: pytest.CaptureFixture[str]
+    fs: FaultyFileSystem, capsys: pytest.CaptureFixture[str], more: str
 ) -> None:
     lose(fs, three_segments(fs)[2])
     manager, sound = opened(fs)
-    flip(fs, path(0), 16)
+    if more == "flipped bit":
+        flip(fs, path(0), 16)
+    else:
+        fs.unlink(path(0))
     capsys.readouterr()
     assert refused(lambda: sound.read(0, 50))
     assert refused(lambda: sound.read(0, 50))
