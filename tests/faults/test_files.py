@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,11 @@ import pytest
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from oncelog.protocol.records import iter_batches
 from support.broker import StartFailed
-from support.faults import STORAGE_ERROR, FaultyBroker, fill, flip_bit, read_all
+from support.faults import SMALL, STORAGE_ERROR, FaultyBroker, end, fill, filled, flip_bit, read_all, repair
 from support.raw_connection import batch
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the files of a data directory")
 
-SMALL: dict[str, Any] = {"segment_bytes": "1024", "index_interval_bytes": "0"}
 FIRST = "t-0/00000000000000000000"
 
 
@@ -26,21 +23,9 @@ def heavy(value: object) -> Any:
     return pytest.param(value, marks=pytest.mark.slow)
 
 
-def end(broker: FaultyBroker, how: str) -> None:
-    if how == "killed":
-        broker.kill9()
-    else:
-        assert broker.terminate() == 0
-
-
 def positions(path: Path) -> list[int]:
     """Where the batches of a segment begin."""
     return [position for position, _ in iter_batches(path.read_bytes())]
-
-
-def repair(broker: FaultyBroker) -> str:
-    command = [sys.executable, "-P", "-m", "oncelog.cli", "log", "repair", "--yes", str(broker.data_dir)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 # --- what is made again ----------------------------------------------------------------------------------------------
@@ -161,13 +146,7 @@ async def test_repair_then_deletion_then_a_start(tmp_path: Path) -> None:
 )
 async def test_lost_files_of_a_partition_are_missed(tmp_path: Path, lost: str, how: str) -> None:
     with FaultyBroker(tmp_path) as broker:
-        async with broker.connect() as wire:
-            values = await fill(wire, **SMALL)
-            await fill(wire, "healthy")
-        end(broker, "stopped")  # the checkpoint knows of the partition from here on
-        if how == "killed":
-            broker.start()
-            end(broker, how)
+        values = await filled(broker, how)
         directory = broker.file("t-0")
         bases = sorted(path.stem for path in directory.glob("*.log"))
         assert len(bases) > 2

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from oncelog.protocol.messages.delete_records import (
@@ -26,21 +23,13 @@ from oncelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from oncelog.protocol.records import iter_batches
-from support.faults import STORAGE_ERROR, FaultyBroker, fill, flip_bit, read_all
+from support.faults import SMALL, STORAGE_ERROR, FaultyBroker, end, fill, filled, flip_bit, read_all, repair
 from support.raw_connection import STAMP_MS, RawConnection, batch, values_in
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the files of a data directory")
 
-SMALL: dict[str, Any] = {"segment_bytes": "1024", "index_interval_bytes": "0"}
 EARLIEST, LATEST, NEWEST = -2, -1, -3
 UNKNOWN_TOPIC_OR_PARTITION = 3
-
-
-def end(broker: FaultyBroker, how: str) -> None:
-    if how == "killed":
-        broker.kill9()
-    else:
-        assert broker.terminate() == 0
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -72,22 +61,11 @@ async def offset_for(wire: RawConnection, timestamp: int, topic: str = "t") -> t
     return answer.error_code, answer.offset
 
 
-def repair(broker: FaultyBroker) -> None:
-    command = [sys.executable, "-P", "-m", "oncelog.cli", "log", "repair", "--yes", str(broker.data_dir)]
-    assert "removed" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 @pytest.mark.parametrize("kind", ["last segment", "middle segment", "middle segment missing", "last segment missing"])
 async def test_what_precedes_the_damage_is_read_and_nothing_is_changed(tmp_path: Path, kind: str, how: str) -> None:
     with FaultyBroker(tmp_path) as broker:
-        async with broker.connect() as wire:
-            values = await fill(wire, **SMALL)
-            await fill(wire, "healthy")
-        end(broker, "stopped")  # the checkpoint knows of the partition from here on
-        if how == "killed":
-            broker.start()
-            end(broker, how)
+        values = await filled(broker, how)
         directory = broker.file("t-0")
         sound_to = damage(directory, kind)
         before = content(directory)
@@ -130,7 +108,7 @@ async def test_what_precedes_the_damage_is_read_and_nothing_is_changed(tmp_path:
             assert content(directory) == before
         assert len(broker.said("partition read-only")) == 2
         assert not broker.said("partition offline")
-        repair(broker)
+        assert "removed" in repair(broker)
         broker.start()
         async with broker.connect() as wire:
             assert await read_all(wire) == (0, values[:sound_to])

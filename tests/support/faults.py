@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from .broker import BrokerProcess
 from .raw_connection import RawConnection, batch, values_in
 
 STORAGE_ERROR = 56
+SMALL: dict[str, Any] = {"segment_bytes": "1024", "index_interval_bytes": "0"}
+"""Settings of a topic with several segments after a few batches."""
 TIMEOUT_S = 20.0
 
 
@@ -62,6 +65,32 @@ async def fill(wire: RawConnection, topic: str = "t", batches: int = 12, **confi
     for value in values:
         assert (await wire.produce(topic, batch(value))).error_code == 0
     return values
+
+
+def end(broker: FaultyBroker, how: str) -> None:
+    """Stop or kill the broker: `how` is "stopped" or "killed"."""
+    if how == "killed":
+        broker.kill9()
+    else:
+        assert broker.terminate() == 0
+
+
+async def filled(broker: FaultyBroker, how: str) -> list[bytes]:
+    """Fill the topics t, of several segments, and healthy, and end the broker; returns the values in t."""
+    async with broker.connect() as wire:
+        values = await fill(wire, **SMALL)
+        await fill(wire, "healthy")
+    end(broker, "stopped")  # the checkpoint knows of the partition from here on
+    if how == "killed":
+        broker.start()
+        end(broker, how)
+    return values
+
+
+def repair(broker: FaultyBroker) -> str:
+    """Repair the data directory of a broker that has ended; returns what the command prints."""
+    command = [sys.executable, "-P", "-m", "oncelog.cli", "log", "repair", "--yes", str(broker.data_dir)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 async def read_all(wire: RawConnection, topic: str = "t", offset: int = 0) -> tuple[int, list[bytes | None]]:

@@ -448,27 +448,33 @@ class PowerFailure(BaseException):
     pass
 
 
+def cleaned_within(fs: FaultyFileSystem, log: PartitionLog, operations: int) -> bool:
+    """Compact the log, and stop before the file operation after so many; returns whether the compaction finished."""
+    left = operations
+
+    def count(operation: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise PowerFailure
+
+    fs.before = count
+    try:
+        Cleaner(fs).clean(log, 0, NOW)
+    except PowerFailure:
+        return False
+    finally:
+        fs.before = None
+    return True
+
+
 def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(fs: FaultyFileSystem) -> None:
     import random
 
     for operations in range(200):
         fs = FaultyFileSystem()
         log = compactable(fs)
-        left = operations
-
-        def count(operation: str, path: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerFailure
-
-        fs.before = count
-        try:
-            Cleaner(fs).clean(log, 0, NOW)
-            finished = True
-        except PowerFailure:
-            finished = False
-        fs.before = None
+        finished = cleaned_within(fs, log, operations)
         fs.crash(random.Random(operations))
         log = open_log(fs, point=LoadPoint(recovery_point=13), segment_bytes=300)
         assert log.log_end_offset == 13
@@ -492,21 +498,7 @@ def test_a_crash_at_any_moment_of_a_compaction_leaves_nothing_to_repair(fs: Faul
         manager.open()
         manager.abandon()
         log = compactable(fs)
-        left = operations
-
-        def count(operation: str, path: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise PowerFailure
-
-        fs.before = count
-        try:
-            Cleaner(fs).clean(log, 0, NOW)
-            finished = True
-        except PowerFailure:
-            finished = False
-        fs.before = None
+        finished = cleaned_within(fs, log, operations)
         fs.kill()
         assert inspect("/data", fs) == [], f"after {operations} operations"
         if finished:
