@@ -1,7 +1,7 @@
 """Map each API key to the request class that defines the API.
 
-The definitions are found by their files: adding `messages/<api>.py` adds the API. To find out which file defines which
-key, the files' text is searched once for their decorators. This takes a few milliseconds; importing all files would
+The definitions are found by their files: adding `messages/<api>.py` adds the API. The first look-up searches the text
+of these files for the decorators that name the keys. This takes a few milliseconds, while importing all files would
 take a tenth of a second. A file is imported when its key is first used.
 """
 

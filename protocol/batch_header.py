@@ -59,7 +59,7 @@ class CorruptBatch(KafkaError):
 
 
 class BatchBudgetExceeded(CorruptBatch):
-    """The batch would take too much memory or time: it has too many objects or too many decompressed bytes."""
+    """The batch has more records and headers, or more decompressed bytes, than the reader allows."""
 
 
 class TimestampType(IntEnum):

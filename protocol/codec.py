@@ -1,7 +1,8 @@
 """Encode and decode messages with the generated functions.
 
-This module keeps the compiled functions. It also handles the int16 in front of versioned data: the version of record
-values and consumer protocol data, the record id of record keys. Frames and headers are in `framing.py`.
+This module keeps the compiled functions. It also encodes and decodes data that begins with an int16. In record values
+and consumer protocol data, this number is the version. In record keys, it is the record id. Frames and headers are in
+`framing.py`.
 
 Decoding accepts any bytes: it returns a message or raises DecodeError, and allocates at most a small multiple of its
 input. Decoded messages own their values, except for `records` fields, which are memoryviews of the input.
@@ -50,7 +51,7 @@ _INT16: Final = struct.Struct(">h")
 
 
 class _Versions(dict[int, Any]):
-    """The functions of one class by version. Each is compiled when it is first used."""
+    """The compiled functions of one message class, by version. Each is compiled when it is first used."""
 
     def __init__(self, cls: type[Message], compile: Any) -> None:
         self.cls = cls
@@ -62,7 +63,7 @@ class _Versions(dict[int, Any]):
 
 
 class _Classes(dict[type[Message], _Versions]):
-    """The functions of all classes, by class and version."""
+    """The compiled functions of all message classes: by class, then by version."""
 
     def __init__(self, compile: Any) -> None:
         self.compile = compile
@@ -81,12 +82,18 @@ _stepwise_encoders: Final = _Classes(compile_stepwise_encoder)
 
 
 def decoders_of(cls: type[M]) -> Mapping[int, Callable[[Buffer, int, int], tuple[M, int]]]:
-    """Return the compiled functions behind `decode_from` by version. A caller on a hot path saves the look-up."""
+    """Return, by version, the compiled functions that `decode_from` calls. They raise the same errors.
+
+    A caller on a hot path keeps this mapping and saves the look-up by class.
+    """
     return _decoders[cls]
 
 
 def encoders_of(cls: type[Message]) -> Mapping[int, Callable[[Any], list[Buffer]]]:
-    """Return the compiled functions behind `encode_pieces` by version. A caller on a hot path saves the look-up."""
+    """Return, by version, the compiled functions that `encode_pieces` calls. They raise the same errors.
+
+    A caller on a hot path keeps this mapping and saves the look-up by class.
+    """
     return _encoders[cls]
 
 
@@ -105,9 +112,9 @@ def encode_pieces(message: Message, version: int) -> list[Buffer]:
 
 
 def encode_in_steps(message: Message, version: int, max_bytes: int) -> Generator[int, None, list[Buffer]]:
-    """Encode like `encode_pieces`, but as a generator that pauses regularly and returns the buffers.
+    """Encode like `encode_pieces`, but as a generator that pauses regularly and finally returns the buffers.
 
-    Raises AnswerTooLarge as soon as the buffers, not counting the records, have more than `max_bytes`.
+    It also raises AnswerTooLarge, as soon as the encoded message exceeds `max_bytes`, not counting `records` fields.
     """
     steps: Generator[int, None, list[Buffer]] = _stepwise_encoders[type(message)][version](message, max_bytes)
     return steps
@@ -130,8 +137,8 @@ def decode_from(
 ) -> tuple[M, int]:
     """Decode one message from `offset` on. Return the message and the position after it.
 
-    Raises DecodeError if the message has more than `max_elements` array elements and tagged fields, MalformedTag as in
-    `decode`.
+    Raises the same errors as `decode`. A message with more than `max_elements` array elements and tagged fields is a
+    DecodeError, too.
     """
     try:
         result: tuple[M, int] = _decoders[cls][version](buffer, offset, max_elements)
@@ -144,7 +151,7 @@ def decode_from(
 def decode_plain(
     cls: type[M], buffer: Buffer, version: int, offset: int = 0, max_elements: int = MAX_ELEMENTS
 ) -> tuple[M, int]:
-    """Decode like `decode_from`, but leave the extension's fields uninterpreted, in `unknown_tags`."""
+    """Decode like `decode_from`, but leave fields of the extension (tags from 9000 on) raw, in `unknown_tags`."""
     result: tuple[M, int] = _plain_decoders[cls][version](buffer, offset, max_elements)
     return result
 

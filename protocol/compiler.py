@@ -7,13 +7,13 @@ checked inline, and objects are made without calling their `__init__`. The compi
 compare its functions, byte for byte, with what the tree itself parses and builds.
 
 Invariants of the emitted code
-* Decoding checks each length and count against the end of the buffer before it allocates anything for it. Fixed fields
-  and single bytes past the end raise `struct.error` or IndexError, which the function turns into DecodeError in one
-  place.
-* Decoding counts every array element and tagged field against `max_elements` before it allocates anything for it. This
-  limit is the only one that the format itself does not have.
-* Each function also exists in steps, as a generator that pauses after every `STEP` elements, so that a large message is
-  coded in slices. The same code emits both, and they differ only in the pauses.
+* Decoding checks each length and count against the end of the buffer before it allocates anything for it. Reading a
+  fixed-size field or a single byte past the end raises `struct.error` or IndexError, which the function turns into
+  DecodeError in one place.
+* Decoding counts every array element and tagged field against `max_elements` before it allocates anything for it. The
+  construct format has all other limits, but not this one.
+* Each function also exists as a generator that pauses after every `STEP` elements, so that a large message does not
+  block the event loop. The same code emits both forms, which differ only in the pauses.
 * Records (`Binary.is_view`) are decoded to a memoryview of the buffer, and encoded uncopied as a separate piece.
 * Encoding writes nothing that the format cannot read back: wrong types, ranges and nulls are refused with EncodeError.
 
@@ -34,13 +34,14 @@ DecodeFunction: TypeAlias = Callable[..., tuple[Any, int]]
 """`decode(buffer, position, max_elements)` returns the message and the position after it."""
 
 DecodeSteps: TypeAlias = Callable[..., Generator[int, None, tuple[Any, int]]]
-"""A generator function like `DecodeFunction` that pauses after every `STEP` elements."""
+"""A generator function that decodes like `DecodeFunction` and pauses after every `STEP` elements."""
 
 EncodeFunction: TypeAlias = Callable[[Any], list[Buffer]]
-"""`encode(message)` returns at least one buffer. Large records are separate buffers, uncopied."""
+"""`encode(message)` returns one or more buffers. Large `records` values are separate buffers, uncopied."""
 
 EncodeSteps: TypeAlias = Callable[[Any, int], Generator[int, None, list[Buffer]]]
-"""A generator function `encode(message, max_bytes)` like `EncodeFunction` that pauses after every `STEP` elements."""
+"""A generator function `encode(message, max_bytes)` that encodes like `EncodeFunction` and pauses after every `STEP`
+elements."""
 
 
 def compile_decoder(cls: type[Message], version: int, extension: bool = True) -> DecodeFunction:

@@ -14,7 +14,10 @@ from .primitives import MAX_STRING_BYTES, Absent, Binary, Entity, Nullable, Sequ
 
 
 def lead_format(wire: Construct) -> Construct | None:
-    """Return the format of the fixed-size length in front of a plain string, bytes or array, else None."""
+    """Return the format of the length at the beginning of a plain (not compact) string, bytes or array.
+
+    Return None for other formats: they have no length of a fixed size.
+    """
     if isinstance(wire, (Text, Binary, Sequence)) and not wire.compact:
         return Int16sb if wire.plain_lead == 2 else Int32sb
     return None
@@ -101,7 +104,7 @@ class Decoder(Emitter):
         run.clear()
 
     def spend(self, count: str, path: str) -> None:
-        """Emit code that subtracts the elements about to be read from the number that the message may still have."""
+        """Emit code that counts `count` elements against the limit of the message, or raises DecodeError."""
         self.line(f"left -= {count}")
         self.line(f"if left < 0: {self.fail('too many elements in one message', path)}")
 
@@ -111,7 +114,10 @@ class Decoder(Emitter):
         self.line(f"if {target} > 127: {target}, pos = long_uvarint(buf, pos, {target})")
 
     def length(self, wire: Text | Binary | Sequence, target: str, path: str, is_read: bool) -> None:
-        """Emit code that reads a length into `n`, unless `is_read`, and open the branch for non-null values."""
+        """Emit code that assigns None to `target` for a null, and open a branch for other values.
+
+        The code reads the length into `n`, unless `is_read` says that `n` has it already.
+        """
         if wire.compact:
             self.uvarint("n")
             is_null, is_value = "n == 0", "n -= 1"

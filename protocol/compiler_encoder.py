@@ -29,9 +29,9 @@ LARGE = 2048
 class Encoder(Emitter):
     """An emitter of a function `encode(o)`, or with `in_steps` of a generator function `encode(o, room)`.
 
-    Variables of the emitted code: `w` appends a piece; each tagged field's value gets a separate appending function. In
-    steps, `room` is how many bytes the message may still have, not counting records, and `turn` how many elements are
-    written before the next pause.
+    Variables of the emitted code: `w` appends a piece; each tagged field's value gets a separate appending function.
+    The generator also has `room`, how many bytes the message may still have (not counting records), and `turn`, how
+    many elements are written before the next pause.
     """
 
     def __init__(self, root: Entity, title: str, version: int, in_steps: bool = False) -> None:
@@ -74,7 +74,7 @@ class Encoder(Emitter):
         self.line(f"if room < 0: raise AnswerTooLarge({f'{self.title} would be too large'!r})")
 
     def pause(self) -> None:
-        """Emit the end of an element in steps: the code regularly joins the pieces written so far, then pauses."""
+        """Emit code for the end of an array element: after every STEP elements, it joins the pieces and pauses."""
         self.line("turn -= 1")
         self.line("if not turn:")
         self.indent += 1
@@ -140,7 +140,7 @@ class Encoder(Emitter):
         run.clear()
 
     def check_fixed(self, value: str, wire: Construct) -> None:
-        """Emit the checks that `struct` leaves out: it takes any object as a bool, and pads or cuts bytes."""
+        """Emit checks that the `struct` module omits: it accepts any object as a bool, and pads or cuts bytes."""
         if isinstance(wire, Boolean):
             self.line(f"if {value} is not True and {value} is not False: raise TypeError('expected a bool')")
         elif isinstance(wire, Bytes):
@@ -154,7 +154,10 @@ class Encoder(Emitter):
             self.write(f"{self.packer('h' if wire.plain_lead == 2 else 'i', 'pack')}({size})")
 
     def null(self, wire: Text | Binary | Sequence, value: str) -> bool:
-        """Emit code that writes a null. If the value may be null, open the branch for other values and return True."""
+        """Emit code that writes a null value.
+
+        Return whether the value may be null. If so, a branch for other values is open.
+        """
         if not wire.nullable:
             return False
         null = b"\0" if wire.compact else b"\xff" * wire.plain_lead

@@ -41,10 +41,10 @@ def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def unknown_tags(buffer: Buffer, position: int, end: int, path: str, left: int) -> tuple[UnknownTags, int, int]:
-    """Read a section of tagged fields when the definition has none.
+    """Read a section of tagged fields for which the definition has no fields. Raises DecodeError.
 
-    Return the fields, the position after the section, and how many of `left` elements the message may still have.
-    Raises DecodeError.
+    `left` is how many elements the message may still have. Return the fields, the position after the section, and the
+    reduced `left`.
     """
     count, position = _uvarint(buffer, position)
     if count > left:

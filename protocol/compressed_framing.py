@@ -22,13 +22,14 @@ from .compression import Compression
 from .schema import Buffer
 
 FREE_BLOCKS: Final = 1000
-"""The most blocks of lz4 or xerial data that may all be small.
+"""The number of blocks of any size that lz4 or xerial data may have.
 
-Further blocks must have at least LEAST_BLOCK_BYTES on average.
+For each further block, the data must have LEAST_BLOCK_BYTES more bytes.
 """
 
 LEAST_BLOCK_BYTES: Final = 256
-"""The compressed size of 64 KB of zeros in lz4. In snappy, 32 KB, the block size of xerial writers, take more."""
+"""The size of 64 KB of zeros compressed with lz4. 32 KB of zeros, the block size of xerial writers, take more with
+snappy."""
 
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_HEADER: Final = Struct("<IBB")
@@ -55,7 +56,8 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 def check_framing(code: int, data: Buffer, max_bytes: int) -> None:
     """Raise CorruptBatch if some Kafka client cannot read the framing of `data`, compressed with `code`.
 
-    The decompressor finds damage inside of blocks. `max_bytes` is the limit of the decompressed size.
+    Damage inside blocks is not found here, but when the data is decompressed. `max_bytes` is the limit of the
+    decompressed size.
     """
     check = _CHECKS.get(code)
     if check is not None:
@@ -134,7 +136,7 @@ def _check_zstd(data: memoryview, _max_bytes: int) -> None:
 
 
 def _most_blocks(data: memoryview) -> int:
-    """Return the most blocks that data of this size may have."""
+    """Return how many blocks lz4 or xerial data of this size may have."""
     return FREE_BLOCKS + len(data) // LEAST_BLOCK_BYTES
 
 

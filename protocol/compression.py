@@ -1,7 +1,7 @@
 """Compress and decompress record batches in the framing that Kafka's clients read, with bounded output.
 
-A length that the compressed bytes claim is never trusted: output goes into a buffer of bounded size, and input that
-needs more than the bound is refused.
+A length that the compressed bytes claim is never trusted: output goes into a buffer of bounded size, and data that
+expands beyond the bound is refused.
 
 * gzip: one member is written; several are read. zstd: one frame is written; several are read.
 * snappy: the xerial framing is written (`\\x82SNAPPY\\0`, version, compatible version, then length-prefixed blocks),
@@ -94,10 +94,10 @@ def decompress(code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES)
 def expand(
     code: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES, scratch: bytearray | None = None
 ) -> bytes | bytearray:
-    """Decompress like `decompress`, but save a copy: the result may be a bytearray.
+    """Decompress like `decompress`, but possibly return a bytearray, which saves a copy.
 
-    `scratch`, a bytearray of `max_bytes`, makes it unnecessary to guess the size: the data is decompressed into it
-    once, then copied.
+    Normally the size of the result is guessed, and a guess that was too small repeats the work. A caller can avoid this
+    by passing `scratch`, a bytearray of `max_bytes`: the data is decompressed into it and the result copied from it.
     """
     if code == Compression.NONE:
         return bytes(data)

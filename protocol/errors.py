@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, as of 4.1. `retriable`: the same request may succeed later. `text`: what went wrong."""
+    """Kafka's error codes, as of 4.1. `retriable`: whether the request may succeed later. `text`: what went wrong."""
 
     retriable: bool
     text: str

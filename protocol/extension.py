@@ -1,6 +1,7 @@
-"""Tell which messages have tagged fields of the extension (9000 and above), and whether a client sent one.
+"""Tell which messages have tagged fields of oncelog's extension of the protocol, and whether a client sent one.
 
-The broker and the client define the meaning of these fields.
+The extension (group-aware transactions and sessions) uses the tags from 9000 on. The broker and the client define the
+meaning of its fields.
 """
 
 from __future__ import annotations

@@ -62,7 +62,10 @@ def response_header_version(cls: type[Response], version: int) -> int:
 def encode_request(
     message: Request[R], version: int, correlation_id: int, client_id: str | None, extension_version: int = -1
 ) -> list[Buffer]:
-    """Return a whole request, including its size, as buffers for `writelines`. Raises EncodeError."""
+    """Return a whole request, including its size, as buffers for `writelines`. Raises EncodeError.
+
+    In flexible versions, the header announces the version of the extension that the client supports (-1 for none).
+    """
     key = message.spec.key
     flexible = version in message.spec.flexible
     header = RequestHeader(key, version, correlation_id, client_id, extension_version if flexible else -1)
@@ -108,7 +111,7 @@ def encode_response_in_steps(
 
 
 def _led_by(lead: bytes, pieces: list[Buffer]) -> list[Buffer]:
-    """Put `lead` in front of the pieces. A small first piece is joined with it, which saves the socket a buffer."""
+    """Return the buffers with `lead` in front. A small first buffer is joined with it, to pass one buffer less."""
     if len(pieces[0]) < 16384:
         pieces[0] = lead + pieces[0]
     else:
@@ -137,7 +140,7 @@ def header_decoder(api_key: int, version: int) -> Callable[[Buffer, int, int], t
 def decode_plain_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """Decode a request's header like `decode_request_header`, but do not interpret the extension's tag.
 
-    `decode_request_header` must have read the frame before, at least up to a MalformedTag.
+    Only for frames that `decode_request_header` has accepted, or refused with MalformedTag.
     """
     api_key, version = key_and_version(frame)
     return decode_plain(RequestHeader, frame, request_header_version(api_key, version), 0, MAX_HEADER_TAGS)

@@ -99,8 +99,8 @@ def visit_plain(data: bytes | bytearray, count: int) -> tuple[int, int, list[int
 def _deltas_of_alike(data: bytes | bytearray, size: int, count: int) -> bytes | bytearray | None:
     """Return the encoded timestamp deltas of `count` records if all of them have the first record's form, else None.
 
-    The first record has `size` bytes and is plain. A record with another form, or with a longer timestamp delta, gives
-    None.
+    Records have the same form if their sizes, and the lengths of their keys and values, are equal. The first record has
+    `size` bytes and is plain. None is also returned if a timestamp delta has more than one byte.
     """
     at = 1 if data[0] < 0x80 else 2
     deltas = data[at + 1 :: size]

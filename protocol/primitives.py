@@ -2,8 +2,8 @@
 
 The types are boolean, string, bytes, array, nullable struct and the section of tagged fields (KIP-482), in their plain
 (fixed-size length) and compact (varint of length + 1) forms. Numbers are construct's own `Int16sb` and so on. Each
-class is a working codec, which is the slow reference, and a node of the tree that `compiler.py` translates, so each has
-what the translation needs as plain attributes. Messages and versions are known only to `formats.py`.
+class is a working codec, which is the slow reference. It is also a node of the tree that `compiler.py` translates, and
+has what the translation needs as plain attributes. Messages and versions are known only to `formats.py`.
 
 Invariants: a count or length is compared with the input that is left before anything is allocated for it. A null where
 the type is not nullable, a varint out of range, and tags out of order are refused. Every refusal, in reading or
@@ -89,7 +89,7 @@ def min_size(format: Construct) -> int:
 
 
 class Boolean(Construct):  # type: ignore[misc]
-    """A bool of one byte, zero for false. Only a bool is written."""
+    """A bool of one byte, zero for false. Building accepts only True and False."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> bool:
         return bool(stream_read(stream, 1, path) != b"\0")

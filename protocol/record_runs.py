@@ -4,8 +4,8 @@ Records have one shape if they have the same size, keys and values of the same l
 and timestamp deltas of the same width. Producers often write such records. Each field is then a column: a slice of the
 batch whose step is the record's size. Checking a column takes a few nanoseconds per record.
 
-`read_run` raises no errors. It leaves all other records, valid or not, to the reader of single records, and both
-readers agree on every byte.
+`read_run` raises no errors. It leaves all other records, valid or not, to the reader of single records. Both readers
+return equal results for the same bytes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _OFFSET_COLUMNS: Final = (
         ),
     ),
 )
-"""For each width of an offset delta, in bytes: the first delta of that width, and all encodings as columns.
+"""The encoded offset deltas, by their width in bytes: the first delta of that width, and the columns of its encodings.
 
-A column holds one byte of the encodings of 0, 1, 2, and so on."""
+Column `i` has byte `i` of the encodings of 0, 1, 2, and so on.
+"""
 
 
 class Run(NamedTuple):

@@ -71,7 +71,8 @@ RecordMaker: TypeAlias = Callable[[int, int, bytes | None, bytes | None, list[tu
 
 
 Row: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers, object]
-"""A decoded record: offset, timestamp, key, value, headers (() for none), and the `common` of its `BatchReader`."""
+"""A decoded record: offset, timestamp, key, value, headers (() for none), and the `common` object of its `BatchReader`.
+"""
 
 MIN_SINGLES: Final = 8
 MAX_SINGLES: Final = 256

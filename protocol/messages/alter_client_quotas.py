@@ -20,7 +20,7 @@ class EntryData(Struct):
 
 @response(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasResponse(Response):
-    """The result of each entity. v1 only made the encoding flexible."""
+    """The result of each entity. v1 has the flexible encoding and no new field."""
 
     throttle_time_ms: int = int32("0+")
     entries: list[EntryData] = array(EntryData, "0+")

@@ -127,12 +127,12 @@ class ForgottenTopic(Struct):
 
 @request(key=1, versions="4-18", flexible="12+")
 class FetchRequest(Request[FetchResponse]):
-    """Reads record batches from partitions, from one offset per partition on. The broker waits up to `max_wait_ms` for
-    `min_bytes`. `max_bytes` and `partition_max_bytes` limit the response, but its first batch is always complete. At
-    isolation level 1, records are read up to the last stable offset. v7 adds incremental sessions (KIP-227), v9 leader
-    epochs (KIP-320), v11 the client's rack (KIP-392), v12 the epoch of the last fetched record (KIP-595), v13 topic ids
-    instead of names (KIP-516). v15 moves the replica's state into a tag (KIP-903), v17 adds the replica's directory,
-    and v18 its high watermark.
+    """Reads record batches from partitions. Each partition is read from its own fetch offset on. The broker waits up to
+    `max_wait_ms` for `min_bytes`. `max_bytes` and `partition_max_bytes` limit the response, but its first batch is
+    always complete. At isolation level 1, records are read up to the last stable offset. v7 adds incremental sessions
+    (KIP-227), v9 leader epochs (KIP-320), v11 the client's rack (KIP-392), v12 the epoch of the last fetched record
+    (KIP-595), v13 topic ids instead of names (KIP-516). v15 moves the replica's state into a tag (KIP-903), v17 adds
+    the replica's directory, and v18 its high watermark.
     """
 
     cluster_id: str | None = string("12+", default=None, nullable="12+", tag=0, tagged="12+", ignorable=True)

@@ -15,7 +15,7 @@ class ListedGroup(Struct):
 
 @response(key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse(Response):
-    """The id and protocol type of each group, from v4 its state, from v5 its type."""
+    """The id and protocol type of each group. v4 adds its state, v5 its type."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")

@@ -37,7 +37,7 @@ class MetadataResponseTopic(Struct):
 @response(key=3, versions="0-13", flexible="9+")
 class MetadataResponse(Response):
     """The brokers, cluster id and controller, and the partitions of each topic with leader, leader epoch, replicas and
-    in-sync replicas. Each topic and partition has an error code, and from v13 the whole response.
+    in-sync replicas. Each topic and partition has an error code. v13 adds one for the whole response.
     """
 
     throttle_time_ms: int = int32("3+", ignorable=True)

@@ -15,8 +15,8 @@ class SaslHandshakeResponse(Response):
 
 @request(key=17, versions="0-1", flexible="none")
 class SaslHandshakeRequest(Request[SaslHandshakeResponse]):
-    """Chooses the SASL mechanism. After v1 the mechanism's messages are sent in SaslAuthenticate requests, after v0
-    without any header on the connection.
+    """Chooses the SASL mechanism. After a v1 handshake, the mechanism's messages are sent in SaslAuthenticate requests.
+    After a v0 handshake, they are sent on the connection without any request header.
     """
 
     mechanism: str = string("0+")

@@ -21,8 +21,8 @@ class PartitionsSchema(Struct):
 @record_value(id=0, versions="0-1", flexible="1+")
 class TransactionLogValue(Message):
     """The state of a transactional id: producer id and epoch, timeout in ms, status, and the partitions of the ongoing
-    transaction, which are null without one. Times are in ms since the epoch. v1 is flexible and stores the producer ids
-    and the epoch of KIP-890 in tags. Tag 9000 stores the session's partitions.
+    transaction (null if there is none). Times are in ms since the epoch. v1 is flexible and stores the producer ids and
+    the epoch of KIP-890 in tags. Tag 9000 stores the session's partitions.
     """
 
     producer_id: int = int64("0+")
@@ -42,8 +42,9 @@ class TransactionLogValue(Message):
 @record_key(id=9000, versions="0", flexible="none")
 class GroupAssignmentKey(Message):
     """The key, in `__transaction_state`, of the claim that a transactional id has on partitions of a consumer group
-    (group-aware initialisation). The empty transactional id stands for the newest generation whose claims were dropped,
-    as long as the group has no newer claim. Committed offsets that name a dropped claim are ignored.
+    (group-aware initialisation). The record with an empty transactional id stores the newest generation whose claims
+    were dropped. It exists as long as the group has no newer claim. Committed offsets may still name a dropped claim,
+    which is then ignored.
     """
 
     group_id: str = string("0")
@@ -58,8 +59,8 @@ class AssignedPartitionsSchema(Struct):
 
 @record_value(id=9000, versions="0", flexible="0+")
 class GroupAssignmentValue(Message):
-    """The claim's generation and partitions. Without partitions, the claim was released, and only its generation still
-    counts. A tombstone also removes the generation.
+    """The claim's generation and partitions. A released claim has no partitions, and only its generation still counts.
+    A tombstone removes the generation, too.
     """
 
     generation_id: int = int32("0+", default=-1)
