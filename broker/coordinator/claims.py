@@ -1,9 +1,10 @@
 """Defines claims, and the interfaces through which the two coordinators use them.
 
-A claim is the exclusive right of a producer to commit a group's offsets on a partition. The transaction coordinator
-that is the group's home stores the claims durably (`transaction/group_claims.py`). The group coordinator checks commits
-against the claims (`group/claims.py`). The two coordinators may one day run on different brokers, so they call each
-other only through the protocols in this file. Owns no state, and one rule: whether a claim fences a commit.
+A claim is the exclusive right of a producer to commit a group's offsets on a partition. The transaction coordinator to
+which the group id is assigned stores the claims durably (`transaction/group_claims.py`). The group coordinator checks
+commits against the claims (`group/claims.py`). The two coordinators may one day run on different brokers, so they call
+each other only through the protocols in this file. This file owns no state. It owns one rule: whether a claim fences a
+commit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 TopicPartition: TypeAlias = tuple[str, int]
 
 NO_GENERATION: Final = -1
-"""The generation id of a claim or an offset commit that has no generation."""
+"""The generation id of a claim or an offset commit without a generation."""
 
 
 class Claim(NamedTuple):
@@ -54,8 +55,8 @@ class ClaimKeeper(Protocol):
 
         `forget`: the group itself is deleted, so its generation need not be remembered. Return None if the change is
         durable already, else a shared future that resolves when it is. The call and the future raise KafkaError with a
-        coordinator error code. After an error nothing has changed, except that a drop of very many claims may have
-        dropped a part of them; call again to drop the rest.
+        coordinator error code. After an error nothing has changed, with one exception: if very many claims were to be
+        dropped, a part of them may have been dropped. Call again to drop the rest.
         """
 
 
@@ -72,7 +73,7 @@ class ClaimedGroups(Protocol):
         """Return the group's generation, None if the group has no members."""
 
     def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
-        """Return the producer ids that have undecided offset commits on any of the partitions."""
+        """Return the producer ids that have offset commits in open transactions on any of the partitions."""
 
     def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
         """Replace all claims of the group."""
@@ -87,7 +88,7 @@ class ClaimedGroups(Protocol):
         """
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
-        """Return the claims that the replayed records of committed offsets contained, by group id."""
+        """Return, by group id, the claims that were found in the records of committed offsets during the replay."""
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""

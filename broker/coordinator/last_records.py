@@ -27,7 +27,7 @@ The rest of the key is the same.
 
 
 class LastRecords:
-    """The last records of a log without transactions.
+    """The last record of each key of a log without transactions.
 
     `count` is the number of records read. `end_offset` is the end offset of the log.
     """
@@ -56,7 +56,9 @@ class LastRecords:
 
 
 class LastOffsets:
-    """The last records of `__consumer_offsets`, where a transaction's offsets become valid with its commit marker.
+    """The last record of each key of `__consumer_offsets`.
+
+    The offsets of a transaction become valid with its commit marker.
 
     The last record of a key is the record with the highest offset, not the record that was committed last. A tombstone
     removes all earlier records of its key, including those of open transactions. `count` is the number of records read.

@@ -1,6 +1,6 @@
 """Stores a coordinator's state as keyed records in an internal topic (`__transaction_state`, `__consumer_offsets`).
 
-Owns: the mapping from keys to partitions, the encoding of state records as batches, and reading the records back in
+Owns the mapping from keys to partitions, the encoding of state records as batches, and reading the records back in
 order. Never interprets keys or values, and keeps no state in memory: the partition's log is the truth.
 
 Invariants:
@@ -8,7 +8,7 @@ Invariants:
 * A key always maps to the same partition. The mapping is Kafka's, so Kafka and this broker can use the same data
   directory.
 * `append` writes one batch: either all of its records are in the log or none is. It returns when the records are in the
-  log, which with `durability=flush` is before they are on disk. No response may report the records until `durable` has
+  log. With `durability=flush` they may not be on disk yet. No response may report the records until `durable` has
   returned.
 * A partition is created by the first append to it. `existing` lists the partitions that a replay must read.
 """
@@ -40,7 +40,7 @@ class StateRecord(NamedTuple):
 
 
 class StateLog:
-    """The partitions of one internal topic, as a coordinator appends to them and replays them."""
+    """The partitions of one internal topic, in which a coordinator stores its state."""
 
     def __init__(self, replica_manager: ReplicaManager, topic: str, partitions: int) -> None:
         self.topic = topic
@@ -75,10 +75,10 @@ class StateLog:
     ) -> AppendResult:
         """Append (key, value or None) pairs as one batch; the first append to a partition creates it.
 
-        `essential`: the batch ends a transaction or removes state. An essential batch may use the last part of the
-        disk's reserve and is not bound by `max.message.bytes`, so that existing state can always be ended or removed.
-        Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); in that case nothing was
-        written.
+        `essential`: the batch ends a transaction or removes state. Such a batch may use all disk space that the broker
+        reserves (`log.reserve.decision.bytes`) and may exceed `max.message.bytes`, so that existing state can always be
+        ended or removed. Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); nothing
+        has been written then.
         """
         batch = encode_batch(
             [Record(offset, timestamp_ms, key, value, []) for offset, (key, value) in enumerate(records)],
@@ -103,8 +103,9 @@ class StateLog:
         transactional: bool = False,
         essential: bool = False,
     ) -> AppendResult:
-        """Append records from `encode_record`, with timestamp delta 0 and offset deltas from 0; otherwise like
-        `append`.
+        """Append records encoded by `encode_record` as one batch; otherwise like `append`.
+
+        The records must have timestamp delta 0 and the offset deltas 0, 1, 2, ...
         """
         batch = assemble_batch(
             b"".join(records),
@@ -130,7 +131,7 @@ class StateLog:
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
         """Return None if all records below `end_offset` are durable, else a future that resolves when they are.
 
-        The setting `durability` says what durable means. All callers that wait for the same flush share its future:
+        The setting `durability` defines what durable means. All callers that wait for the same flush share its future:
         await it through `asyncio.shield`, or call `durable`.
         """
         return self._replica_manager.partition(self.topic, partition).log.flushed(end_offset)

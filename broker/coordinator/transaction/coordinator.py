@@ -7,9 +7,10 @@ Lifecycle: `start` replays `__transaction_state`, resumes decided transactions a
 the coordinator's state. `stop` leaves unfinished work to the broker's next start. Everything runs on the event loop's
 thread.
 
-Every request follows one pattern: decide (pure) → append and wait until durable → respond. There is no await between
-decision and append, so requests for one transactional id never interleave inside a transition. A request that arrives
-during a transition, or before a decided transaction is complete, waits for it (within limits) and then decides again.
+Every request follows one pattern: decide (a pure function) → append and wait until durable → respond. There is no await
+between decision and append, so requests for one transactional id never interleave inside a transition. A request that
+arrives during a transition, or before a decided transaction is complete, waits for it (within limits) and then decides
+again.
 
 Invariants: a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
 follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
@@ -51,9 +52,10 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         """Handle an InitProducerId request: fence the id's previous producer and return the new producer's identity.
 
         `expected` is the identity that the producer currently holds (KIP-360), None for a new instance. An ongoing
-        transaction is aborted first. `deadline` (event loop time) replaces the deadline of the pending wait. Raise
-        KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the
-        transactional id is still busy at the deadline), or with a coordinator error code.
+        transaction is aborted first. `deadline` (event loop time) limits the wait for an earlier transaction; by
+        default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
+        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or with a
+        coordinator error code.
         """
         if transactional_id is None:
             return ProducerIdentity(await self._producer_ids.next(), 0)
@@ -82,12 +84,12 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         deadline: float,
     ) -> ProducerIdentity:
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; set transactional.id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty. Set transactional.id.")
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms "
-                f"= {self._config.transaction_max_timeout_ms}; change the producer's transaction.timeout.ms",
+                f"The transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms "
+                f"= {self._config.transaction_max_timeout_ms}. Change the producer's transaction.timeout.ms.",
             )
         new_producer_id: int | None = None
         first: TransactionMetadata | None = None
@@ -141,10 +143,12 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
     ) -> tuple[ProducerIdentity, asyncio.Future[None] | None] | Step:
         """Handle an EndTxn request, if possible without waiting: decide to commit or abort the ongoing transaction.
 
-        `written` are the partitions that the producer says it wrote. With None, every registered partition gets a
-        marker. With `keeps_session` the written partitions stay registered. Return the producer's next identity, and a
-        future if the decision is not durable yet: await it through `asyncio.shield` before responding. Return a Step if
-        the caller has to wait: use `end_txn` then. Raise KafkaError like `end_txn`.
+        `written` are the partitions that the producer says it wrote. If it is None, every registered partition gets a
+        marker. With `keeps_session` the written partitions stay registered for the producer's next transaction.
+
+        Return the producer's identity for its next transaction, and a future if the decision is not durable yet: await
+        it through `asyncio.shield` before responding. Return a Step if the decision has to wait; the caller then uses
+        `end_txn`. Raise KafkaError like `end_txn`.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -194,7 +198,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         later. `version` is TV_2 for request version 5 and above. The other parameters are those of `end_txn_now`. Raise
         KafkaError INVALID_REQUEST (a partition in `written` is in neither the transaction nor the session; nothing has
         changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (the
-        transactional id is still busy after the pending wait), or with a coordinator error code.
+        transactional id is still busy after `transaction.pending.wait.max.ms`), or with a coordinator error code.
         """
         deadline = self._waits.deadline()
         new_producer_id: int | None = None
@@ -244,14 +248,14 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         code.
         """
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; set transactional.id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty. Set transactional.id.")
         entry = self._state.get(transactional_id)
         if entry is None or entry.metadata.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return entry.metadata
 
     def list(self, wanted: TransactionFilter) -> Steps[list[TransactionMetadata]]:
-        """Handle a ListTransactions request: return the states of the transactional ids that match, in steps.
+        """Handle a ListTransactions request: return, in steps, the states of the ids that `wanted` selects.
 
         Raise KafkaError INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
         """

@@ -1,7 +1,8 @@
 """Contains the base of the transaction coordinator: its parts, and the only code path that changes a transactional id.
 
-It looks transactional ids up, appends transitions, and acts when they are durable. The rules are in `decisions.py`, the
-requests in `registration.py`, `fencing.py` and `coordinator.py`. Everything runs on the event loop's thread.
+It looks up transactional ids, appends their transitions, and starts what follows from a transition when it is durable:
+markers, timers and events. The rules are in `decisions.py`. The requests are in `registration.py`, `fencing.py` and
+`coordinator.py`. Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 
 
 class TransactionCore:
-    """The base class of the transaction coordinator. It appends transitions, and acts when they are durable."""
+    """The base class of the transaction coordinator.
+
+    It appends transitions, and starts what follows from a transition when it is durable.
+    """
 
     def __init__(
         self,
@@ -49,7 +53,10 @@ class TransactionCore:
         metrics: Metrics | None = None,
         group_aware: bool = True,
     ) -> None:
-        """`group_aware`: whether sessions are enabled; if not, sessions found on disk are ended."""
+        """`group_aware`: whether sessions (partitions that stay registered between transactions) are enabled.
+
+        If not, sessions found on disk are ended.
+        """
         self._logger = logger if logger is not None else structlog.get_logger(__name__)
         self._config = config
         self._metadata = metadata
@@ -126,14 +133,14 @@ class TransactionCore:
         self._state.on_group_assignment = replay
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id whose current or previous producer id this is, None if no known id has it."""
+        """Return the transactional id that has this current or previous producer id, None if no known id has it."""
         return self._state.transactional_id_of(producer_id)
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id whose current or previous producer id this is, None if no id has it.
+        """Return the state of the transactional id that has this current or previous producer id, None if no id has it.
 
         Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the state is loaded. Raise COORDINATOR_NOT_AVAILABLE if no
-        known id has the producer id while a state partition is unreadable, because that partition may contain it.
+        known id has the producer id but a state partition is unreadable, because the id may be in that partition.
         """
         self._state.check_loaded()
         transactional_id = self._state.transactional_id_of(producer_id)
@@ -148,7 +155,7 @@ class TransactionCore:
         return None
 
     def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
-        """Whether an earlier transaction of the producer has yet to be ended in the partition."""
+        """Whether the broker has yet to end an earlier transaction of the producer in the partition."""
         return self.upkeep.is_repairing(producer_id, [partition])
 
     def check_home(self, key: str) -> None:
@@ -156,7 +163,7 @@ class TransactionCore:
         self._state.check_readable(key)
 
     def wait_deadline(self) -> float:
-        """Return the time until which a request that arrives now may wait for a transaction, in event loop time."""
+        """Return the event loop time until which a request that arrives now may wait for an earlier transaction."""
         return self._waits.deadline()
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
@@ -189,7 +196,7 @@ class TransactionCore:
     def _transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
     ) -> asyncio.Future[None] | None:
-        """Append the value `new`. Its follow-ups run when it is durable, even if the caller is cancelled.
+        """Append the value `new`. When it is durable, start what follows from it, even if the caller was cancelled.
 
         Return None if `new` is current already, else a shared future that resolves when it is.
         """

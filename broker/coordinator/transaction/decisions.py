@@ -1,8 +1,9 @@
 """Decides how a transactional id changes with InitProducerId, AddPartitionsToTxn, EndTxn and fencing.
 
 The rules are pure functions of the transactional id's current value, the request and the time. Each returns the value
-to append next, or a `Step` that says what the caller must do first, or raises KafkaError with Kafka's code. They
-neither wait nor change anything. The caller appends the returned value without an await in between, or decides again.
+to append next, or a `Step` that says what the caller must do first, or raises KafkaError with Kafka's code. The
+functions neither wait nor change anything. The caller appends the returned value without an await in between. If the
+caller has to await, it decides again.
 
 `pending` is true while an earlier transition is appended but not yet durable: no decision may build on it.
 """
@@ -37,12 +38,12 @@ from .state import (
 
 
 class Step(Enum):
-    """The action that the caller must take before a transition, or instead of it."""
+    """What the caller must do before a transition or instead of it."""
 
     WAIT = "wait"
     """Wait until the earlier transition or transaction is finished, then decide again."""
     NEEDS_PRODUCER_ID = "needs producer id"
-    """Decide again with a fresh producer id."""
+    """Allocate a producer id, then decide again with it."""
     NOTHING = "nothing"
     """Do nothing: the transactional id is already in the requested state."""
 
@@ -70,9 +71,9 @@ def decide_init(
     """Decide how an InitProducerId request changes a known transactional id.
 
     `expected` is the identity that the producer currently holds (KIP-360). It is None for a new instance, which fences
-    the current holder of the transactional id. Return an EMPTY value with the identity for the response. While a
-    transaction is ongoing, return its abort under a fenced epoch instead; the caller decides again when the abort is
-    complete. Raise KafkaError PRODUCER_FENCED if `expected` is stale.
+    the current holder of the transactional id. Return the EMPTY value with the identity for the response. If a
+    transaction is ongoing, return the PREPARE_ABORT value that aborts it and fences its producer; the caller decides
+    again when the abort is complete. Raise KafkaError PRODUCER_FENCED if `expected` is stale.
 
     Stricter than Kafka in one point: a request with a stale `expected` epoch gets PRODUCER_FENCED without first
     aborting the ongoing transaction, so a zombie cannot disturb its successor.
@@ -166,7 +167,7 @@ def decide_end(
     """Decide how a client's EndTxn request ends the transaction.
 
     `version` is TV_2 from request version 5 on, where every EndTxn bumps the epoch. `written` is called just before a
-    decision and returns the partitions that get a marker. It may raise KafkaError INVALID_REQUEST. With None, every
+    decision and returns the partitions that get a marker. It may raise KafkaError INVALID_REQUEST. If it is None, every
     registered partition gets a marker. Raise KafkaError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
     INVALID_TXN_STATE if the request is refused.
     """
@@ -179,8 +180,8 @@ def decide_end(
     if state is TransactionState.ONGOING:
         return prepare_end(metadata, commit, version, now_ms, written=written and written(metadata))
     if not commit and state.is_commit and metadata.session_partitions:
-        # The session's next transaction has no batch yet. Abort it nevertheless, so that a batch that still arrives is
-        # late.
+        # The session's next transaction has no batch yet. Abort it nevertheless, so that a batch that arrives from now
+        # on is refused as late.
         if state.is_prepare:
             return Step.WAIT
         return prepare_end(metadata, commit, version, now_ms, written=written and written(metadata))
@@ -202,8 +203,8 @@ def _decide_end_v2(
     """Decide how an EndTxn request of KIP-890 ends the transaction.
 
     The epoch distinguishes the end of this transaction from a retry for the previous one. The table shows the outcome
-    outside of a transaction, for a retry and for the current epoch. "ends": an abort is decided. "nothing": success
-    without a change. "fenced": PRODUCER_FENCED. "wrong": INVALID_TXN_STATE.
+    when no transaction is open: first for a retry, which has the previous epoch, then for the current epoch. "ends": an
+    abort is decided. "nothing": success without a change. "fenced": PRODUCER_FENCED. "wrong": INVALID_TXN_STATE.
 
     =============== ===================== ====================
     state           abort: retry/current  commit: retry/current
@@ -217,15 +218,16 @@ def _decide_end_v2(
         # Check this first: the producer may already use the producer id that becomes current when this transition
         # completes.
         return Step.WAIT
-    # The EndTxn that rotated the producer id is the latest one only if the current client bumps epochs. An older client
-    # that has called InitProducerId since then uses epoch 0 for all of its transactions.
+    # Whether this is a retry of the EndTxn that replaced the producer id. Only with a client that bumps epochs does
+    # epoch 0 show that no EndTxn came later: an older client uses the same epoch for all of its transactions.
     after_rotation = (
         metadata.previous_producer_id == identity.producer_id
         and identity.producer_epoch == MAX_PRODUCER_EPOCH - 1
         and metadata.producer_epoch == 0
         and metadata.client_transaction_version.supports_epoch_bump
     )
-    # No producer holds an epoch used for fencing. The fenced producer must not learn it by retrying its EndTxn.
+    # No producer may hold an epoch that was bumped for fencing. A fenced producer must not obtain it by retrying its
+    # EndTxn.
     unheld = metadata.fenced or (
         metadata.producer_epoch == MAX_PRODUCER_EPOCH and metadata.next_producer_id == NO_PRODUCER_ID
     )
@@ -264,10 +266,10 @@ def _decide_end_v2(
 
 
 def verify_partition(metadata: TransactionMetadata, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Return NONE if an older client's batch may be appended: the transaction is ongoing and the partition registered.
+    """Return NONE if a batch of a client without KIP-890 may be appended, else the error code.
 
-    Otherwise return the error code. A batch that arrives after the decision is late and gets INVALID_TXN_STATE. (A
-    newer client's batch would wait.)
+    It may be appended if the transaction is ongoing and contains the partition. A batch that arrives after the decision
+    is late and gets INVALID_TXN_STATE. (A newer client's batch waits instead.)
     """
     if metadata.producer_id != identity.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -288,12 +290,12 @@ def _check_current(metadata: TransactionMetadata, identity: ProducerIdentity) ->
 
 
 def _is_next_identity(metadata: TransactionMetadata, identity: ProducerIdentity) -> bool:
-    """Whether the producer uses its next identity: the new producer id, which becomes current after the markers."""
+    """Whether `identity` has the next producer id, which becomes current when the transaction's markers are durable."""
     return metadata.state.is_prepare and identity == (metadata.next_producer_id, 0)
 
 
 def _may_match(metadata: TransactionMetadata, expected: ProducerIdentity) -> bool:
-    """Whether `expected` may be the current identity, or the identity before a rotation whose response was lost."""
+    """Whether `expected` may be the current identity, or the previous one if the response with the new one was lost."""
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or metadata.producer_id == expected.producer_id
@@ -313,5 +315,5 @@ def _wrong_end(metadata: TransactionMetadata, commit: bool) -> KafkaError:
     action = "commit" if commit else "abort"
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE,
-        f"cannot {action} the transaction of {metadata.transactional_id!r}: it is in state {metadata.state.label}",
+        f"Cannot {action} the transaction of {metadata.transactional_id!r}: it is in state {metadata.state.label}.",
     )

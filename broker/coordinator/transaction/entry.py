@@ -1,4 +1,4 @@
-"""Holds one transactional id in memory: its current value, its pending transition, and the requests waiting for it."""
+"""Holds one transactional id's state in memory: its current value, its pending transition and the waiting requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class TransactionEntry:
     """The mutable holder of a transactional id's immutable TransactionMetadata.
 
     `metadata` is the current value, which responses may report. `pending` is a value that is appended but not yet
-    durable, or None; an id has at most one. `unwritten` is a COMPLETE_* value that is current but not yet in the log:
-    it is written in front of the id's next record. `partition` is the partition of `__transaction_state` that holds the
-    id.
+    durable, or None; an id has at most one. `unwritten` is a COMPLETE_* value that is current but not yet in the log;
+    it will be written in front of the id's next record. `partition` is the partition of `__transaction_state` that
+    holds the id.
 
     `written` are the partitions of the ongoing transaction that have a batch, or are about to get one. It is None if
     the transaction began before this process started, because these partitions are then unknown. `waiters` is None
-    while no request waits: a broker has many entries, and an empty list in each would take 56 bytes.
+    while no request waits, because a broker has many entries and each empty list would take 56 bytes.
     """
 
     __slots__ = ("metadata", "partition", "pending", "unwritten", "waiters", "written")

@@ -52,7 +52,10 @@ class Caller(Protocol):
 
     @property
     def cause(self) -> Cause:
-        """The cause. It is created on access, so that it costs nothing unless an event is logged."""
+        """The cause of the events that the caller triggers.
+
+        It is created on access, so that it costs nothing unless an event is logged.
+        """
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:
         """Return the context in which a request waits for another transaction.
@@ -117,7 +120,11 @@ class TransactionEvents:
         self._say("info", "transactional_id_expired", own.request, metadata, metadata, own, idle_ms=idle_ms)
 
     def waited(self, metadata: TransactionMetadata, by: Caller, seconds: float, outcome: str, reason: str) -> None:
-        """Record that a request waited. `outcome` is done, gave_up or closed."""
+        """Record that a request waited for an earlier transaction.
+
+        `outcome` is done (the transaction is complete), gave_up (the request was answered with an error) or closed (its
+        connection was closed).
+        """
         cause = by.cause
         self._metrics.observe(WAITS, seconds, cause.request, outcome)
         level = "debug" if outcome == "done" and seconds < LONG_WAIT_S else "info"

@@ -1,9 +1,10 @@
-"""Handles WriteTxnMarkers requests. Their markers do not come from this broker's own coordinator.
+"""Handles WriteTxnMarkers requests, whose markers do not come from this broker's own coordinator.
 
 Operators send such markers to end a hanging transaction (KIP-664: `kafka-transactions.sh abort`,
-Admin.abortTransaction). Apache Kafka appends any marker that is not older than the partition's state. It can end a
-transaction in one partition against the coordinator's decision, or raise an epoch so far that the rightful producer or
-coordinator is fenced. Here an external marker ends exactly the open transaction that it names, or changes nothing:
+Admin.abortTransaction). Apache Kafka appends any marker that is not older than the partition's state. Such a marker can
+end a transaction in one partition against the coordinator's decision, or raise an epoch so far that the rightful
+producer or coordinator is fenced. Here an external marker ends exactly the open transaction that it names, or changes
+nothing:
 
 =================================================== =========================================================
 state of the partition and the coordinator          outcome
@@ -19,7 +20,7 @@ abort of the coordinator's ongoing transaction      the whole transaction is abo
 abort of a transaction that no coordinator knows    the marker is written: this transaction hangs
 =================================================== =========================================================
 
-The recorded coordinator epoch is that of the producer's last marker in the partition, or 0 if the partition has no
+The recorded coordinator epoch is the epoch of the producer's last marker in the partition, or 0 if the partition has no
 marker of the producer. In the latter case -1 is also accepted if the log knows the producer. DescribeProducers shows
 the epoch, and the operators' tools send it.
 """
@@ -42,11 +43,11 @@ from .state import TopicPartition, TransactionState
 CAUSE = "WriteTxnMarkers"
 
 AT_A_TIME = 20
-"""How many partitions, or markers, are processed between two turns of the event loop."""
+"""How many partitions or markers are processed before the event loop runs other tasks."""
 
 
 class Verdict(Enum):
-    """The outcome of an external marker (of a WriteTxnMarkers request) in one partition."""
+    """What a marker of a WriteTxnMarkers request does in one partition, unless it is refused."""
 
     NOTHING = "nothing"
     """Report success without a change."""
@@ -62,19 +63,22 @@ class MarkerCoordinator(Protocol):
     """The operations that external markers need from the transaction coordinator."""
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id whose current or previous producer id this is, None if no id has it.
+        """Return the state of the transactional id that has this current or previous producer id, None if no id has it.
 
         Raise KafkaError COORDINATOR_NOT_AVAILABLE (a state partition is unreadable) or COORDINATOR_LOAD_IN_PROGRESS.
         """
 
     def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
-        """Whether the coordinator is about to end an earlier transaction of the producer in the partition."""
+        """Whether the coordinator has yet to end an earlier transaction of the producer in the partition."""
 
     def wait_deadline(self) -> float:
-        """Return the time until which a request may wait, in event loop time."""
+        """Return the event loop time until which a request that arrives now may wait for an earlier transaction."""
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
-        """Wait until the transactional id is settled. Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline."""
+        """Wait until the transactional id has no pending transition and no incomplete transaction.
+
+        Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline (event loop time).
+        """
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
@@ -98,16 +102,16 @@ def judge(
     if not lowest <= marker.coordinator_epoch <= recorded:
         raise KafkaError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"the marker has coordinator epoch {marker.coordinator_epoch}, the partition has {recorded} for producer"
-            f" {marker.producer_id}; describe the producers and send the coordinator epoch in the response",
+            f"The marker has coordinator epoch {marker.coordinator_epoch}, but the partition has {recorded} for"
+            f" producer {marker.producer_id}. Send the coordinator epoch that DescribeProducers returns.",
         )
     if known is None:
         return Verdict.NOTHING
     if marker.producer_epoch < known.producer_epoch or (known.is_open and marker.producer_epoch > known.producer_epoch):
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"the marker has producer epoch {marker.producer_epoch}, producer {marker.producer_id} has epoch"
-            f" {known.producer_epoch} in this partition; describe the producers and send the epoch in the response",
+            f"The marker has producer epoch {marker.producer_epoch}, but producer {marker.producer_id} has epoch"
+            f" {known.producer_epoch} in this partition. Send the producer epoch that DescribeProducers returns.",
         )
     if not known.is_open:
         return Verdict.NOTHING
@@ -116,8 +120,8 @@ def judge(
     if marker.commit:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
-            f"only the coordinator may commit the open transaction of producer {marker.producer_id}; let the producer"
-            " commit with EndTxn, or send a marker that aborts",
+            f"Only the coordinator may commit the open transaction of producer {marker.producer_id}. Let the producer"
+            " commit with EndTxn, or send a marker that aborts.",
         )
     if owner is not None and _is_ongoing(owner.metadata, partition, known, marker.producer_id):
         return Verdict.ABORT_ALL

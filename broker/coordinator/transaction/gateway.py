@@ -1,8 +1,8 @@
 """Defines the coordinator's only access to the leaders of a transaction's partitions.
 
-`PartitionGateway` is the interface. `LocalPartitionGateway` reaches the partitions of this broker. With several
-brokers, another implementation would send WriteTxnMarkers to the partition leaders, and nothing else would change.
-Never decides anything about a transaction.
+`PartitionGateway` is the interface. `LocalPartitionGateway` accesses the partitions of this broker. With several
+brokers, another implementation would send WriteTxnMarkers to the partition leaders, and nothing else would change. A
+gateway never decides anything about a transaction.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class PartitionGateway(Protocol):
 
         A marker in a `__consumer_offsets` partition also commits or drops the offsets pending there. Writing a marker
         twice is harmless. If a partition has recorded a higher coordinator epoch than the marker's, the marker is
-        appended with that epoch, because this broker's coordinator is the only one. A failure of one partition is a
-        code, not an exception.
+        appended with the recorded epoch, because this broker's coordinator is the only one. The failure of a partition
+        is returned as its error code, not raised.
         """
 
     def is_ready(self, partition: TopicPartition) -> bool:

@@ -1,12 +1,13 @@
-"""Records which partitions the producers of one group hold, and which producer owns each. Plain data and pure rules.
+"""Records which partitions of a group's topics each producer has claimed, and which producer owns each partition.
 
-Each transactional id has one assignment: the generation of its latest group-aware initialisation, and the partitions
-that it claimed then. Two ids may hold the same partition, from the later id's claim until the earlier id is fenced and
-has released it. The owner is the id with the newer generation. At equal generation, it is the id that claimed later.
+Contains plain data and pure rules. Each transactional id has one assignment: the generation of its latest group-aware
+initialisation, and the partitions that it claimed then and now holds. Two ids may hold the same partition, from the
+later id's claim until the earlier id is fenced and has released it. The owner is the id with the newer generation. At
+equal generation, it is the id that claimed later.
 
 Besides the assignments there are two fields:
 
-* `forgotten_generation`: claims up to that generation were dropped. Committed offsets may still contain them, because
+* `forgotten_generation`: claims up to this generation were dropped. Committed offsets may still contain them, because
   the offsets' records are not rewritten. These claims must not be restored.
 * `found`: claims that committed offsets contain and that are newer than all known claims, because part of
   `__transaction_state` was lost. They are valid until they are replaced or dropped.
@@ -168,10 +169,10 @@ class GroupAssignments:
     # ---- consequences of a change
 
     def spent(self, generation_id: int) -> list[str]:
-        """Return transactional ids whose assignment is superfluous if another one of that generation exists.
+        """Return up to ten transactional ids whose assignments a new one of `generation_id` makes superfluous.
 
-        Their assignments have no partitions. At most ten ids are returned at a time. That is enough: every claim
-        removes the returned assignments, and adds at most one.
+        These assignments have no partitions and are not of a newer generation. Ten are enough, because every claim
+        removes the returned assignments and adds at most one.
         """
         without = self._without_partitions
         return [name for name in without if self._held[name].generation_id <= generation_id][:_SPENT_AT_ONCE]
@@ -184,7 +185,7 @@ class GroupAssignments:
         return max(newest, max(stays, default=NOTHING_FORGOTTEN))
 
     def concerned(self, changes: Mapping[str, Assignment | None]) -> set[TopicPartition]:
-        """Return the partitions whose owner, or owner's generation, may differ after these changes."""
+        """Return the partitions whose owner may change with these changes, or whose owner's generation may."""
         concerned: set[TopicPartition] = set()
         for name, after in changes.items():
             before = self._held.get(name)
@@ -195,7 +196,7 @@ class GroupAssignments:
         return concerned
 
     def with_overtaken(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment | None]:
-        """Return the changes, extended so that a released partition does not fall back to an earlier holder."""
+        """Return `changes`, with removals added so that no released partition falls back to an earlier holder."""
         freed: set[TopicPartition] = set()
         for name, changed in changes.items():
             held = self._held.get(name)
@@ -211,7 +212,7 @@ class GroupAssignments:
     def written_behind(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment]:
         """Return the assignments that later took partitions from a changed assignment, directly or indirectly.
 
-        Their order after the changed assignment must be kept.
+        Their records must stay behind the record of the changed assignment.
         """
         behind: dict[str, Assignment] = {}
         look = [held for held in changes.values() if held is not None]

@@ -1,22 +1,23 @@
 """Keeps the claims of the groups assigned to this transaction coordinator, durably in `__transaction_state`.
 
-The group coordinator enforces the claims.
+A claim is the exclusive right of a producer to commit a group's offsets on a partition. The group coordinator enforces
+the claims.
 
 Owns the assignments, the records that change them, and their replay. Never decides which producer may claim, and never
 fences a producer; `group_initialisation.py` does.
 
 Every change is one batch in the group's state partition, and takes effect with its append. Memory therefore always
 equals the result of a replay, and no response may report a change before it is durable. A drop of very many claims is
-split into several changes, one after another. At equal generation the order of the records counts. When a record is
-rewritten, the records of transactional ids that later took partitions from it are therefore rewritten as well, in their
-order.
+split into several changes, one after another. Of two claims of the same generation, the one with the later record wins.
+When a record is rewritten, the records of transactional ids that later took partitions from it are therefore rewritten
+behind it, in their order.
 
 Invariants
 
 * The owners that the group coordinator enforces are exactly those in these records and the committed offsets, even
   after a kill at any point and a restart: the newest generation wins, and dropped claims stay dropped.
-* Without the feature (`active` is False) records are read, kept and deleted with their groups, and no commit is
-  refused.
+* If the feature `group.aware.transaction` is off (`active` is False), records are read, kept and deleted with their
+  groups, and no commit is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _LATE_LOOK_S: Final = 0.05
 
 _DROPPED_AT_ONCE: Final = 200_000
 _RECORD_OVERHEAD: Final = 40
-"""The estimated bytes of a record besides its transactional id and topic names."""
+"""The estimated size in bytes of a record without its transactional id and topic names."""
 
 _APPEND_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -54,7 +55,7 @@ _APPEND_ERRORS: Final = {
 
 
 class Topics(Protocol):
-    """The operations on the metadata that claims need."""
+    """The part of the metadata that claims need."""
 
     def topic(self, name: str) -> Any:
         """Return the topic (its `partitions` is the number of partitions), None if it does not exist."""
@@ -110,7 +111,7 @@ class GroupClaims:
         try:
             value = None if record.value is None else decode_assignment(record.value)
         except DecodeError as error:
-            why = f"a claim at offset {record.offset} of {self._state_log.topic}-{partition}: {error}"
+            why = f"cannot decode the claim at offset {record.offset} of {self._state_log.topic}-{partition}: {error}"
             self._unreadable[key.group_id] = why
             self._events.unreadable(key.group_id, why)
             return
@@ -132,7 +133,7 @@ class GroupClaims:
             self._settle(group_id)
 
     def stop(self) -> None:
-        """Stop the timer that enforces claims which were read after the broker's start."""
+        """Cancel the scheduled enforcement of claims that were read after the broker's start."""
         if self._late_timer is not None:
             self._late_timer.cancel()
 
@@ -193,7 +194,7 @@ class GroupClaims:
         return {} if group is None else group.holders(partitions)
 
     def of_group(self, group_id: str) -> dict[TopicPartition, Claim]:
-        """Return the claim on each partition of the group that has an owner."""
+        """Return the claim on each partition that has an owner in the group."""
         group = self._groups.get(group_id)
         if group is None:
             return {}
@@ -225,8 +226,8 @@ class GroupClaims:
     ) -> asyncio.Future[None] | None:
         """Make a transactional id hold exactly these partitions of the group.
 
-        Return None if the change is durable, else a future: await it through `asyncio.shield`. Raise KafkaError with a
-        coordinator error code; nothing has changed then.
+        Return None if the change is durable already, else a future: await it through `asyncio.shield`. Raise KafkaError
+        with a coordinator error code; nothing has changed then.
         """
         self._check_readable(group_id)
         group = self._groups.get(group_id) or GroupAssignments()
@@ -248,7 +249,7 @@ class GroupClaims:
         return durable
 
     def release(self, group_id: str, transactional_id: str) -> asyncio.Future[None] | None:
-        """Release the partitions of a fenced transactional id that other transactional ids own.
+        """Remove from a fenced transactional id's assignment the partitions that other transactional ids own.
 
         Return None if the release is durable or unnecessary, else a future.
         """
@@ -384,9 +385,9 @@ class GroupClaims:
         return None if flush is None else _as_coordinators(flush)
 
     def _now_ms(self, group_id: str) -> int:
-        """Return the time for a record.
+        """Return the timestamp for a record, in ms since the epoch.
 
-        It is not before the group's last member left, even if the clock was set back.
+        It is never before the time when the group's last member left, even if the clock was set back.
         """
         return max(self._clock.now_ms(), self._claimed.emptied_ms(group_id))
 

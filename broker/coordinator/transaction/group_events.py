@@ -1,4 +1,4 @@
-"""Writes the log lines and metrics of group-aware initialisation: one line per event, and one metric if it is counted.
+"""Writes the log lines and metrics of group-aware initialisation: one line per event, and for some events a metric.
 
 Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. Fences and
 the transactions that they abort are reported by the coordinators of the fenced transactional ids (`events.py`). Never
@@ -71,11 +71,11 @@ class GroupEvents:
     def unreadable(self, group_id: str, why: str) -> None:
         """Record that a claim of the group cannot be decoded."""
         self._logger.error(
-            "claims_unreadable", group=group_id, why=why, remedy="start the release that wrote the record"
+            "claims_unreadable", group=group_id, why=why, remedy="start the release of the broker that wrote the record"
         )
 
     def fight(self, group_id: str, generation_id: int, claimant: str, rival: str, by: Caller) -> None:
-        """Record that two producers have taken partitions from each other too often."""
+        """Record that a claim is refused because two producers have taken partitions from each other too often."""
         self._logger.warning(
             "producers_fence_each_other",
             reason="both claim the same partitions in the same generation",
@@ -87,13 +87,13 @@ class GroupEvents:
         )
 
     def pending_of_nobody(self, group_id: str, producer_ids: Collection[int], by: Caller) -> None:
-        """Record that undecided offset commits of unknown producers block the partitions."""
+        """Record that a claim has to wait for offset commits of unknown producers whose transactions are still open."""
         self._logger.warning(
             "pending_offsets_of_nobody",
             reason="no transactional id has the producer id",
             group=group_id,
             producer_ids=sorted(producer_ids),
-            remedy="the repair after a start ends their transactions; if they persist, run oncelog txn hanging",
+            remedy="wait until the broker has ended these transactions; if they persist, run oncelog txn hanging",
             **_who(by),
         )
 
@@ -105,7 +105,11 @@ class GroupEvents:
         self._logger.warning("fence_failed", group=group_id, transactional_id=transactional_id, error=str(error))
 
     def waited(self, group_id: str, by: Caller, seconds: float, outcome: str, reason: str) -> None:
-        """Record that a request waited. `outcome` is done, gave_up or closed."""
+        """Record that a request waited.
+
+        `outcome` is done (the wait ended), gave_up (the request was answered with an error) or closed (its connection
+        was closed).
+        """
         cause = by.cause
         self._metrics.observe(WAITS, seconds, cause.request, outcome)
         level = "debug" if outcome == "done" and seconds < LONG_WAIT_S else "info"

@@ -1,7 +1,7 @@
 """Limits how often two producers may take partitions from each other in the same generation.
 
-At equal generation the later claim wins, so two instances with the same assignment would fence each other for ever.
-Owns the count of these fences. Times are event loop times in seconds.
+Of two claims of the same generation the later one wins, so two instances with the same assignment would fence each
+other for ever. Owns the count of these fences. Times are event loop times in seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Pair = tuple[str, str, str]
 
 
 class GroupFights:
-    """The recent fences at equal generation, by group and pair of producers."""
+    """The recent fences between producers of the same generation, by group and pair of producers."""
 
     def __init__(self) -> None:
         self._fences: dict[_Pair, deque[float]] = {}

@@ -1,8 +1,8 @@
-"""Defines the only access of a group's home to the homes of transactional ids.
+"""Defines how a group's home calls the homes of transactional ids.
 
 A group's home is the transaction coordinator that stores the group's claims. The home of a transactional id is the
-transaction coordinator that stores its state. `TransactionHomes` is the interface. `LocalTransactionHomes` calls the
-transaction coordinator of this broker. With several brokers, another implementation would call each id's own
+transaction coordinator that stores its state. `TransactionHomes` is the interface between them. `LocalTransactionHomes`
+calls the transaction coordinator of this broker. With several brokers, another implementation would call each id's own
 coordinator. The home of an id never waits for a group's home.
 """
 
@@ -32,7 +32,7 @@ class TransactionHomes(Protocol):
     ) -> None:
         """Raise KafkaError if `initialise` would refuse the request in the current state.
 
-        None stands for a new transactional id.
+        `transactional_id` is None if no id has been assigned yet.
         """
 
     async def initialise(
@@ -44,13 +44,13 @@ class TransactionHomes(Protocol):
         cause: Caller,
         deadline: float,
     ) -> ProducerIdentity:
-        """Handle the InitProducerId of one transactional id; return the producer's new identity.
+        """Initialise the producer of one transactional id as InitProducerId does, and return its new identity.
 
         Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time).
         """
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """Fence the transactional id's producer. Return when its transaction is complete; there is no time limit."""
+        """Fence the transactional id's producer. Return when its transaction is complete, without a time limit."""
 
     def transactional_id_of(self, producer_id: int) -> str | None:
         """Return the transactional id that has the producer id, None if no known id has it."""
@@ -59,7 +59,7 @@ class TransactionHomes(Protocol):
         """Return the transactional id's current producer id, -1 if it is unknown."""
 
     async def unused_transactional_id(self, prefix: str) -> str:
-        """Return a new transactional id: `prefix` and a unique number, which is a freshly allocated producer id."""
+        """Return a new transactional id: `prefix` followed by a unique number (a newly allocated producer id)."""
 
 
 class LocalTransactionHomes:
@@ -78,13 +78,13 @@ class LocalTransactionHomes:
     ) -> None:
         """Raise KafkaError if `initialise` would refuse the request in the current state.
 
-        None stands for a new transactional id.
+        `transactional_id` is None if no id has been assigned yet.
         """
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms"
-                f" = {self._max_timeout_ms}; change the producer's transaction.timeout.ms",
+                f"The transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms"
+                f" = {self._max_timeout_ms}. Change the producer's transaction.timeout.ms.",
             )
         if transactional_id is None:
             return
@@ -113,7 +113,7 @@ class LocalTransactionHomes:
         cause: Caller,
         deadline: float,
     ) -> ProducerIdentity:
-        """Handle the InitProducerId of one transactional id; return the producer's new identity.
+        """Initialise the producer of one transactional id as InitProducerId does, and return its new identity.
 
         Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time).
         """
@@ -122,7 +122,7 @@ class LocalTransactionHomes:
         )
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """Fence the transactional id's producer. Return when its transaction is complete; there is no time limit."""
+        """Fence the transactional id's producer. Return when its transaction is complete, without a time limit."""
         await self._coordinator.fence(transactional_id, cause=cause, reason=reason)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
@@ -137,7 +137,7 @@ class LocalTransactionHomes:
             return -1
 
     async def unused_transactional_id(self, prefix: str) -> str:
-        """Return a new transactional id: `prefix` and a unique number, which is a freshly allocated producer id."""
+        """Return a new transactional id: `prefix` followed by a unique number (a newly allocated producer id)."""
         while True:
             number, _ = await self._coordinator.init_producer_id(None, 0)
             name = f"{prefix}{number}"

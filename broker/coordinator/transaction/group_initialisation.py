@@ -1,23 +1,24 @@
 """Implements group-aware initialisation: InitProducerId with a consumer group, a generation and partitions.
 
-Owns the order of the steps at the group's home, the transaction coordinator that stores the group's claims. The steps
-follow a draft of KIP-447. A call
+Owns the order of the steps at the group's home, the transaction coordinator that stores the group's claims. (A claim is
+the exclusive right of a producer to commit the group's offsets on a partition.) The steps follow a draft of KIP-447. A
+call
 
 1. is checked; a refused call changes nothing;
 2. claims the partitions, in the log and at the group coordinator in one step: from then on no other producer with an
-   older generation, or without a generation, can commit on them. The same step determines the conflicting ids: every
-   other transactional id of the group that holds any of the partitions, or has pending commits there;
-3. fences the conflicting ids when the claim is durable; each of them gives up the lost partitions when its transaction
+   older generation, or without a generation, can commit offsets on them. The same step determines the conflicting ids:
+   every other transactional id of the group that holds any of the partitions, or has pending commits there;
+3. fences the conflicting ids when the claim is durable; each of them releases the lost partitions when its transaction
    is complete;
 4. initialises the caller's transactional id, and responds.
 
-Calls for a group are executed one after another; groups do not wait for each other. A call waits for its turn and for
-the transactions of the conflicting ids, altogether for at most `max_wait_ms`. Fences continue after that, and the next
-call for the same partitions waits for these fences, so that no epoch is bumped twice. If the caller itself is being
-fenced, its call waits for that first.
+Calls for a group are executed one after another; groups do not wait for each other. A call waits for earlier calls and
+for the transactions of the conflicting ids, altogether for at most `max_wait_ms`. Fences continue after that, and the
+next call for the same partitions waits for these fences, so that no epoch is bumped twice. If the caller itself is
+being fenced, its call waits for that first.
 
-At equal generation the later call wins. Two producers that keep taking partitions from each other are stopped
-(`group_fights.py`).
+Of two calls with the same generation, the later one wins. Two producers that keep taking partitions from each other are
+stopped (`group_fights.py`).
 """
 
 from __future__ import annotations
@@ -106,11 +107,11 @@ class GroupAwareInitialiser:
         events.watch(lambda: claims.claimed_partitions, lambda: self._waiting)
 
     def start(self) -> None:
-        """Enforce the claims. Call this when both coordinators have replayed their logs."""
+        """Begin to enforce the claims. Both coordinators must have replayed their logs."""
         self._claims.start()
 
     async def stop(self) -> None:
-        """Cancel the fences. After a restart, the next call for the partitions fences again."""
+        """Cancel the unfinished fences. After a restart, the next call for the partitions starts them again."""
         self._stopped = True
         self._claims.stop()
         tasks = list(self._fencing)
@@ -185,7 +186,7 @@ class GroupAwareInitialiser:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"{len(request.partitions)} partitions are more than group.transaction.max.partitions"
-                f" = {self._max_partitions}: send fewer partitions, or raise the setting.",
+                f" = {self._max_partitions}. Send fewer partitions, or raise the setting.",
             )
         for topic, index in request.partitions:
             known = self._topics.topic(topic)
@@ -195,7 +196,7 @@ class GroupAwareInitialiser:
         if request.transactional_id is None and request.expected is not None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                "The request has a producer id and epoch but no transactional id: send all three, or none of them.",
+                "The request has a producer id and epoch but no transactional id. Send all three or none of them.",
             )
         self._homes.check_initialise(request.transactional_id, request.timeout_ms, request.expected)
 
@@ -206,13 +207,13 @@ class GroupAwareInitialiser:
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"The request {given}, but producers of group {group_id!r} were already initialised in generation"
-                f" {newest}: send the group's current generation.",
+                f" {newest}. Send the group's current generation.",
             )
         current = self._claimed.generation_with_members(group_id)
         if current is not None and generation_id > current:
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
-                f"Group {group_id!r} is in generation {current}: generation {generation_id} does not exist yet.",
+                f"Group {group_id!r} is in generation {current}. Generation {generation_id} does not exist yet.",
             )
 
     def _claim(
@@ -264,7 +265,7 @@ class GroupAwareInitialiser:
             raise KafkaError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"Producers {transactional_id!r} and {rival!r} of group {request.group_id!r} have fenced each other"
-                f" {MAX_FENCES} times within {WINDOW_S:.0f} s in generation {request.generation_id}: give each of them"
+                f" {MAX_FENCES} times within {WINDOW_S:.0f} s in generation {request.generation_id}. Give each of them"
                 " different partitions.",
             )
 

@@ -1,14 +1,14 @@
 """Carries out decided transactions: writes a marker to every partition, then COMPLETE_*.
 
-Owns the tasks that do this and their retries. Never decides: a task starts from PREPARE_* in the log, and retries until
-every marker is durable, both after failures of single partitions and after unexpected errors. Only then does COMPLETE_*
-follow, and only then can the transactional id's next transaction begin.
+Owns the tasks that do this and their retries. Never decides whether a transaction commits: a task starts from PREPARE_*
+in the log, and retries until every marker is durable, both after failures of single partitions and after unexpected
+errors. Only then does COMPLETE_* follow, and only then can the transactional id's next transaction begin.
 
 A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
-open transaction of the producer. If the log has an open transaction, it is not the decided transaction, and is aborted:
-a power failure has lost its marker, or the coordinator's record of it.
+open transaction of the producer. If the log has one, it is not the decided transaction, because a power failure has
+lost its marker or the coordinator's record of it. It is aborted.
 
-A failure is logged when it appears, when it changes and when it is over, not at each attempt.
+A failure is logged when it first occurs, when it changes and when it is over, not at each attempt.
 
 A transaction with many partitions is processed in slices. Nothing changes its transactional id meanwhile: until
 COMPLETE_*, every request for the id waits.
@@ -47,10 +47,10 @@ _PER_TURN: Final = 500
 """How many partitions' results are processed before the event loop runs other tasks."""
 
 _ATTEMPTS_PER_TURN: Final = 50
-"""How many markers are written one by one before the event loop runs other tasks."""
+"""How many markers are written one at a time before the event loop runs other tasks."""
 
 _SHOWN: Final = 20
-"""How many partitions without their marker a log line lists."""
+"""How many of the partitions that still need their marker are listed in a log line."""
 
 
 class TransactionMarkerWriter:
@@ -100,8 +100,8 @@ class TransactionMarkerWriter:
     async def write(self, marker: Marker, before: dict[TopicPartition, str]) -> dict[TopicPartition, str]:
         """Write one marker to its partitions. Return the partitions that still need the marker, each with the reason.
 
-        Partitions that need no marker are logged and left out. `before` is the result of the previous attempt: only
-        changes are logged.
+        Partitions that need no marker are logged and left out of the result. `before` is the result of the previous
+        attempt, because only changes are logged.
         """
         left = await self._attempt(marker, before)
         if left and left != before:
@@ -146,7 +146,7 @@ class TransactionMarkerWriter:
     async def _overrule(self, marker: Marker, partition: TopicPartition, refusal: ErrorCode) -> ErrorCode:
         """Resolve a refused marker: abort an open transaction of the producer in the log. Return NONE or an error code.
 
-        NONE means that the log has no open transaction of the producer any more. The open transaction is either a later
+        NONE means that the producer has no open transaction in the log any more. An open transaction is either a later
         one, whose record the coordinator has lost, or an earlier one, whose marker the log has lost. Both happen after
         a power failure with durability=os. Such a transaction can no longer commit.
         """

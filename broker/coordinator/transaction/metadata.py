@@ -5,7 +5,7 @@ prepared here, then appended to the log, and becomes current when it is durable 
 
 Invariants, asserted by `_next`: a state is entered only from its valid previous states; a new producer id starts at
 epoch 0; the epoch of a producer id never decreases; the partitions of a decision are a subset of the partitions
-registered when it was made (all of them, unless the producer named the partitions that it wrote); the partitions of an
+registered at its time (all of them, unless the producer named the partitions that it wrote); the partitions of an
 ongoing transaction include the session's partitions.
 """
 
@@ -46,16 +46,16 @@ class TransactionMetadata:
 
     `previous_producer_id` is the producer id before the latest change of the producer id. `next_producer_id` becomes
     the current producer id when the markers are written; it is used when the epochs are exhausted (KIP-890).
-    `last_producer_epoch` is the epoch that a retry would carry of the latest request that bumped the epoch. It is not
-    in the log, so a retry after a restart is fenced, as in Kafka.
-    `topic_partitions` are the partitions of the ongoing transaction. From PREPARE_* on, they are exactly the partitions
-    that get a marker.
+    `last_producer_epoch` is the epoch in the latest request that bumped the epoch; a retry of this request has the
+    same. It is not in the log, so a retry after a restart is fenced, as in Kafka. `topic_partitions` are the partitions
+    of the ongoing transaction. From PREPARE_* on, they are exactly the partitions that get a marker.
     `session_partitions` stay registered after this transaction, for one of two reasons: the previous transaction wrote
-    them, or they are registered for the whole session (`preregistered`). `preregistered` is not in the log: after a
-    restart it equals `session_partitions`.
-    `unknown_tags` are the unknown tagged fields of a record from a newer version; they are written back.
-    Two more fields are not in the log. `fenced`: no producer holds the current epoch, and the previous holder stays
-    fenced. `ended_session_epoch`: the producer epoch at which the latest session ended.
+    them, or they are registered for the whole session (`preregistered`). `preregistered` is not in the log; after a
+    restart it equals `session_partitions`. `unknown_tags` are the unknown tagged fields of a record from a newer
+    version; they are written back.
+
+    Two more fields are not in the log. `fenced` says that no producer holds the current epoch and that the previous
+    holder stays fenced. `ended_session_epoch` is the producer epoch at which the latest session ended.
     """
 
     transactional_id: str
@@ -78,7 +78,7 @@ class TransactionMetadata:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Whether the current producer id has no further epoch for a producer."""
+        """Whether the current producer id has no epoch left that a producer may use."""
         return is_epoch_exhausted(self.producer_epoch)
 
     @property
@@ -112,7 +112,7 @@ def increment_epoch(
 ) -> TransactionMetadata:
     """Return the EMPTY value for an InitProducerId that bumps the epoch.
 
-    `recorded_epoch` is the epoch that a retry may carry, -1 if the request had none.
+    `recorded_epoch` is the epoch in the request, which a retry would repeat; -1 if the request has none.
     """
     assert not metadata.is_epoch_exhausted, f"no epoch left under producer id {metadata.producer_id}"
     return _next(
@@ -130,9 +130,9 @@ def increment_epoch(
 
 
 def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """Return the EMPTY value for a retried InitProducerId that carries the epoch before the bump (KIP-360).
+    """Return the EMPTY value for a retried InitProducerId that has the epoch before the bump (KIP-360).
 
-    The bumped epoch is kept.
+    The epoch is not bumped a second time.
     """
     return _next(
         metadata,
@@ -151,7 +151,7 @@ def rotate_producer_id(
 ) -> TransactionMetadata:
     """Return the EMPTY value for an InitProducerId with exhausted epochs: the new `producer_id` at epoch 0.
 
-    `recorded_epoch` is the epoch that a retry may carry, -1 if the request had none.
+    `recorded_epoch` is the epoch in the request, which a retry would repeat; -1 if the request has none.
     """
     return _next(
         metadata,
@@ -215,7 +215,7 @@ def prepare_end(
 
     With KIP-890 the decision bumps the epoch. `next_producer_id` replaces a producer id whose epochs are exhausted.
 
-    `written` narrows the partitions that get a marker and defines the session after the transaction. Without it, every
+    `written` selects the partitions that get a marker and defines the session after the transaction. Without it, every
     registered partition gets a marker and the session does not change. If the client does not bump epochs, an abort
     ends the session, because a late batch of the aborted transaction must not open another transaction.
     """
@@ -252,9 +252,9 @@ def prepare_fence(
 ) -> TransactionMetadata:
     """Return the PREPARE_ABORT value for an abort that the broker initiates.
 
-    The epoch is bumped, and no producer receives it. The previous producer is fenced, and InitProducerId recognises no
-    retry (`last_producer_epoch` is -1). The last epoch of a producer id is reserved for this purpose. Every registered
-    partition gets a marker.
+    The epoch is bumped, and no producer receives the new epoch. The current producer is fenced, and InitProducerId
+    recognises no retry (`last_producer_epoch` is -1). The last epoch of a producer id is reserved for this purpose.
+    Every registered partition gets a marker.
     """
     assert metadata.state is TransactionState.ONGOING
     return _next(
@@ -272,9 +272,8 @@ def prepare_fence(
 def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     """Return the EMPTY value that fences the producer while no transaction is open.
 
-    The bumped epoch is not given to any producer. If no producer holds the current epoch (`fenced`), it is not bumped
-    again. The state becomes EMPTY, so that a retried EndTxn for an aborted transaction cannot succeed and return the
-    epoch.
+    No producer receives the bumped epoch. If no producer holds the current epoch (`fenced`), it is not bumped again.
+    The state becomes EMPTY, so that a retried EndTxn for an aborted transaction cannot succeed and return the epoch.
     """
     epoch = metadata.producer_epoch if metadata.fenced else min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
     return _next(
@@ -291,7 +290,7 @@ def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadat
 
 
 def raised_epoch(metadata: TransactionMetadata, producer_epoch: int) -> TransactionMetadata:
-    """Return the value with a higher epoch that no producer holds.
+    """Return the value with the epoch raised to `producer_epoch`, which no producer holds.
 
     The transactional id's next record writes the epoch to the log.
     """

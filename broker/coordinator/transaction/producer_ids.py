@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from ....protocol.errors import ErrorCode, KafkaError
 
 _REFILL_AT = 100
-"""How many producer ids are left when the next block is requested, so that no producer has to wait for a block."""
+"""The next block is requested when this many producer ids are left, so that producers seldom wait for a block."""
 
 
 class ProducerIdManager:
@@ -33,7 +33,7 @@ class ProducerIdManager:
         """Return when producer ids are available, allocating a block if necessary.
 
         Raise KafkaError COORDINATOR_NOT_AVAILABLE if no block can be allocated. Clients of all versions retry this
-        code: the disk may recover, or the broker may restart.
+        code, and the disk may have recovered or the broker restarted by then.
         """
         if self._current:
             return
@@ -83,9 +83,10 @@ def _stopping() -> KafkaError:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Mark the task's error as retrieved.
+    """Mark the task's error as retrieved, so that asyncio does not report it.
 
-    A waiting request raises the error; without one, the next `take` tries again.
+    A waiting request raises the error. If no request waits, the error has no effect, because the next `take` tries
+    again.
     """
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Filters transactional ids for ListTransactions. Reads only."""
+"""Filters transactional ids for ListTransactions. Changes nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .metadata import TransactionMetadata
 from .state import STATE_BY_LABEL
 
 _MATCHER_BYTES: Final = 8 << 20
-"""RE2's memory in bytes for the states of one pattern. With less, RE2 falls back to an algorithm ten times as slow."""
+"""The memory in bytes that RE2 may use for one pattern. With less, it uses an algorithm that is ten times slower."""
 
 _STEPS_PER_UNIT: Final = 1000
-"""How many units of (instructions × characters) RE2 processes in about a microsecond."""
+"""How large the product of instructions and characters is that RE2 processes in about a microsecond."""
 
 _SHOWN: Final = 100
 """How many characters of a refused pattern the error message shows."""
@@ -35,16 +35,16 @@ class TransactionFilter:
 
     @property
     def unknown_states(self) -> list[str]:
-        """The names in `states` that are not states.
+        """The names in `states` that are no states of transactions.
 
-        They match no transactional id and are returned in the response.
+        They match no transactional id. The response lists them.
         """
         return [name for name in self.states if name not in STATE_BY_LABEL]
 
     def select(
         self, known: Iterable[TransactionMetadata], now_ms: int, max_pattern_size: int
     ) -> Steps[list[TransactionMetadata]]:
-        """Return the matching transactional ids' values, in steps, because the request does not limit their number.
+        """Return, in steps, the values of the transactional ids that match. The request does not limit their number.
 
         The pattern is RE2 and must match the whole transactional id (KIP-1152). Raise KafkaError
         INVALID_REGULAR_EXPRESSION if it is invalid or too large.

@@ -1,8 +1,8 @@
 """Compares, when the broker starts, the open transactions in partition logs with the coordinator's state.
 
 Owns the comparison, a pure function; the coordinator writes the markers that it returns. Afterwards every open
-transaction in a log is either the ongoing transaction of a known transactional id, or is being ended. No last stable
-offset stays stuck.
+transaction in a log is either the ongoing transaction of a known transactional id or is being ended, so that no last
+stable offset stays stuck.
 
 With `durability=flush` nothing needs a repair unless the coordinator's state was removed on purpose (a copied topic, a
 deleted `__transaction_state`), because registration is durable before data, and COMPLETE_* after the markers. With
@@ -38,7 +38,7 @@ def repairs(known: Iterable[TransactionMetadata], found: Iterable[OpenTransactio
     """Return the markers that the open transactions in `found` need, given the `known` transactional ids.
 
     An ongoing transaction needs no marker, nor does a decided one, which the marker writer is about to finish. A repair
-    without a transactional id is for an unknown producer: it is valid only if `known` is complete.
+    without a transactional id belongs to an unknown producer and is valid only if `known` is complete.
     """
     by_producer_id: dict[int, TransactionMetadata] = {}
     for metadata in known:
@@ -58,8 +58,8 @@ def _repair(metadata: TransactionMetadata | None, found: OpenTransaction) -> Rep
         return _end(None, found, commit=False, epoch=found.producer_epoch, reason="unknown producer id")
     state, current = metadata.state, metadata.producer_epoch
     if metadata.producer_id != found.producer_id:
-        # The producer id was rotated away. Its last transaction was decided before the new producer id became current,
-        # whose first epoch stays until the next decision.
+        # The producer id was replaced because its epochs were exhausted. Its last transaction was decided before the
+        # new producer id became current. The new producer id keeps epoch 0 until the next decision.
         last = current == 0 and found.producer_epoch == MAX_PRODUCER_EPOCH - 1
         if last and state.is_complete and metadata.client_transaction_version.supports_epoch_bump:
             return _end(metadata, found, state.is_commit, found.producer_epoch, "decided, marker missing")
@@ -78,7 +78,7 @@ def _repair(metadata: TransactionMetadata | None, found: OpenTransaction) -> Rep
 
 
 def _was_decided(metadata: TransactionMetadata, found: OpenTransaction) -> bool:
-    """Whether the transaction open in this log is the completed one, and not a later, unregistered one."""
+    """Whether the open transaction in the log is the completed one, not a later one that was never registered."""
     if metadata.client_transaction_version.supports_epoch_bump:
         return found.producer_epoch == metadata.producer_epoch - 1
     return (

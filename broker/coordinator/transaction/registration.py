@@ -1,9 +1,9 @@
 """Registers the partitions of transactions: adds them, verifies them, and admits batches.
 
-Owns AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, transactions opened by a session's
-batch, and the record of written partitions. To append a transactional batch, the produce path calls `admit_now` (or
-`verify`), appends, and calls `wrote`, without an await in between. No decision can run in between, so every decision
-knows all partitions that have a batch.
+Owns AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, transactions opened by a batch of a
+session, and the set of partitions that have a batch of the transaction. To append a transactional batch, the produce
+path calls `admit_now` (or `verify`), appends, and calls `wrote`, without an await in between. No decision can run in
+between, so every decision knows all partitions that have a batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOWHERE: Final[TopicPartition] = ("", -1)
 class Verified(NamedTuple):
     """The result of a verification.
 
-    `code` is the error code for the `registered` partitions, `other` for all others.
+    `code` is the error code of the partitions in `registered`, `other` the error code of all other partitions.
     """
 
     registered: frozenset[TopicPartition]
@@ -60,8 +60,9 @@ class PartitionRegistration(TransactionCore):
 
         With `session` they stay registered after this transaction. `writes`: the caller (another broker) will append to
         the partitions without calling `wrote`. Return None if they are registered durably, a future that resolves when
-        they are (await it through `asyncio.shield`), or Step.WAIT. On Step.WAIT use `add_partitions`, or await
-        `until_settled` and call again. Raise KafkaError like these methods.
+        they are (await it through `asyncio.shield`), or Step.WAIT if an earlier transaction or transition is
+        incomplete. On Step.WAIT use `add_partitions`, or await `until_settled` and call again. Raise KafkaError like
+        these methods.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
@@ -121,10 +122,10 @@ class PartitionRegistration(TransactionCore):
     ) -> None:
         """Handle an AddPartitionsToTxn or AddOffsetsToTxn request: register partitions durably with the transaction.
 
-        The caller must have checked that the partitions exist. `deadline` (event loop time) replaces the deadline of
-        the pending wait. Raise KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as
-        in Kafka, INVALID_PRODUCER_EPOCH), CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline),
-        or with a coordinator error code.
+        The caller must have checked that the partitions exist. `deadline` (event loop time) limits the wait for an
+        earlier transaction; by default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST,
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka, INVALID_PRODUCER_EPOCH),
+        CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or with a coordinator error code.
         """
         if deadline is None:
             deadline = self._waits.deadline()
@@ -159,9 +160,9 @@ class PartitionRegistration(TransactionCore):
         """Return None if a batch for this partition may be appended now, before the next await.
 
         `registers`: the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For an older
-        request the partition is verified, and the transaction is opened if the partition belongs to the session. If the
-        result is a future, await it through `asyncio.shield` and call again. If it is Step.WAIT, await `until_settled`
-        and call again. Raise KafkaError with the code for the response if the batch is refused.
+        request the partition must be registered already, or belong to the session, whose next transaction the batch
+        then opens. If the result is a future, await it through `asyncio.shield` and call again. If it is Step.WAIT,
+        await `until_settled` and call again. Raise KafkaError with the code for the response if the batch is refused.
         """
         code = self.verify(transactional_id, producer_id, producer_epoch, partition)
         if code is ErrorCode.NONE:
@@ -178,8 +179,8 @@ class PartitionRegistration(TransactionCore):
     def opens(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
         """Whether an older client's batch opens the next transaction, now or when the previous one is complete.
 
-        If so, the caller registers the partition. Before that, the caller must check the batch's sequence number: a
-        late batch of an earlier transaction must be refused (`session.py` has the rules).
+        If so, the caller checks the batch's sequence number, in order to refuse a late batch of an earlier transaction
+        (`session.py` has the rules), and then registers the partition.
         """
         entry = self._state.peek(transactional_id)
         if entry is None:
@@ -191,7 +192,7 @@ class PartitionRegistration(TransactionCore):
         return sessions.opens(current, producer_id, producer_epoch, partition)
 
     def wrote(self, transactional_id: str, partition: TopicPartition) -> None:
-        """Record that a batch of the ongoing transaction was appended.
+        """Record that a batch of the ongoing transaction was appended to the partition.
 
         No await may run between the batch's admission and this call.
         """
@@ -221,8 +222,8 @@ class PartitionRegistration(TransactionCore):
         """Handle an AddPartitionsToTxn request with VerifyOnly: verify all partitions at one point in time.
 
         They are not verified in slices, because between two turns of the event loop a transaction may end, and the next
-        transaction may begin with other partitions. The caller is a partition leader that appends next, so partitions
-        that pass count as written.
+        transaction may begin with other partitions. The caller is a partition leader that appends next, so the
+        partitions that pass the verification count as written.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         try:
@@ -243,9 +244,9 @@ class PartitionRegistration(TransactionCore):
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Return the code of `verify_partition`, but let an appended decision count before it is durable.
+    """Return the code of `verify_partition`. A decision counts as soon as it is appended, before it is durable.
 
-    A batch that is late because its session has ended gets INVALID_TXN_STATE.
+    A batch of a session that has ended is late and gets INVALID_TXN_STATE.
     """
     code = verify_partition(entry.metadata, identity, partition)
     if code is ErrorCode.NONE and entry.pending is not None and entry.pending.state.is_prepare:

@@ -1,6 +1,6 @@
 """Implements the session of a transactional id: partitions that stay registered between its transactions.
 
-Contains pure functions. They determine which partitions a transaction wrote when EndTxn names partitions (`written`),
+The functions are pure. They determine which partitions a transaction wrote when EndTxn names partitions (`written`),
 and whether a batch of an older client opens the next transaction implicitly (`opens`). The transitions in `metadata.py`
 change the session.
 
@@ -34,11 +34,11 @@ def written(
     begins_session: bool,
     deleted: Callable[[frozenset[TopicPartition]], frozenset[TopicPartition]],
 ) -> Written:
-    """Return the partitions that the ending transaction wrote: `named` by its producer, or `known` as written.
+    """Return the partitions that the ending transaction wrote: those that its producer named, and those in `known`.
 
-    `known` is None if the broker restarted during the transaction. Every registered partition then counts as written.
-    `deleted` selects the deleted partitions, which are left out. Raise KafkaError INVALID_REQUEST if a named partition
-    is in neither the transaction nor the session.
+    `known` are the partitions that have a batch of the transaction. It is None if the broker restarted during the
+    transaction; every registered partition then counts as written. `deleted` selects the deleted partitions, which are
+    left out. Raise KafkaError INVALID_REQUEST if a named partition is in neither the transaction nor the session.
     """
     ongoing = metadata.state is TransactionState.ONGOING
     registered = metadata.topic_partitions if ongoing else frozenset()
@@ -68,7 +68,7 @@ def opens(metadata: TransactionMetadata, producer_id: int, producer_epoch: int, 
 
 
 def came_late(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
-    """Whether a batch is late: the producer's session ended at the batch's epoch, whose transactions are over."""
+    """Whether a batch of this producer is late, because the session and all transactions of this epoch have ended."""
     return (
         producer_epoch == metadata.ended_session_epoch
         and producer_id == metadata.producer_id

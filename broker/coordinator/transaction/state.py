@@ -35,7 +35,7 @@ class TransactionState(IntEnum):
     """The transaction is committed, and every marker is durable."""
     COMPLETE_ABORT = 5
     DEAD = 6
-    """The transactional id has expired. This state is never written to the log: its record becomes a tombstone."""
+    """The transactional id has expired. The log never contains this state, because a tombstone replaces the record."""
     PREPARE_EPOCH_FENCE = 7
     """A state that clients may name in filters, but that no transactional id is ever in.
 
@@ -65,7 +65,7 @@ class TransactionState(IntEnum):
 
     @property
     def is_commit(self) -> bool:
-        """Whether the transaction is decided, or completed, as a commit."""
+        """Whether the decision was to commit, whether or not the markers are durable."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
@@ -110,5 +110,5 @@ class TransactionVersion(IntEnum):
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether the producer id has no further epoch for a producer. The last epoch is reserved for fencing."""
+    """Whether the producer id has no epoch left that a producer may use. The last epoch is reserved for fencing."""
     return producer_epoch >= MAX_PRODUCER_EPOCH - 1

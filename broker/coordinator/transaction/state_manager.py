@@ -8,8 +8,8 @@ transition is accepted, so every response reports durable state.
 
 COMPLETE_* is different: no response depends on it, and after a crash it follows again from PREPARE_*. Therefore it
 becomes current at once. It is written in front of the id's next record, in the same batch, or by itself after a short
-delay. No log can therefore contain a batch of the next transaction before COMPLETE_* is durable, and a busy id saves a
-write and a flush per transaction.
+delay. This saves a busy id a write and a flush per transaction, and still no log contains a batch of the next
+transaction before COMPLETE_* is durable.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _DECODED_AT_ONCE = 100
 """How many values are decoded before the event loop runs other tasks."""
 
 _TOMBSTONES_PER_BATCH = 30
-"""How many tombstones are written in one batch: few enough that the batch is never too large, however long the ids are.
+"""How many tombstones are written in one batch.
 
-A refused batch would keep its transactional ids for ever.
+Even with the longest ids the batch is small enough not to be refused. A refused batch would leave its transactional ids
+in memory for ever.
 """
 
 _COMPLETION_DELAY_S = 0.2
@@ -58,7 +59,7 @@ GroupAssignmentReplay: TypeAlias = Callable[[int, GroupAssignmentKey, StateRecor
 
 
 class _TooLarge(KafkaError):
-    """The error for a record that does not fit into a batch."""
+    """The error raised for a record that exceeds `max.message.bytes`."""
 
 
 class TransactionStateManager:
@@ -78,11 +79,11 @@ class TransactionStateManager:
         self.unreadable: dict[int, str] = {}
         """The state partitions that could not be replayed, with the reason.
 
-        Their transactional ids are not served. An id that is not in memory may be in one of them, so it does not count
-        as unknown.
+        Their transactional ids are not served. An id that is not in memory may be stored in one of them, so it does not
+        count as unknown.
         """
         self.read_later: set[int] = set()
-        """The unreadable partitions that may become readable; partitions with undecodable records are left out."""
+        """The unreadable partitions that are read again later. Partitions with undecodable records are not."""
         self.on_group_assignment: GroupAssignmentReplay | None = None
 
     def entries(self) -> Iterator[TransactionEntry]:
@@ -215,9 +216,9 @@ class TransactionStateManager:
         self._loaded = True
 
     async def load_partition(self, partition: int) -> bool:
-        """Replay one state partition, possibly again after it was `unreadable`.
+        """Replay one state partition. Return whether its transactional ids are served now.
 
-        Return whether its ids are served now.
+        May be called again for a partition that was `unreadable`.
         """
         try:
             await self._load_partition(partition)
@@ -287,7 +288,7 @@ class TransactionStateManager:
             self._completion_timer = loop.call_later(_COMPLETION_DELAY_S, self._completion_due)
 
     def _append(self, entry: TransactionEntry, new: TransactionMetadata) -> int:
-        """Append `new`, after an outstanding COMPLETE_*. Return the offset up to which the log must be flushed."""
+        """Append `new`, preceded by a COMPLETE_* value that is not in the log yet. Return the end offset to flush."""
         assert entry.pending is None, "one transition at a time"
         assert self._entries.get(new.transactional_id) is entry
         try:

@@ -1,6 +1,6 @@
-"""Runs the scans for transactions past their timeout, and for expired transactional ids, at the right times.
+"""Schedules the scans for transactions past their timeout and for expired transactional ids.
 
-Owns one timer for each scan; the coordinator performs the scans. Aborts must be timely: their timer is set to the
+Owns one timer for each scan; the coordinator performs the scans. Aborts must be timely, so their timer is set to the
 earliest known deadline, and fires at least once per configured interval. However, a scan visits all ids, and a
 transaction's timeout may be as short as 1 ms. Therefore a scan runs in slices, and the next scan starts only after a
 pause of `_REST` times the duration of the previous one.
@@ -48,7 +48,8 @@ class TransactionTimers:
         self._remove_expired = remove_expired
         self._next_ms = 0
         self._rest_until = 0.0
-        """The event loop time before which no scan for timeouts starts. It does not change when the clock is set."""
+        """The event loop time before which no scan for timeouts starts. A change of the wall clock does not affect it.
+        """
         self._timer: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._running = False
@@ -79,8 +80,8 @@ class TransactionTimers:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        # A transaction has timed out when the clock is past its deadline, not at its deadline. The interval bounds the
-        # delay even if the clock was set back.
+        # A transaction has timed out when the clock is past its deadline, not when it is at the deadline. The interval
+        # bounds the delay even if the clock was set back.
         delay_ms = min(at_ms + 1 - self._clock.now_ms(), self._abort_interval_ms)
         at = max(loop.time() + max(0, delay_ms) / 1000, self._rest_until)
         self._next_ms = at_ms

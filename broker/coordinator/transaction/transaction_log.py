@@ -33,7 +33,7 @@ _STATES: Final = {int(state): state for state in TransactionState}
 _VERSIONS: Final = {int(version): version for version in TransactionVersion}
 
 _REMEMBERED_PARTITIONS = 500
-"""The largest set of partitions whose sorted form is cached. The limit bounds the cache's memory."""
+"""The largest number of partitions whose sorted list is cached. The limit bounds the cache's memory."""
 
 
 def encode_key(transactional_id: str) -> bytes:

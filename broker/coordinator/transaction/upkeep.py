@@ -42,10 +42,13 @@ EXPIRED_AT_ONCE: Final = 500
 
 _IDS_PER_UNIT: Final = 4
 _UNITS_PER_ABORT: Final = 50
-"""The cost of a timeout scan, in units of work (`steps.py`)."""
+"""The cost of aborting one transaction in a timeout scan, in units of work (`steps.py`)."""
 
 LOOK_AGAIN_MS: Final = 100
-"""The delay before a timed-out transaction with a pending transition is checked again: a slow disk's flush time."""
+"""The delay in ms before a timed-out transaction with a pending transition is checked again.
+
+A slow disk needs about as long for a flush.
+"""
 
 
 class TransactionUpkeep:
@@ -65,7 +68,7 @@ class TransactionUpkeep:
         events: TransactionEvents,
         sessions: bool,
     ) -> None:
-        """`transition` appends a value and runs the follow-ups when it is durable. It raises KafkaError.
+        """`transition` appends a value and starts what follows from it when it is durable. It may raise KafkaError.
 
         `backoff` returns a new series of pauses between attempts. If `sessions` is False, sessions found on disk are
         ended.
@@ -102,17 +105,17 @@ class TransactionUpkeep:
             self._retrying = asyncio.get_running_loop().create_task(self._retry(), name="repair-open-transactions")
 
     async def stop(self) -> None:
-        """Stop the retries. The broker's next start takes up the remaining repairs."""
+        """Stop the retries. The remaining repairs are made when the broker starts again."""
         if self._retrying is not None:
             self._retrying.cancel()
             await asyncio.gather(self._retrying, return_exceptions=True)
 
     def is_repairing(self, producer_id: int, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether an earlier transaction of the producer has yet to be ended in any of the partitions."""
+        """Whether the broker has yet to end an earlier transaction of the producer in any of the partitions."""
         return bool(self._repairs) and any((producer_id, partition) in self._repairs for partition in partitions)
 
     def abort_timed_out(self, now_ms: int) -> Steps[int | None]:
-        """Abort every transaction past its timeout, under a fenced epoch. Return the next deadline in ms, or None.
+        """Abort every transaction past its timeout and fence its producer. Return the next deadline in ms, or None.
 
         A transaction with a pending transition is checked again after LOOK_AGAIN_MS. An abort that could not be written
         is retried after a growing pause (`transaction.retry.backoff.ms`).
@@ -212,7 +215,7 @@ class TransactionUpkeep:
             self._fence(entry, HIGHER_EPOCH, before.last_update_timestamp_ms)
 
     def _take_up(self, entries: Iterable[TransactionEntry]) -> None:
-        """Process replayed entries: end sessions if they are disabled, and finish decided transactions."""
+        """Process replayed entries: end their sessions if sessions are disabled, and finish decided transactions."""
         for entry in list(entries):
             # a transaction that `_end_session` aborts is finished by its own transition
             decided = entry.metadata.state.is_prepare
@@ -289,8 +292,8 @@ class TransactionUpkeep:
     async def _read_again(self) -> None:
         for partition in list(self._state.read_later):
             if await self._state.load_partition(partition):
-                # Up to here no await follows the load, so the partition's ids have not been served: no transaction can
-                # have begun unseen.
+                # There was no await since the load, so the partition's ids have not been served yet, and none of them
+                # can have begun a transaction.
                 loaded = [entry for entry in self._state.entries() if entry.partition == partition]
                 self._take_up(loaded)
                 self._decide_repairs()

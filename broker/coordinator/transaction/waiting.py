@@ -1,4 +1,4 @@
-"""Lets requests wait for the previous transaction, instead of answering CONCURRENT_TRANSACTIONS.
+"""Makes requests wait for the previous transaction, instead of answering CONCURRENT_TRANSACTIONS at once.
 
 Owns the limits: how long a request waits, and how many requests wait at the same time. The state manager wakes waiting
 requests after each transition by `TransactionEntry.wake`. A waiter that is cancelled because its connection closed is
@@ -32,7 +32,7 @@ class PendingWaits:
             _expire(future)
 
     def deadline(self) -> float:
-        """Return the time until which a request that arrives now may wait, in event loop time."""
+        """Return the event loop time until which a request that arrives now may wait."""
         return asyncio.get_running_loop().time() + self._max_s
 
     async def until_settled(
@@ -41,9 +41,9 @@ class PendingWaits:
         """Return when `entry` is settled: no transition is pending, and no decided transaction is incomplete.
 
         This is only a hint: the caller must check the state again. Raise KafkaError CONCURRENT_TRANSACTIONS at the
-        deadline (None: no deadline), when the broker stops, and at once if too many requests wait already. A separate
-        limit applies to large requests. A wait that is not `counted` does not belong to a client's request, and does
-        not count towards the limit.
+        deadline (None: no deadline), when the broker stops, and at once if too many requests wait already.
+        `by.while_waiting` sets a separate limit for large requests. A wait that is not `counted` does not belong to a
+        client's request, and does not count towards the limit.
         """
         if entry.is_settled:
             return  # settled since the caller decided to wait, so no transition would wake the caller
