@@ -80,9 +80,9 @@ def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], C
     try:
         from ..connect import process
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("aiohttp", "yarl"):
+        if error.name != "h11":
             raise
-        click.echo("oncelog connect: the REST interface needs aiohttp: pip install 'oncelog[connect]'", err=True)
+        click.echo("oncelog connect: the REST interface needs h11: pip install 'oncelog[connect]'", err=True)
         return 1
     from ..client.errors import KafkaError
     from ..connect.errors import ConfigValueError, ConnectError

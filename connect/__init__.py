@@ -19,7 +19,7 @@ own.
 | worker/ | runs the connectors and tasks assigned to this process, and reports their states |
 | group/ | the Connect protocol of distributed workers, as pure code: its bytes, and the assignment of work |
 | herder/ | decides what runs where: `standalone` for a single worker, `distributed` for a group; both are a `Herder` |
-| rest/ | Kafka Connect's REST interface to a `Herder` |
+| rest/ | Kafka Connect's REST interface to a `Herder`, and the HTTP server and client that it needs |
 | process.py | a worker as a process: reads its settings, starts, runs and stops it |
 | signatures.py | signatures of the requests that workers send each other |
 | stopping.py | cancels an operation when a stop is requested |

@@ -49,9 +49,6 @@ class GroupMember(Member, Identity, Protocol):
 class LeaderClient(FencesAtLeader, WritesAtLeader, Protocol):
     """Sends internal requests to the leader."""
 
-    async def close(self) -> None:
-        """Close the connections to the leader."""
-
 
 class GroupWorker:
     """The parts of a distributed herder.
@@ -71,7 +68,7 @@ class GroupWorker:
         wall_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._config, self._configs, self._statuses = config, configs, statuses
-        self._worker, self._client = worker, client
+        self._worker = worker
         self.member = member
         self._loop = TickLoop(config, configs, wall_ms)
         self.requests = Requests(self._loop.wake)
@@ -134,7 +131,6 @@ class GroupWorker:
         await self._statuses.flush()
         await self.member.leave("the worker stops")
         await self.member.close()
-        await self._client.close()
 
     def _checks(self, task: ConnectorTaskId, generation: int | None) -> StartChecks | None:
         if not self._config.exactly_once:

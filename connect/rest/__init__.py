@@ -1,1 +1,7 @@
-"""Kafka Connect's REST interface, served by a `Herder`. Needs the extra: pip install 'oncelog[connect]'."""
+"""Kafka Connect's REST interface, served by a `Herder`. Needs the extra: pip install 'oncelog[connect]'.
+
+`server` listens and serves each `connection` as HTTP/1.1, parsed by h11. `routing` finds the handler of a request
+(`messages`) in `connectors`, `plugins`, `loggers` or `server`, behind `errors`, `negotiation` and `forwarding`.
+`client` sends requests to other workers. There is no web framework, because importing one takes more memory than the
+worker itself.
+"""

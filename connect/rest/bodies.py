@@ -8,20 +8,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aiohttp import web
-
 from ..errors import BadRequestError, ConnectError
+from .messages import Request
 from .negotiation import require_json
 
 
-async def read_json(request: web.Request) -> Any:
+def read_json(request: Request) -> Any:
     """Return the body's JSON, or None for an empty body. Raises ConnectError for a body that is not JSON.
 
-    Raises HTTPUnsupportedMediaType for a body without the content type JSON.
+    Raises HttpError for a body without the content type JSON.
     """
-    body = await request.read()
+    body = request.body
     if body:
-        require_json(request.headers.get("Content-Type"))
+        require_json(request.headers.get("content-type"))
     if not body.strip():
         return None  # as Java's parser does
     try:
@@ -30,9 +29,9 @@ async def read_json(request: web.Request) -> Any:
         raise ConnectError(f"the body is not JSON: {error}") from None
 
 
-async def read_settings(request: web.Request) -> dict[str, str | None]:
+def read_settings(request: Request) -> dict[str, str | None]:
     """Return the settings in a body; raises ConnectError unless it is a JSON object of plain values."""
-    return settings(await read_json(request))
+    return settings(read_json(request))
 
 
 def settings(given: Any) -> dict[str, str | None]:

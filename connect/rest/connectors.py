@@ -3,47 +3,41 @@
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from aiohttp import web
-
 from ..errors import ConnectError, NotFoundError
-from ..herder.herder import Herder, Put
+from ..herder.herder import Put
 from ..signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
 from ..stores.config_records import RestartRequest, TargetState
 from ..stores.ids import ConnectorTaskId
 from .bodies import check_name, known_fields, plain_text, read_json, read_settings, settings
 from .errors import answer
+from .messages import HttpError, Request, Response
+from .routing import Route
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
-HERDER: Final = web.AppKey("herder", Herder)
+
+def _name(request: Request) -> str:
+    return request.parameters["name"]
 
 
-def _herder(request: web.Request) -> Herder:
-    herder: Herder = request.app[HERDER]
-    return herder
-
-
-def _name(request: web.Request) -> str:
-    return str(request.match_info["name"])
-
-
-def _task(request: web.Request) -> ConnectorTaskId:
-    number = request.match_info["task"]
+def _task(request: Request) -> ConnectorTaskId:
+    number = request.parameters["task"]
     if not _NUMBER.fullmatch(number) or not -(2**31) <= int(number) < 2**31:
-        raise web.HTTPNotFound
+        raise HttpError(HTTPStatus.NOT_FOUND)
     return ConnectorTaskId(_name(request), int(number))
 
 
-def _flag(request: web.Request, name: str) -> bool:
-    return str(request.query.get(name, "false")).lower() == "true"
+def _flag(request: Request, name: str) -> bool:
+    return request.query.get(name, ["false"])[0].lower() == "true"
 
 
-async def list_connectors(request: web.Request) -> web.Response:
+async def list_connectors(request: Request) -> Response:
     """Return the names of the connectors; with ?expand=info&expand=status, also their infos and statuses."""
-    herder = _herder(request)
+    herder = request.herder
     names = await herder.connectors()
     if "expand" not in request.query:
         return answer(names)
@@ -51,7 +45,7 @@ async def list_connectors(request: web.Request) -> web.Response:
     for name in names:
         known: dict[str, Any] = {}
         try:
-            for what in request.query.getall("expand"):
+            for what in request.query["expand"]:
                 if what == "status":
                     known["status"] = await herder.connector_status(name)
                 elif what == "info":
@@ -62,9 +56,9 @@ async def list_connectors(request: web.Request) -> web.Response:
     return answer(expanded)
 
 
-async def create(request: web.Request) -> web.Response:
+async def create(request: Request) -> Response:
     """Create a connector; answer 409 if a connector of that name exists."""
-    body = known_fields(await read_json(request), "name", "config", "initial_state")
+    body = known_fields(read_json(request), "name", "config", "initial_state")
     if body.get("config") is None:
         raise ConnectError('the field "config" is missing: {"name": …, "config": {…}}')
     config = settings(body["config"])
@@ -74,133 +68,133 @@ async def create(request: web.Request) -> web.Response:
     if state is not None and str(state).upper() not in wanted:
         raise ConnectError(f"initial_state {state!r} is not one of RUNNING, PAUSED, STOPPED")
     target = None if state is None else wanted[str(state).upper()]
-    put = await _herder(request).put_connector(name, check_name(config, name), target, replace=False)
+    put = await request.herder.put_connector(name, check_name(config, name), target, replace=False)
     return _put_answer(request, put)
 
 
-async def info(request: web.Request) -> web.Response:
+async def info(request: Request) -> Response:
     """Return a connector's settings and tasks."""
-    return answer(await _herder(request).connector_info(_name(request)))
+    return answer(await request.herder.connector_info(_name(request)))
 
 
-async def config(request: web.Request) -> web.Response:
+async def config(request: Request) -> Response:
     """Return a connector's settings."""
-    return answer((await _herder(request).connector_info(_name(request)))["config"])
+    return answer((await request.herder.connector_info(_name(request)))["config"])
 
 
-async def put_config(request: web.Request) -> web.Response:
+async def put_config(request: Request) -> Response:
     """Create a connector, or change its settings."""
     name = _name(request)
-    given = check_name(await read_settings(request), name)
-    return _put_answer(request, await _herder(request).put_connector(name, given, None, replace=True))
+    given = check_name(read_settings(request), name)
+    return _put_answer(request, await request.herder.put_connector(name, given, None, replace=True))
 
 
-async def patch_config(request: web.Request) -> web.Response:
+async def patch_config(request: Request) -> Response:
     """Change the given settings of a connector."""
-    body = await read_json(request)
+    body = read_json(request)
     if body is None:
-        await _herder(request).connector_info(_name(request))  # answers 404 if the connector does not exist
-    return _put_answer(request, await _herder(request).patch_connector(_name(request), settings(body)))
+        await request.herder.connector_info(_name(request))  # answers 404 if the connector does not exist
+    return _put_answer(request, await request.herder.patch_connector(_name(request), settings(body)))
 
 
-async def delete(request: web.Request) -> web.Response:
+async def delete(request: Request) -> Response:
     """Delete a connector."""
-    await _herder(request).delete_connector(_name(request))
-    return web.Response(status=204)
+    await request.herder.delete_connector(_name(request))
+    return Response(status=204)
 
 
-async def status(request: web.Request) -> web.Response:
+async def status(request: Request) -> Response:
     """Return the states of a connector and its tasks."""
-    return answer(await _herder(request).connector_status(_name(request)))
+    return answer(await request.herder.connector_status(_name(request)))
 
 
-async def tasks(request: web.Request) -> web.Response:
+async def tasks(request: Request) -> Response:
     """Return the settings of a connector's tasks."""
-    return answer(await _herder(request).task_configs(_name(request)))
+    return answer(await request.herder.task_configs(_name(request)))
 
 
-async def put_tasks(request: web.Request) -> web.Response:
+async def put_tasks(request: Request) -> Response:
     """Write the task settings that another worker has sent (internal)."""
     signature, algorithm = _signature(request)
-    await _herder(request).put_task_configs(_name(request), await request.read(), signature, algorithm)
-    return web.Response(status=204)
+    await request.herder.put_task_configs(_name(request), request.body, signature, algorithm)
+    return Response(status=204)
 
 
-async def fence(request: web.Request) -> web.Response:
+async def fence(request: Request) -> Response:
     """Fence the producers of a connector's earlier tasks (internal)."""
-    await _herder(request).fence_zombies(_name(request), await request.read(), *_signature(request))
-    return web.Response(status=204)
+    await request.herder.fence_zombies(_name(request), request.body, *_signature(request))
+    return Response(status=204)
 
 
-async def task_status(request: web.Request) -> web.Response:
+async def task_status(request: Request) -> Response:
     """Return the state of a task."""
-    return answer(await _herder(request).task_status(_task(request)))
+    return answer(await request.herder.task_status(_task(request)))
 
 
-async def restart_task(request: web.Request) -> web.Response:
+async def restart_task(request: Request) -> Response:
     """Restart a task."""
-    await _herder(request).restart_task(_task(request))
-    return web.Response(status=204)
+    await request.herder.restart_task(_task(request))
+    return Response(status=204)
 
 
-async def restart(request: web.Request) -> web.Response:
+async def restart(request: Request) -> Response:
     """Restart a connector; with ?includeTasks also its tasks, with ?onlyFailed only failed instances."""
     only_failed, include_tasks = _flag(request, "onlyFailed"), _flag(request, "includeTasks")
     if not only_failed and not include_tasks:
-        await _herder(request).restart_connector(_name(request))
-        return web.Response(status=204)
+        await request.herder.restart_connector(_name(request))
+        return Response(status=204)
     wanted = RestartRequest(_name(request), only_failed, include_tasks)
-    return answer(await _herder(request).restart_connector_and_tasks(wanted), 202)
+    return answer(await request.herder.restart_connector_and_tasks(wanted), 202)
 
 
-async def pause(request: web.Request) -> web.Response:
+async def pause(request: Request) -> Response:
     """Pause a connector."""
-    await _herder(request).set_target_state(_name(request), TargetState.PAUSED)
-    return web.Response(status=202)
+    await request.herder.set_target_state(_name(request), TargetState.PAUSED)
+    return Response(status=202)
 
 
-async def resume(request: web.Request) -> web.Response:
+async def resume(request: Request) -> Response:
     """Resume a connector."""
-    await _herder(request).set_target_state(_name(request), TargetState.STARTED)
-    return web.Response(status=202)
+    await request.herder.set_target_state(_name(request), TargetState.STARTED)
+    return Response(status=202)
 
 
-async def stop(request: web.Request) -> web.Response:
+async def stop(request: Request) -> Response:
     """Stop a connector and remove its tasks."""
-    await _herder(request).set_target_state(_name(request), TargetState.STOPPED)
-    return web.Response(status=204)
+    await request.herder.set_target_state(_name(request), TargetState.STOPPED)
+    return Response(status=204)
 
 
-async def offsets(request: web.Request) -> web.Response:
+async def offsets(request: Request) -> Response:
     """Return a connector's committed offsets."""
-    return answer(await _herder(request).offsets(_name(request)))
+    return answer(await request.herder.offsets(_name(request)))
 
 
-async def alter_offsets(request: web.Request) -> web.Response:
+async def alter_offsets(request: Request) -> Response:
     """Set offsets of a stopped connector."""
-    body = known_fields(await read_json(request), "offsets")
+    body = known_fields(read_json(request), "offsets")
     given = body.get("offsets")
     if given is not None and not isinstance(given, list):
         raise ConnectError('the field "offsets" must be a list of {"partition": {…}, "offset": {…}}')
     pairs = [known_fields(each, "partition", "offset") for each in given or []]
     wanted = [(_object(each, "partition") or {}, _object(each, "offset")) for each in pairs]
-    return answer(await _herder(request).alter_offsets(_name(request), wanted))
+    return answer(await request.herder.alter_offsets(_name(request), wanted))
 
 
-async def reset_offsets(request: web.Request) -> web.Response:
+async def reset_offsets(request: Request) -> Response:
     """Delete the offsets of a stopped connector."""
-    return answer(await _herder(request).reset_offsets(_name(request)))
+    return answer(await request.herder.reset_offsets(_name(request)))
 
 
-async def topics(request: web.Request) -> web.Response:
+async def topics(request: Request) -> Response:
     """Return the topics that a connector has written to."""
-    return answer(await _herder(request).topics(_name(request)))
+    return answer(await request.herder.topics(_name(request)))
 
 
-async def reset_topics(request: web.Request) -> web.Response:
+async def reset_topics(request: Request) -> Response:
     """Forget the topics that a connector has written to."""
-    await _herder(request).reset_topics(_name(request))
-    return web.Response(status=202)
+    await request.herder.reset_topics(_name(request))
+    return Response(status=202)
 
 
 def _object(given: dict[str, Any], name: str) -> dict[str, Any] | None:
@@ -210,39 +204,41 @@ def _object(given: dict[str, Any], name: str) -> dict[str, Any] | None:
     return value
 
 
-def _put_answer(request: web.Request, put: Put) -> web.Response:
+def _put_answer(request: Request, put: Put) -> Response:
     if not put.created:
         return answer(put.info)
-    location = f"{request.url.origin()}/connectors/{quote(put.info['name'], safe='+;,@&=$')}"
+    host = request.headers.get("host", "")
+    path = f"/connectors/{quote(put.info['name'], safe='+;,@&=$')}"
+    location = f"http://{host}{path}" if host else path
     return answer(put.info, 201, {"Location": location})
 
 
-def _signature(request: web.Request) -> tuple[str | None, str | None]:
+def _signature(request: Request) -> tuple[str | None, str | None]:
     headers = request.headers
-    return headers.get(SIGNATURE_HEADER), headers.get(ALGORITHM_HEADER)
+    return headers.get(SIGNATURE_HEADER.lower()), headers.get(ALGORITHM_HEADER.lower())
 
 
 ROUTES: Final = (
-    web.get("/connectors", list_connectors),
-    web.post("/connectors", create),
-    web.get("/connectors/{name}", info),
-    web.get("/connectors/{name}/config", config),
-    web.put("/connectors/{name}/config", put_config),
-    web.patch("/connectors/{name}/config", patch_config),
-    web.delete("/connectors/{name}", delete),
-    web.get("/connectors/{name}/status", status),
-    web.get("/connectors/{name}/tasks", tasks),
-    web.post("/connectors/{name}/tasks", put_tasks),
-    web.put("/connectors/{name}/fence", fence),
-    web.get("/connectors/{name}/tasks/{task}/status", task_status),
-    web.post("/connectors/{name}/tasks/{task}/restart", restart_task),
-    web.post("/connectors/{name}/restart", restart),
-    web.put("/connectors/{name}/pause", pause),
-    web.put("/connectors/{name}/resume", resume),
-    web.put("/connectors/{name}/stop", stop),
-    web.get("/connectors/{name}/offsets", offsets),
-    web.patch("/connectors/{name}/offsets", alter_offsets),
-    web.delete("/connectors/{name}/offsets", reset_offsets),
-    web.get("/connectors/{name}/topics", topics),
-    web.put("/connectors/{name}/topics/reset", reset_topics),
+    Route("GET", "/connectors", list_connectors),
+    Route("POST", "/connectors", create),
+    Route("GET", "/connectors/{name}", info),
+    Route("GET", "/connectors/{name}/config", config),
+    Route("PUT", "/connectors/{name}/config", put_config),
+    Route("PATCH", "/connectors/{name}/config", patch_config),
+    Route("DELETE", "/connectors/{name}", delete),
+    Route("GET", "/connectors/{name}/status", status),
+    Route("GET", "/connectors/{name}/tasks", tasks),
+    Route("POST", "/connectors/{name}/tasks", put_tasks),
+    Route("PUT", "/connectors/{name}/fence", fence),
+    Route("GET", "/connectors/{name}/tasks/{task}/status", task_status),
+    Route("POST", "/connectors/{name}/tasks/{task}/restart", restart_task),
+    Route("POST", "/connectors/{name}/restart", restart),
+    Route("PUT", "/connectors/{name}/pause", pause),
+    Route("PUT", "/connectors/{name}/resume", resume),
+    Route("PUT", "/connectors/{name}/stop", stop),
+    Route("GET", "/connectors/{name}/offsets", offsets),
+    Route("PATCH", "/connectors/{name}/offsets", alter_offsets),
+    Route("DELETE", "/connectors/{name}/offsets", reset_offsets),
+    Route("GET", "/connectors/{name}/topics", topics),
+    Route("PUT", "/connectors/{name}/topics/reset", reset_topics),
 )

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from typing import Any, Final
-
-from aiohttp import web
 
 from ..errors import (
     AlreadyExistsError,
@@ -19,13 +17,12 @@ from ..errors import (
     NotReadyError,
     RebalanceNeededError,
 )
+from .messages import Handler, HttpError, Request, Response
 
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 90.0
 """The maximum duration of a request, in seconds; Kafka Connect's value."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 STATUS: Final[dict[type[Exception], int]] = {
     BadRequestError: 400,
@@ -39,26 +36,28 @@ STATUS: Final[dict[type[Exception], int]] = {
 """The status code of each exception. Other exceptions are answered with 500, as Kafka Connect does."""
 
 
-def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with a value as JSON."""
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    given = {**(headers or {}), "Content-Type": "application/json"}
-    return web.Response(body=body, status=status, headers=given)
+    return Response(status, body, {**(headers or {}), "Content-Type": "application/json"})
 
 
-def error_answer(status: int, message: str) -> web.Response:
+def error_answer(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error response in Kafka Connect's format."""
-    return answer({"error_code": status, "message": message}, status)
+    return answer({"error_code": status, "message": message}, status, headers)
 
 
-async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+def refusal(error: HttpError) -> Response:
+    """Return the response to a request that is refused before a handler has answered it."""
+    return error_answer(error.status, str(error), error.headers)
+
+
+async def errors(request: Request, handler: Handler) -> Response:
     """Call the handler, and answer its exceptions in Kafka Connect's format."""
     try:
         return await handler(request)
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        return error_answer(error.status, f"HTTP {error.status} {error.reason}")
+    except HttpError as error:
+        return refusal(error)
     except Exception as error:
         status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
         if status == 500:
@@ -66,7 +65,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return error_answer(status, str(error) or type(error).__name__)
 
 
-async def end_in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def timeouts(request: Request, handler: Handler) -> Response:
     """Answer 500 if a request takes longer than REQUEST_TIMEOUT_S. Changes that the request started may continue."""
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
@@ -74,7 +73,3 @@ async def end_in_time(request: web.Request, handler: Handler) -> web.StreamRespo
     except TimeoutError:
         log.error("%s %s timed out", request.method, request.path)
         return error_answer(500, "Request timed out")
-
-
-errors: Final = web.middleware(answer_errors)
-timeouts: Final = web.middleware(end_in_time)

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import logging
 from typing import Final
-
-import aiohttp
-from aiohttp import web
-from yarl import URL
+from urllib.parse import urljoin
 
 from ..errors import RequestTargetError
 from ..signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
-from .errors import REQUEST_TIMEOUT_S, Handler, error_answer
+from .client import send
+from .errors import error_answer
+from .messages import Handler, Request, Response
 
 log = logging.getLogger(__name__)
 
 _PASSED_ON: Final = ("Authorization", "Content-Type", SIGNATURE_HEADER, ALGORITHM_HEADER)
+_RETURNED: Final = ("Content-Type", "Location")
 
 
-async def forward_to_target(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def forwarding(request: Request, handler: Handler) -> Response:
     """Answer the request here, or return the answer of the worker that a RequestTargetError names."""
-    hops = request.query.get("forward", "").lower()
+    hops = request.query.get("forward", [""])[0].lower()
     try:
         return await handler(request)
     except RequestTargetError as error:
@@ -41,28 +41,15 @@ async def forward_to_target(request: web.Request, handler: Handler) -> web.Strea
         return await _forwarded(request, error.url, "false" if hops else "true")
 
 
-async def _forwarded(request: web.Request, worker: str, forward: str) -> web.StreamResponse:
-    url = URL(worker).join(request.rel_url).update_query(forward=forward)
-    headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
-    timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+async def _forwarded(request: Request, worker: str, forward: str) -> Response:
+    path, _, query = request.target.partition("?")
+    kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] != "forward"]
+    url = f"{urljoin(worker, path)}?{'&'.join([*kept, f'forward={forward}'])}"
+    headers = {name: request.headers[name.lower()] for name in _PASSED_ON if name.lower() in request.headers}
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(
-                request.method,
-                url,
-                data=await request.read(),
-                headers=headers,
-                skip_auto_headers=["Content-Type"],
-                allow_redirects=False,
-            ) as answer,
-        ):
-            kept = {name: answer.headers[name] for name in ("Content-Type", "Location") if name in answer.headers}
-            return web.Response(body=await answer.read(), status=answer.status, headers=kept)
-    except (aiohttp.ClientError, TimeoutError) as error:
+        response = await send(request.method, url, request.body, headers)
+    except OSError as error:
         log.warning("could not forward %s %s to %s: %r", request.method, request.path, worker, error)
         return error_answer(500, f"IO Error trying to forward REST request to {worker}: {error!r}")
-
-
-forwarding: Final = web.middleware(forward_to_target)
-"""Runs inside the middleware for errors, so that errors of forwarding become error responses."""
+    returned = {name: response.headers[name.lower()] for name in _RETURNED if name.lower() in response.headers}
+    return Response(response.status, response.body, returned)

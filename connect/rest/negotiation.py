@@ -7,12 +7,11 @@ Requests of unknown paths (404) and methods (405) are refused earlier.
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from aiohttp import web
-
-from .errors import Handler
+from .messages import Handler, HttpError, Request, Response
 
 _INVALID_PATH: Final = re.compile(
     r"//|%(?![0-9A-F]{2})|%[01][0-9A-F]|%7F|/(?:\.?%2E|%2E\.|%2E%2E)(?=/|$)", re.IGNORECASE
@@ -29,21 +28,21 @@ _INTERNAL: Final = ("/connectors/{name}/tasks", "/connectors/{name}/fence")
 _OURS: Final = "/metrics"
 
 
-async def refuse_foreign_formats(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Pass the request on; raises HTTPBadRequest, HTTPUnsupportedMediaType or HTTPNotAcceptable to refuse it."""
-    path = request.raw_path.partition("?")[0]
+async def negotiation(request: Request, handler: Handler) -> Response:
+    """Pass the request on, or raise HttpError to refuse it: 400, 406 or 415."""
+    path = request.path
     if path.startswith("/") and (_INVALID_PATH.search(path) or not _is_utf8(unquote_to_bytes(path))):
-        raise web.HTTPBadRequest
-    resource = request.match_info.route.resource
-    if resource is None or request.method == "OPTIONS" or resource.canonical == _OURS:
+        raise HttpError(HTTPStatus.BAD_REQUEST)
+    route = request.route
+    if route is None or request.method == "OPTIONS" or route == _OURS:
         return await handler(request)
-    internal = request.method in ("PUT", "POST") and resource.canonical.rstrip("/") in _INTERNAL
-    content_type = request.headers.get("Content-Type")
-    if not internal and content_type is not None and resource.canonical.startswith(_JSON_ONLY):
+    internal = request.method in ("PUT", "POST") and route in _INTERNAL
+    content_type = request.headers.get("content-type")
+    if not internal and content_type is not None and route.startswith(_JSON_ONLY):
         require_json(content_type)
-    accept = request.headers.get("Accept", "").strip()
+    accept = request.headers.get("accept", "").strip()
     if accept and not any(map(_ACCEPTS_JSON.fullmatch, accept.split(","))):
-        raise web.HTTPNotAcceptable
+        raise HttpError(HTTPStatus.NOT_ACCEPTABLE)
     return await handler(request)
 
 
@@ -56,11 +55,8 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def require_json(content_type: str | None) -> None:
-    """Raise HTTPUnsupportedMediaType unless the content type is JSON, and HTTPBadRequest if it is malformed."""
+    """Raise HttpError unless the content type is JSON: 415, or 400 if it is malformed."""
     if content_type is not None and "/" not in content_type:
-        raise web.HTTPBadRequest
+        raise HttpError(HTTPStatus.BAD_REQUEST)
     if content_type is None or not _JSON.fullmatch(content_type):
-        raise web.HTTPUnsupportedMediaType
-
-
-negotiation: Final = web.middleware(refuse_foreign_formats)
+        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from aiohttp import web
-
 from ..api.connector import SourceConnector
 from ..config.report import key_info
 from ..errors import BadRequestError, ConnectError, NotFoundError, SinkConnectorError
@@ -13,20 +11,21 @@ from ..plugins import PluginKind, class_name, installed, load_class
 from ..settings.connector import source_config_def
 from ..version import VERSION
 from .bodies import read_settings
-from .connectors import HERDER
 from .errors import answer
+from .messages import Request, Response
+from .routing import Route
 
 
-async def plugins(request: web.Request) -> web.Response:
+async def plugins(request: Request) -> Response:
     """Return the source connectors, or with ?connectorsOnly=false all plugins."""
-    only = (request.query.get("connectorsOnly") or "true").lower() == "true"
+    only = (request.query.get("connectorsOnly", [""])[0] or "true").lower() == "true"
     names = installed([PluginKind.SOURCE] if only else list(PluginKind))
     return answer([{"class": name, "type": kind.value, "version": _version(name, kind)} for name, kind in names])
 
 
-async def plugin_config(request: web.Request) -> web.Response:
+async def plugin_config(request: Request) -> Response:
     """Return the settings of a plugin; for a connector its own settings, then those that all connectors share."""
-    name = request.match_info["plugin"]
+    name = request.parameters["plugin"]
     try:
         cls: Any = load_class(name)
         table = cls.config_def()
@@ -38,15 +37,15 @@ async def plugin_config(request: web.Request) -> web.Response:
     return answer([key_info(key) for key in keys.values()])
 
 
-async def validate(request: web.Request) -> web.Response:
+async def validate(request: Request) -> Response:
     """Return the result of validating settings; answer 400 if they name another connector class than the URL."""
-    name = request.match_info["plugin"]
-    config = await read_settings(request)
+    name = request.parameters["plugin"]
+    config = read_settings(request)
     given = config.get("connector.class")
     if given is not None and not _same(given, name):
         raise BadRequestError(f"Included connector type {given} does not match request type {name}")
     try:
-        return answer(await request.app[HERDER].validate(config))
+        return answer(await request.herder.validate(config))
     except SinkConnectorError:
         raise
     except BadRequestError as error:  # Kafka Connect wraps the error, and therefore answers 500
@@ -73,7 +72,7 @@ def _version(name: str, kind: PluginKind) -> str:
 
 
 ROUTES: Final = (
-    web.get("/connector-plugins", plugins),
-    web.get("/connector-plugins/{plugin}/config", plugin_config),
-    web.put("/connector-plugins/{plugin}/config/validate", validate),
+    Route("GET", "/connector-plugins", plugins),
+    Route("GET", "/connector-plugins/{plugin}/config", plugin_config),
+    Route("PUT", "/connector-plugins/{plugin}/config/validate", validate),
 )

@@ -7,30 +7,31 @@ import socket
 from typing import Final
 from urllib.parse import urlsplit
 
-from aiohttp import web
-
 from ..errors import ConfigValueError, ConnectError
 from ..herder.herder import Herder
 from ..version import VERSION
 from ..worker.metrics import CONTENT_TYPE
 from . import connectors, loggers, plugins
-from .errors import Handler, answer, errors, timeouts
+from .connection import Connection
+from .errors import answer, errors, timeouts
 from .forwarding import forwarding
+from .messages import Handler, Request, Response
 from .negotiation import negotiation
+from .routing import Route, Router
 
 HEALTH_TIMEOUT_S: Final = 10.0
 """The maximum duration of a health check, in seconds; Kafka Connect's value."""
 
 
-async def server_info(request: web.Request) -> web.Response:
+async def server_info(request: Request) -> Response:
     """Return the versions of the worker and the id of the Kafka cluster."""
-    cluster_id = request.app[connectors.HERDER].cluster_id
+    cluster_id = request.herder.cluster_id
     return answer({"version": VERSION, "commit": "unknown", "kafka_cluster_id": cluster_id})
 
 
-async def health(request: web.Request) -> web.Response:
+async def health(request: Request) -> Response:
     """Return whether the worker can answer requests (KIP-1017): 503 while it starts, 500 if it is too busy."""
-    herder = request.app[connectors.HERDER]
+    herder = request.herder
     if herder.ready is not None:
         return answer({"status": "starting", "message": f"{herder.ready}."}, 503)
     try:
@@ -46,39 +47,26 @@ async def health(request: web.Request) -> web.Response:
     return answer({"status": "healthy", "message": message})
 
 
-async def metrics(request: web.Request) -> web.Response:
+async def metrics(request: Request) -> Response:
     """Return the metrics of this worker in Prometheus' text format."""
-    text = request.app[connectors.HERDER].metrics()
-    return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+    text = request.herder.metrics()
+    return Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
+
+STOP_S: Final = 60.0
+"""The longest wait, in seconds, for requests that are under way when the worker stops."""
 
 ROOT: Final = (
-    web.get("/", server_info),
-    web.get("/health", health),
-    web.get("/metrics", metrics),
+    Route("GET", "/", server_info),
+    Route("GET", "/health", health),
+    Route("GET", "/metrics", metrics),
 )
 
 
-def application(herder: Herder, max_body_bytes: int) -> web.Application:
-    """Return the web application with all endpoints for a herder."""
-    app = web.Application(middlewares=[errors, timeouts, negotiation, forwarding], client_max_size=max_body_bytes)
-    app[connectors.HERDER] = herder
-    for table in (ROOT, connectors.ROUTES, plugins.ROUTES, loggers.ROUTES):
-        for each in table:
-            for path in sorted({each.path, each.path.removesuffix("/") + "/"}):
-                app.add_routes([web.route(each.method, _with_any_name(path), each.handler)])
-    methods: dict[str, set[str]] = {}
-    for route in list(app.router.routes()):
-        assert route.resource is not None
-        methods.setdefault(route.resource.canonical, set()).add(route.method)
-    for path, possible in methods.items():
-        app.router.add_route("OPTIONS", _with_any_name(path), _options(sorted({*possible, "OPTIONS"})))
-    return app
-
-
-def _with_any_name(path: str) -> str:
-    """Return the path with variables that match every character but a slash; by default they exclude braces."""
-    return path.replace("}", ":[^/]+}")
+ROUTER: Final = Router(
+    [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *loggers.ROUTES], [errors, timeouts, negotiation, forwarding]
+)
+"""All endpoints."""
 
 
 class RestServer:
@@ -88,7 +76,8 @@ class RestServer:
         """Raise ConfigValueError for a listener that is not an http:// address."""
         self._addresses = [_address(listener) for listener in listeners]
         self._sockets: list[socket.socket] = []
-        self._runner: web.AppRunner | None = None
+        self._servers: list[asyncio.Server] = []
+        self._connections: dict[asyncio.Task[None], Connection] = {}
         self.host, self.port = self._addresses[0]
 
     def bind(self) -> None:
@@ -106,18 +95,31 @@ class RestServer:
                 ) from error
         self.port = self._sockets[0].getsockname()[1]
 
-    async def serve(self, herder: Herder, max_body_bytes: int) -> None:
+    async def serve(self, herder: Herder, max_body_bytes: int, handler: Handler = ROUTER) -> None:
         """Start to answer requests. Requests that arrived since `bind` have waited."""
-        self._runner = web.AppRunner(application(herder, max_body_bytes), access_log=None)
-        await self._runner.setup()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = Connection(reader, writer, herder, handler, max_body_bytes)
+            task = asyncio.create_task(connection.run(), name="connection of the REST interface")
+            self._connections[task] = connection
+            task.add_done_callback(self._connections.pop)
+
         for each in self._sockets:
-            await web.SockSite(self._runner, each).start()
+            self._servers.append(await asyncio.start_server(connected, sock=each))
 
     async def stop(self) -> None:
-        """Stop answering, and close the listeners."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        """Close the listeners, answer the requests that are under way, within STOP_S, and close all connections."""
+        for server in self._servers:
+            server.close()
         self._close_sockets()
+        connections = dict(self._connections)
+        for connection in connections.values():
+            connection.end()
+        if connections:
+            _, late = await asyncio.wait(connections, timeout=STOP_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     def _close_sockets(self) -> None:
         for each in self._sockets:
@@ -141,10 +143,3 @@ def _address(listener: str) -> tuple[str, int]:
     if parts.scheme.lower() != "http" or port is None:
         raise ConfigValueError("listeners", listener, "must be http://host:port; TLS is not supported")
     return parts.hostname or "", port
-
-
-def _options(methods: list[str]) -> Handler:
-    async def options(request: web.Request) -> web.Response:
-        return web.Response(text=", ".join(methods), headers={"Allow": ",".join(methods)})
-
-    return options

@@ -207,9 +207,6 @@ class ScriptedClient:
         if outcome is not None:
             raise outcome
 
-    async def close(self) -> None:
-        pass
-
 
 class ScriptedWork:
     """The connectors and tasks of one worker: it notes what is asked of it, in `done`."""

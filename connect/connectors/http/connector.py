@@ -8,6 +8,7 @@ from ...api.connector import ExactlyOnceSupport, SourceConnector
 from ...api.records import SourceOffset, SourcePartition
 from ...config import ConfigValue
 from ...errors import ConfigValueError, ConnectError
+from ..libraries import require
 from .paging import paging
 from .settings import SETTINGS, contradictions
 from .task import HttpSourceTask
@@ -24,6 +25,10 @@ class HttpSourceConnector(SourceConnector):
         outcomes = {outcome.name: outcome for outcome in SETTINGS.validate(config)}
         for name, problem in contradictions({name: outcome.value for name, outcome in outcomes.items()}).items():
             outcomes[name].errors.append(str(ConfigValueError(name, outcomes[name].value, problem)))
+        try:
+            require("aiohttp", "HttpSource", "connect-http")
+        except ConnectError as error:
+            outcomes["url"].errors.append(str(error))
         return list(outcomes.values())
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...api.records import SourceRecord
 from ...api.task import SourceTask
 from ...errors import ConnectError
+from ..libraries import require
 from . import pointers
 from .paging import Paging, paging
-from .requests import Requests
 from .settings import SETTINGS
+
+if TYPE_CHECKING:
+    from .requests import Requests
 
 
 class HttpSourceTask(SourceTask):
@@ -28,6 +31,9 @@ class HttpSourceTask(SourceTask):
 
     async def start(self, config: Mapping[str, str]) -> None:
         """Read the settings and the offset to continue from; raises ConnectError."""
+        require("aiohttp", "HttpSource", "connect-http")
+        from .requests import Requests
+
         values = SETTINGS.parse(config)
         self._topic: str = values["topic"]
         self._interval_s = values["poll.interval.ms"] / 1000

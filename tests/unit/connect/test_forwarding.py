@@ -10,10 +10,12 @@ from oncelog.connect.errors import NotLeaderError, RebalanceNeededError
 from oncelog.connect.signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
-from aiohttp import ClientSession, web
-from aiohttp.test_utils import TestServer
+from aiohttp import ClientSession
 from oncelog.connect.rest.errors import answer, errors
 from oncelog.connect.rest.forwarding import forwarding
+from oncelog.connect.rest.messages import Request, Response
+from oncelog.connect.rest.routing import Route, Router
+from support.rest_server import serving
 
 
 @pytest.fixture
@@ -25,25 +27,21 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 async def worker(stack: AsyncExitStack, error: Exception | None) -> str:
     """Start a worker that raises the error, or answers with what it was asked; returns its URL."""
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: Request) -> Response:
         if error is not None:
             raise error
         asked = {
             "method": request.method,
-            "query": dict(request.query),
-            "body": (await request.read()).decode(),
-            "signature": request.headers.get(SIGNATURE_HEADER),
-            "algorithm": request.headers.get(ALGORITHM_HEADER),
-            "content_type": request.headers.get("Content-Type"),
+            "query": {name: value for name, [value] in request.query.items()},
+            "body": request.body.decode(),
+            "signature": request.headers.get(SIGNATURE_HEADER.lower()),
+            "algorithm": request.headers.get(ALGORITHM_HEADER.lower()),
+            "content_type": request.headers.get("content-type"),
         }
         return answer(asked, 201, {"Location": "/connectors/f1"})
 
-    app = web.Application(middlewares=[errors, forwarding])
-    app.router.add_route("*", "/connectors/{name}/tasks", handle)
-    server = TestServer(app)
-    await server.start_server()
-    stack.push_async_callback(server.close)
-    return str(server.make_url("/"))
+    router = Router([Route("POST", "/connectors/{name}/tasks", handle)], [errors, forwarding])
+    return await stack.enter_async_context(serving(router)) + "/"
 
 
 async def ask(url: str, query: str = "", **headers: str) -> tuple[int, dict[str, object], str | None]:

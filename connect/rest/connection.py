@@ -1,0 +1,137 @@
+"""`Connection`: one client's connection to the REST interface, as HTTP/1.1."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final
+
+import h11
+
+from ..herder.herder import Herder
+from .errors import refusal
+from .messages import Handler, HttpError, Request, Response
+
+log = logging.getLogger(__name__)
+
+IDLE_S: Final = 30.0
+"""The longest wait, in seconds, for bytes of a client, or until it takes bytes; the value of Kafka Connect's server."""
+
+_LINGER_S: Final = 5.0
+"""The longest wait, in seconds, until a client has sent the rest of a body that is not read."""
+
+_READ_BYTES: Final = 65_536
+
+
+class Connection:
+    """Answers the requests of a connection one after another: `run` until the connection ends.
+
+    `end` ends it after the request that is under way.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        herder: Herder,
+        handler: Handler,
+        max_body_bytes: int,
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._herder, self._handler, self._max_body_bytes = herder, handler, max_body_bytes
+        self._http = h11.Connection(h11.SERVER)
+        self._answering = False
+        self._ending = False
+
+    async def run(self) -> None:
+        """Answer requests until the client or `end` ends the connection."""
+        try:
+            while await self._exchange() and not self._ending:
+                self._http.start_next_cycle()
+        except (OSError, h11.LocalProtocolError) as error:  # the client is gone, or too slow
+            log.debug("a client's connection has ended: %r", error)
+        finally:
+            self._writer.close()
+
+    def end(self) -> None:
+        """End the connection as soon as no request is under way."""
+        self._ending = True
+        if not self._answering:
+            self._writer.close()
+
+    async def _exchange(self) -> bool:
+        """Receive a request and answer it. Return whether another request may follow."""
+        method = ""
+        try:
+            head = await self._event()
+            if not isinstance(head, h11.Request):
+                return False
+            self._answering = True
+            method, target = head.method.decode(), head.target.decode()
+            headers = _headers(head)
+            request = Request(method, target, headers, await self._body(headers), self._herder)
+            response = await self._handler(request)
+        except h11.RemoteProtocolError as error:
+            response = refusal(HttpError(HTTPStatus(error.error_status_hint)))
+        except HttpError as error:
+            response = refusal(error)
+        await self._respond(method, response)
+        self._answering = False
+        if self._http.their_state is h11.SEND_BODY:
+            await self._linger()
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _body(self, headers: Mapping[str, str]) -> bytes:
+        """Return the body of a request; raises HttpError if it is too large."""
+        if int(headers.get("content-length", "0")) > self._max_body_bytes:
+            raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if self._http.they_are_waiting_for_100_continue:
+            await self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+        body = bytearray()
+        while isinstance(event := await self._event(), h11.Data):
+            body += event.data
+            if len(body) > self._max_body_bytes:
+                raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return bytes(body)
+
+    async def _respond(self, method: str, response: Response) -> None:
+        headers = {"Date": formatdate(usegmt=True), **response.headers}
+        if response.status != HTTPStatus.NO_CONTENT:
+            headers["Content-Length"] = str(len(response.body))
+        if self._ending or self._http.their_state is not h11.DONE:
+            headers["Connection"] = "close"
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        reason = HTTPStatus(response.status).phrase.encode()
+        body = [h11.Data(response.body)] if response.body and method != "HEAD" else []
+        await self._send(h11.Response(status_code=response.status, headers=encoded, reason=reason), *body)
+        await self._send(h11.EndOfMessage())
+
+    async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            async with asyncio.timeout(IDLE_S):
+                self._http.receive_data(await self._reader.read(_READ_BYTES))
+        return event
+
+    async def _send(self, *events: h11.Event) -> None:
+        self._writer.writelines([self._http.send(event) or b"" for event in events])
+        async with asyncio.timeout(IDLE_S):
+            await self._writer.drain()
+
+    async def _linger(self) -> None:
+        """Discard the rest of a body, because closing the connection at once could destroy the response on its way."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                while await self._reader.read(_READ_BYTES):
+                    pass
+
+
+def _headers(head: h11.Request) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in head.headers:
+        known, text = name.decode(), value.decode("latin-1")
+        headers[known] = f"{headers[known]}, {text}" if known in headers else text
+    return headers

@@ -1,0 +1,23 @@
+"""The HTTP server of connect's REST interface, with handlers of a test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from oncelog.connect.herder.herder import Herder
+from oncelog.connect.rest.messages import Handler
+from oncelog.connect.rest.server import RestServer
+
+
+@asynccontextmanager
+async def serving(handler: Handler, max_body_bytes: int = 100) -> AsyncIterator[str]:
+    """Serve requests by a handler that needs no herder, on a port of 127.0.0.1; gives the URL."""
+    server = RestServer(["http://127.0.0.1:0"])
+    server.bind()
+    await server.serve(cast(Herder, None), max_body_bytes, handler)
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        await server.stop()

@@ -1,0 +1,164 @@
+"""The HTTP server of the REST interface, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("h11", reason="needs the extra: pip install 'oncelog[connect]'")
+from oncelog.connect.errors import NotFoundError
+from oncelog.connect.rest.errors import answer, errors
+from oncelog.connect.rest.messages import Request, Response
+from oncelog.connect.rest.routing import Route, Router
+from oncelog.connect.rest.server import RestServer
+from support.rest_server import serving
+
+HOST = b"Host: worker:8083\r\n"
+
+
+async def echo(request: Request) -> Response:
+    if request.query.get("missing"):
+        raise NotFoundError("no such thing")
+    known = {"name": request.parameters["name"], "query": request.query, "body": request.body.decode("latin-1")}
+    return answer(known)
+
+
+ECHO = Router([Route("GET", "/echo/{name}", echo), Route("POST", "/echo/{name}", echo)], [errors])
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def response(reader: asyncio.StreamReader, *, body: bool = True) -> tuple[bytes, bytes]:
+    """Return head and body of the next response."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+    return head, await reader.readexactly(int(length[1])) if length and body else b""
+
+
+async def exchange(sent: bytes) -> tuple[bytes, bytes]:
+    """Send bytes to a server of ECHO; return the head and the body of the first response."""
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(sent)
+        return await response(reader)
+
+
+async def test_a_connection_carries_any_number_of_requests_also_sent_ahead() -> None:
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(
+            b"GET /echo/a%2Fb?x=1&x= HTTP/1.1\r\n" + HOST + b"\r\n" + b"GET /echo/%C3%A9/ HTTP/1.1\r\n" + HOST + b"\r\n"
+        )
+        head, body = await response(reader)
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert body == b'{"name":"a/b","query":{"x":["1",""]},"body":""}'
+        _, body = await response(reader)
+        assert body == '{"name":"é","query":{},"body":""}'.encode()
+
+
+async def test_bodies_come_with_their_length_or_in_chunks() -> None:
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(b"POST /echo/a HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\nabc")
+        assert (await response(reader))[1] == b'{"name":"a","query":{},"body":"abc"}'
+        writer.write(
+            b"POST /echo/a HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
+        )
+        assert (await response(reader))[1] == b'{"name":"a","query":{},"body":"abc"}'
+
+
+async def test_a_client_that_asks_first_may_send_its_body() -> None:
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(b"POST /echo/a HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 1\r\n\r\n")
+        assert (await response(reader))[0].startswith(b"HTTP/1.1 100 Continue\r\n")
+        writer.write(b"z")
+        assert b'"body":"z"' in (await response(reader))[1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"Content-Length: 101\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101],
+    ids=["announced", "in chunks"],
+)
+async def test_a_body_that_is_too_large_is_refused_before_its_end(body: bytes) -> None:
+    head, text = await exchange(
+        b"POST /echo/a HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\n" * (b"L" in body) + body
+    )
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in head.lower()
+    assert text.startswith(b'{"error_code":413,')
+
+
+async def test_head_is_get_without_the_body() -> None:
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(b"HEAD /echo/a HTTP/1.1\r\n" + HOST + b"\r\n")
+        head, _ = await response(reader, body=False)
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"Content-Length: 33\r\n" in head
+        writer.write(b"GET /echo/a HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert len((await response(reader))[1]) == 33
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "allowed"),
+    [
+        (b"GET /other HTTP/1.1", b"404 Not Found", None),
+        (b"GET /echo HTTP/1.1", b"404 Not Found", None),
+        (b"GET /echo/a/b HTTP/1.1", b"404 Not Found", None),
+        (b"GET /echo// HTTP/1.1", b"404 Not Found", None),
+        (b"GET /echo/a?missing=1 HTTP/1.1", b"404 Not Found", None),
+        (b"PUT /echo/a HTTP/1.1", b"405 Method Not Allowed", b"GET,HEAD,OPTIONS,POST"),
+        (b"BREW /echo/a HTTP/1.1", b"405 Method Not Allowed", b"GET,HEAD,OPTIONS,POST"),
+        (b"OPTIONS /echo/a HTTP/1.1", b"200 OK", b"GET,HEAD,OPTIONS,POST"),
+        (b"OPTIONS * HTTP/1.1", b"404 Not Found", None),
+        (b"GET http://worker:8083/echo/a HTTP/1.1", b"200 OK", None),
+        (b"GET /echo/a b HTTP/1.1", b"400 Bad Request", None),
+        (b"GET /\xc3\xa9 HTTP/1.1", b"400 Bad Request", None),
+        (b"nonsense", b"400 Bad Request", None),
+    ],
+)
+async def test_each_request_line_has_its_answer(request_line: bytes, status: bytes, allowed: bytes | None) -> None:
+    head, _ = await exchange(request_line + b"\r\n" + HOST + b"\r\n")
+    assert head.splitlines()[0] == b"HTTP/1.1 " + status
+    found = re.search(rb"Allow: (.*)\r\n", head)
+    assert (found and found[1]) == allowed
+
+
+async def test_a_client_of_http_1_0_gets_its_answer_and_the_end() -> None:
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(b"GET /echo/a HTTP/1.0\r\n\r\n")
+        assert (await reader.read()).endswith(b'{"name":"a","query":{},"body":""}')
+
+
+async def test_a_server_that_stops_answers_what_runs_and_ends_idle_connections() -> None:
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        entered.set()
+        await leave.wait()
+        return Response(body=b"done")
+
+    server = RestServer(["http://127.0.0.1:0"])
+    server.bind()
+    await server.serve(None, 100, slow)  # type: ignore[arg-type]
+    url = f"http://127.0.0.1:{server.port}"
+    async with connected(url) as (reader, writer), connected(url) as (idle, _):
+        writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+        await entered.wait()
+        stopping = asyncio.create_task(server.stop())
+        assert await idle.read() == b""
+        leave.set()
+        head, body = await response(reader)
+        assert (b"Connection: close\r\n" in head, body) == (True, b"done")
+        assert await reader.read() == b""
+        await stopping
