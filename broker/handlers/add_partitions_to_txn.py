@@ -36,13 +36,16 @@ from ..steps import Steps, run_in_slices
 FIRST_BATCHED_VERSION = 4
 
 TRANSACTIONS_AT_A_TIME = 20
-"""The transactions of one request that are handled between two turns of the event loop.
+"""The number of transactions of one request that are handled before the event loop runs other tasks.
 
-A transaction with many partitions takes additional turns.
+If a transaction has many partitions, other tasks also run in between.
 """
 
 ROWS_AT_ONCE = 50
-"""The partitions handled between two checks of the work left in a slice. A check costs as much as a partition."""
+"""The number of partitions that are handled between two checks whether the slice is over.
+
+A check costs as much as a partition.
+"""
 
 FEW = 100
 """A client's request for at most this many partitions is executed in one turn of the event loop, without steps."""
@@ -56,9 +59,9 @@ Producer = tuple[str, int, int]
 """A transactional id, a producer id and a producer epoch."""
 
 Attempt = tuple[Codes, asyncio.Future[None] | Step | None]
-"""The result of an attempt to register partitions: a code for each, and the result of `add_partitions_now`.
+"""The result of an attempt to register partitions: their error codes, and the result of `add_partitions_now`.
 
-With None there is nothing to wait for: the registration is durable already, or no partition is registered.
+If the latter is None, there is nothing to wait for: the registration is durable already, or no partition is registered.
 """
 
 
@@ -92,7 +95,7 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
 
 
 def _all_exist(metadata: Metadata, topics: list[AddPartitionsToTxnTopic], codes: Codes) -> bool:
-    """Add a code for each of a few partitions; return whether all partitions exist."""
+    """Add an error code for each partition to `codes`, without steps. Return whether all partitions exist."""
     exist = True
     for requested in topics:
         topic = metadata.topic(requested.name)
@@ -158,7 +161,7 @@ async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) 
 
 
 def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[None]:
-    """Count the rows of the response before any partition is registered."""
+    """Count the response's rows before a partition is registered, so that a request for too many changes nothing."""
     for transaction in request.transactions:
         for topic in transaction.topics:
             context.rows(len(topic.partitions))
@@ -166,7 +169,7 @@ def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Ste
 
 
 async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTxnTransaction, deadline: float) -> Codes:
-    """Add or verify the partitions of one transaction of a request with many; an error becomes a code.
+    """Add or verify the partitions of one transaction. Return an error code for each; no KafkaError is raised.
 
     A producer that registers a session's partitions writes to them later, with requests that are checked again. A
     broker that registers partitions for a client writes to them at once, so these partitions count as written.
@@ -175,7 +178,7 @@ async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTx
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.session and transaction.verify_only:
         coordinator.events.refused(
-            transaction.transactional_id, ErrorCode.INVALID_REQUEST, context, reason="Session with VerifyOnly"
+            transaction.transactional_id, ErrorCode.INVALID_REQUEST, context, reason="Session and VerifyOnly set"
         )
         return await run_in_slices(_same(transaction.topics, ErrorCode.INVALID_REQUEST))
     if transaction.verify_only:
@@ -228,7 +231,7 @@ def _attempt(
     session: bool,
     writes: bool,
 ) -> Steps[Attempt]:
-    """Register all partitions if all exist, otherwise none. Raises KafkaError as `add_partitions_now` does."""
+    """Register the partitions if all of them exist, else none. Raises KafkaError as `add_partitions_now` does."""
     metadata = context.broker.metadata
     while True:
         codes, highest = yield from _looked_up(metadata, topics)
@@ -255,9 +258,9 @@ def _verify(context: RequestContext, producer: Producer, topics: list[AddPartiti
 
 
 def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Steps[tuple[Codes, dict[str, int] | None]]:
-    """Look all partitions up.
+    """Look up all partitions.
 
-    Return a code for each, and the highest partition of each topic or None if one is unknown.
+    Return an error code for each partition, and the highest index by topic, or None if a partition is unknown.
     """
     codes: Codes = {}
     highest: dict[str, int] = {}
@@ -290,7 +293,7 @@ def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Ste
 
 
 def _look_up(name: str, indexes: list[int], count: int, codes: Codes) -> bool:
-    """Add a code for each of `indexes` in a topic with `count` partitions; return whether all exist."""
+    """Add to `codes` an error code for each partition of a topic with `count` partitions; return whether all exist."""
     exist = True
     for index in indexes:
         if 0 <= index < count:

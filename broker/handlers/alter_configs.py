@@ -1,4 +1,4 @@
-"""Handle AlterConfigs: replace all own settings of a topic.
+"""Handle AlterConfigs: replace all settings that override the defaults for a topic.
 
 IncrementalAlterConfigs supersedes it, but clients still use it.
 """

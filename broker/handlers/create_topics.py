@@ -104,7 +104,7 @@ class _Creation:
         )
 
     def _rows(self, plan: TopicPlan) -> list[CreatableTopicConfigs]:
-        """Return the rows of a topic's settings; topics with the same own settings share the rows."""
+        """Return the rows of a topic's settings; topics with the same overrides share the rows."""
         key = tuple(sorted(plan.configs.items()))
         if key not in self.configs:
             rows = describe_topic(self.context.broker, plan.effective, plan.configs)

@@ -116,7 +116,7 @@ class _Fetch:
         return False
 
     def watch(self, wait: FetchWait) -> Steps[None]:
-        """Let the wait watch the logs; end it if a log that has advanced meanwhile has enough bytes."""
+        """Make `wait` watch the logs. End it if a log has advanced meanwhile and there are enough bytes now."""
         for log, waiting in self.waiting.items():
             wait.watch(log)
             if self._visible(log) != waiting.visible and self.is_enough_with(log):
@@ -137,7 +137,7 @@ class _Fetch:
         return log.last_stable_offset if self.committed else log.high_watermark
 
     def _available(self, target: FetchTarget, log: Log, visible: int) -> int:
-        """Return the partition's available bytes, counted up to `missing`; an error counts as `missing` bytes."""
+        """Return how many bytes the partition has available, at most `missing`. An error counts as `missing` bytes."""
         offset = target.fetch_offset
         failed = log.failure is not None
         if offset < log.log_start_offset or (offset > log.log_end_offset and not failed):
@@ -153,7 +153,7 @@ class _Fetch:
             readable = log.readable_bytes(offset, min(target.max_bytes, self.missing), self.isolation)
         except KafkaError:
             return self.missing
-        # Nothing follows the readable rest of a failed log, so it is not worth a wait.
+        # A failed log gets no more bytes, so a reader must not wait for more than its readable rest.
         return self.missing if failed and readable else readable
 
     def answer(self, _: None = None) -> FetchResponse | Steps[FetchResponse]:
@@ -198,7 +198,7 @@ class _Fetch:
         try:
             epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
         except KafkaError:
-            return None  # the epoch may end behind the log's damage; `read` raises if the offset lies there, too
+            return None  # the epoch may end behind the log's damage; `read` raises if the offset is behind it, too
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
         return EpochEndOffset(epoch, end_offset)
@@ -240,7 +240,7 @@ class _Answer:
         self.topics: dict[str | bytes, FetchableTopicResponse] = {}
 
     def in_steps(self, targets: Iterator[FetchTarget]) -> Steps[FetchResponse]:
-        """Read the remaining partitions, after this response has been admitted as a large one."""
+        """Read the remaining partitions, after this response has been admitted as a large one (large_requests.py)."""
         yield SLICE
         # Other responses may have used memory meanwhile, so the remaining memory is determined again.
         allowance = self.fetch.context.connection.answer_allowance

@@ -26,7 +26,7 @@ LONGEST_RETENTION_MS: Final = 1 << 62
 """The longest retention time. A longer one is reduced to it, because the stored expiry time has 64 bits."""
 
 MAX_PREPARATIONS: Final = 20
-"""The number of times that topics or claims may change while the same commits are prepared."""
+"""How many times the same commits are prepared, because topics or claims have changed meanwhile."""
 
 
 @handles(OffsetCommitRequest, carried_out=True)
@@ -57,7 +57,7 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answe
 def _prepared(
     context: RequestContext, request: OffsetCommitRequest, commits: list[Commit], retention_ms: int
 ) -> Steps[PreparedCommit]:
-    """Prepare many commits; at the end they are current until the next turn of the event loop.
+    """Check and encode many commits in steps. They must be appended in the same turn of the event loop.
 
     Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if topics or claims change too often meanwhile.
     """

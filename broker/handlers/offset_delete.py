@@ -24,10 +24,10 @@ AT_ONCE: Final = 50
 """The number of offsets that are deleted in one step."""
 
 DELETION_UNITS: Final = 10
-"""The units of work of one deleted offset."""
+"""The cost of deleting one offset, in units of work."""
 
 _AFTER_THE_FIRST_STEP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP})
-"""Errors that, after the first step, apply only to the partitions whose offsets are not deleted yet."""
+"""The errors that, after the first step, apply only to the partitions whose offsets have not been deleted yet."""
 
 
 @handles(OffsetDeleteRequest, carried_out=True)
@@ -35,8 +35,8 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> Steps[Answe
     """Delete the offsets; send the response when all tombstones are durable.
 
     Each step checks the group's current state. If the group is deleted between two steps, or gets members whose
-    subscriptions are unknown, the remaining partitions get the error for that. Any other error fails the whole request.
-    The client may send the request again, because deleting an offset twice is not an error.
+    subscriptions are unknown, the remaining partitions get GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP. Any other error fails
+    the whole request. The client may send the request again, because deleting an offset twice is not an error.
     """
     coordinator = context.broker.group_coordinator
     codes: list[ErrorCode] = []

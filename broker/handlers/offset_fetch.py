@@ -1,9 +1,9 @@
 """Handle OffsetFetch v1-9: return a group's committed offsets, for the requested partitions or (v2+) for all.
 
-v2: an error field for the whole group. v7: RequireStable, which refuses an offset that an undecided transaction may
+v2: an error field for the whole group. v7: RequireStable, which refuses an offset that an open transaction may
 replace (KIP-447). v8: several groups in a request (KIP-709). v9: the member, which is used only by KIP-848 groups.
 
-While undecided transactions have committed offsets for a partition:
+While open transactions have committed offsets for a partition:
 
 | client | gets |
 |---|---|
@@ -93,7 +93,10 @@ async def _unless_failed(
 
 
 def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Steps[OffsetFetchResponse]:
-    """Return the response for a failed group, with the error at the top (v2+) and, for some clients, per partition."""
+    """Return the response for a group whose offsets cannot be returned.
+
+    The error is at the top (v2+) and, for some clients, also in each partition.
+    """
     code = int(error.code)
     response = OffsetFetchResponse(error_code=code if version >= GROUP_ERROR_FROM else 0)
     for asked in request.topics or ():
@@ -107,7 +110,10 @@ def _failed(request: OffsetFetchRequest, version: int, error: KafkaError) -> Ste
 
 
 def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> ErrorCode | None:
-    """Return the error code for a partition with undecided commits, or None to return its last committed offset."""
+    """Return the error code for a partition with offsets in open transactions.
+
+    Return None if the response contains its last committed offset instead.
+    """
     if context.api_version < STABILITY_FROM:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if not request.require_stable:
@@ -211,7 +217,7 @@ def _offsets(
 def _row(item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
     """Return (partition, offset, leader epoch, metadata, error code).
 
-    The error code is `unstable`, if it is set and the partition has undecided commits, else 0.
+    The error code is `unstable` if that is set and the partition has offsets in open transactions, else 0.
     """
     index = item.partition[1]
     if unstable is not None and item.is_pending:

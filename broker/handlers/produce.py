@@ -2,7 +2,8 @@
 
 The log checks the contents of each batch and appends the batch without copying it. Large batches are checked in slices
 before any batch of the request is appended. `transactional_produce.py` decides which transactional batches may be
-appended. Checks in slices and waits for the coordinator park the connection, so that its requests stay in order.
+appended. While a request is checked in slices or waits for the coordinator, its connection executes no other request,
+so that requests stay in order.
 
 Versions 0-2 are announced but, as in Kafka 4, a request in them closes the connection (KAFKA-18659). librdkafka before
 2.8 learns from the announcement which compression a broker supports, and would otherwise send uncompressed batches.
@@ -66,9 +67,10 @@ _CODEC: Final = 0x07
 _ZSTD: Final = 4
 
 _FEW: Final = AT_ONCE_BYTES // (_WORTH_OF_SMALL_BYTE * SMALL_BATCH_BYTES)
-"""The number of small batches that can always be checked at once."""
+"""The largest number of small batches that are always checked in one step."""
 
-# The needs of a batch before it is appended, as bits. TRANSACTIONAL is one of them: the partition must be registered.
+# What has to be done before a batch is appended, as bits: TRANSACTIONAL (the partition must be registered with the
+# transaction), and these two.
 _TO_OPEN: Final = 0x100
 _TO_INSPECT: Final = 0x200
 assert PARTITIONS_AT_ONCE % _BETWEEN_LOOKS == 0
@@ -220,7 +222,7 @@ def _prepare(
     answers: TopicProduceResponse,
     appends: list[ProduceAppend],
 ) -> int:
-    """Find partitions of one topic; return the needs of their batches as bits."""
+    """Find partitions of one topic; return as bits what has to be done before their batches are appended."""
     by_id = context.api_version >= FIRST_VERSION_BY_ID
     manager = context.broker.replica_manager
     needs = 0
@@ -242,7 +244,7 @@ def _prepare(
 
 
 def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> int:
-    """Make the checks that the log cannot make; return the needs of the batch as bits, or raise KafkaError."""
+    """Make the checks that the log cannot make. Return as bits what else the batch needs, or raise KafkaError."""
     if partition.topic in INTERNAL_TOPICS:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,

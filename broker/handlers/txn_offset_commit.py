@@ -30,7 +30,7 @@ from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5
 MAX_ADMISSIONS = 20
-"""The number of times that the transaction may end and begin again before the offsets are appended."""
+"""How many times the offsets are checked again because the transaction has ended and another has begun meanwhile."""
 
 
 @handles(TxnOffsetCommitRequest)

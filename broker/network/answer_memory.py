@@ -5,8 +5,8 @@ earlier response that is not ready. `allowance` is half of the memory that is le
 than that, and the client asks for the rest in its next request. Other responses cannot be made smaller.
 
 When more than `queued.max.response.bytes` is in use, connections whose peers read nothing are closed, beginning with
-the one that has been stalled longest. A peer may stall for `connection.write.stall.ms`; the further the limit is
-exceeded, the shorter that time becomes.
+the one that has been stalled longest. A peer may read nothing for `connection.write.stall.ms`; this time becomes
+shorter the further the limit is exceeded.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Debtor(Protocol):
 
 
 class AnswerMemory:
-    """The count of a listener's unsent response bytes, and its limit in bytes.
+    """The unsent response bytes of a listener's connections, and the limit for their total.
 
-    A connection that reads nothing for `stall_s` seconds is closed while the limit is exceeded.
+    While the limit is exceeded, a connection whose peer reads nothing for `stall_s` seconds is closed.
     """
 
     def __init__(self, limit: int, stall_s: float) -> None:

@@ -33,7 +33,7 @@ from .request_memory import GRACE_S, RequestMemory
 from .turns import LONE_TURN_WORK, REQUEST_WORK, Turns
 
 LEAST_READ: Final = 16 * 1024
-"""The least number of bytes that a connection may read at once, even if its turn is used up."""
+"""The least number of bytes that a connection may read at once, even if it has no work left in its turn."""
 
 
 class ConnectionOwner(Protocol):
@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = now
 
     def _broken(self, error: Exception) -> None:
-        """Log an unexpected error and close the connection, as later responses would not match their requests."""
+        """Log an unexpected error and close the connection, because later responses would not match their requests."""
         self._listener.log.error("connection_failed", connection=self.id, peer=self.peer_host, exc_info=error)
         self.abort()
 

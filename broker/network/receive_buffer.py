@@ -33,7 +33,7 @@ HTTP_METHODS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI")
 
 
 class FrameSizeError(Exception):
-    """The error of a frame whose announced size is negative or larger than `socket.request.max.bytes`."""
+    """The error raised for a frame whose announced size is negative or larger than `socket.request.max.bytes`."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"a frame announces {size} bytes; the allowed range is 0..{limit}{_guess(size)}")
@@ -142,7 +142,7 @@ class ReceiveBuffer:
         return first
 
     def next_frame(self) -> memoryview | None:
-        """Return the next complete frame without its size, or None if it has not arrived yet. Raises FrameSizeError."""
+        """Return the next complete frame without its size field, None if there is none yet. Raises FrameSizeError."""
         start = self._start
         held = self._end - start
         if held < SIZE_BYTES:

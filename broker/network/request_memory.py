@@ -2,13 +2,13 @@
 
 A connection knows a frame's size from its first bytes. It reserves the memory for the frame before it reads on, so that
 a frame with a reservation can always be completed. Small frames (up to 1/32 of the limit) may use all free memory, and
-a quarter of the limit is reserved for them. Large frames share the rest; a large frame is always admitted if no other
-is held, whatever its size.
+a quarter of the limit is reserved for them. Large frames share the rest. If no other large frame is held, a large frame
+of any size is admitted.
 
 When memory is short, connections first give back buffers that they only keep for speed. Then frames wait. Frames of
-connections that already received a response come first, then smaller frames, then earlier ones. While frames wait,
-connections whose frames stopped arriving are closed. If there are none, the connection whose frame arrives most slowly
-is closed, once that frame is `GRACE_S` old.
+connections that have already been sent a response come first, then smaller frames, then earlier ones. While frames
+wait, connections whose frames stopped arriving are closed. If there are none, the connection whose frame arrives most
+slowly is closed, once that frame is `GRACE_S` old.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class MemoryHolder(Protocol):
 
     @property
     def answered(self) -> bool:
-        """Whether the connection has ever been sent a response."""
+        """Whether a response was ever sent on the connection."""
 
     def memory_available(self) -> None:
-        """Continue reading, because the reservation that had to wait is now made."""
+        """Continue reading, because the memory for which the connection waited is now reserved."""
 
     def give_back(self) -> None:
         """Release buffer memory that is only kept for speed."""
@@ -52,7 +52,7 @@ class MemoryHolder(Protocol):
 
 
 _Waiting = tuple[bool, int, int, MemoryHolder]
-"""A place in the queue: whether the connection never received a response, bytes, sequence number, connection."""
+"""A place in the queue: whether no response was ever sent on the connection, bytes, sequence number, connection."""
 
 
 class RequestMemory:

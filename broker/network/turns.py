@@ -2,8 +2,8 @@
 
 Work is counted in bytes received and executed, plus `REQUEST_WORK` for each request; a unit takes about half a
 nanosecond. A connection that is alone gets long turns. Connections that compete share `ROUND_WORK`, so that a client's
-request waits for about one round of the other connections, however many they are. A large request cannot be divided, so
-the work that a turn did beyond its share is deducted from the connection's next turns.
+request waits for about one round of the other connections, regardless of their number. A large request cannot be
+divided, so the work that a connection does beyond its share is deducted from its next turns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONE_TURN_WORK: Final = 2 * 1024 * 1024
 CONTENTION_S: Final = 0.1
 
 ROUND_S: Final = 0.002
-"""Seconds without work after which one round's share is deducted from the connection's excess work."""
+"""A connection's excess work is reduced by one share for each period of this many seconds since its previous turn."""
 
 
 class Turns:

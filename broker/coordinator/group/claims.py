@@ -1,8 +1,8 @@
 """Keeps each group's claims by partition. The group coordinator uses them to refuse commits of fenced producers.
 
-The transaction coordinator makes and drops claims, and installs them here through `ClaimedGroups` in
-`coordinator/claims.py`. This file writes nothing to a log. An installed claim is durable already, or becomes so before
-any response reports it.
+A claim is the exclusive right of a producer to commit a group's offsets on a partition. The transaction coordinator
+makes and drops claims, and installs them here through `ClaimedGroups` in `coordinator/claims.py`. This file writes
+nothing to a log. An installed claim is durable already, or becomes so before any response reports it.
 """
 
 from __future__ import annotations
@@ -68,5 +68,5 @@ class ClaimMap:
                     CONCURRENT_PRODUCER_COMMIT,
                     f"Partition {partition[0]}-{partition[1]} of group {group_id!r} is claimed by producer"
                     f" {claim.transactional_id!r} in generation {claim.generation_id}, but {transactional_id!r} commits"
-                    f" in generation {generation_id}: initialise the producer again in the group's current generation.",
+                    f" in generation {generation_id}. Initialise the producer again in the group's current generation.",
                 )

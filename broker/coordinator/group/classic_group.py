@@ -1,7 +1,7 @@
-"""Represents a group of the classic protocol: its members, generation and protocol. Contains only data and pure rules.
+"""Represents a group of the classic protocol: its members, generation and protocol. Contains data and pure rules only.
 
-Never waits, appends to the log, answers requests or sets a timer; `rebalance.py` and `membership.py` do. Callers pass
-the current time.
+A group never waits, appends to the log, answers requests or sets a timer; `rebalance.py` and `membership.py` do this.
+Callers pass the current time.
 
 Invariants: all members have the group's protocol type and share at least one protocol; a static instance id belongs to
 one member; the leader is a member; a member id is either pending or a member, never both; EMPTY has no members,
@@ -28,10 +28,10 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 class ClassicGroup:
     """One group of the classic protocol.
 
-    `state_timestamp_ms` is the time when the group entered its state, in ms since the epoch, or None if that time is
-    not recorded. `protocol_type` is None for a group that only has committed offsets (of "simple" consumers).
-    `subscribed_topics` is None if the coordinator cannot know the topics. `storing_generation` is the generation whose
-    assignment is being written to the log, or -1.
+    `state_timestamp_ms` is the time when the group entered its state, in ms since the epoch, or None if the log does
+    not contain that time. `protocol_type` is None for a group that only has committed offsets (of "simple" consumers).
+    `subscribed_topics` is None if the topics are unknown, because the members do not send consumer subscriptions.
+    `storing_generation` is the generation whose assignment is being written to the log, or -1.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class ClassicGroup:
             member.counted_size = 0
 
     def expect(self, member_id: str) -> None:
-        """Add a pending member id: an id that was assigned to a client, which has not joined with it yet."""
+        """Add a pending member id: an id assigned to a client that has not joined with it yet."""
         self.pending_join.add(member_id)
         if self.footprint is not None:
             self.footprint.add_pending(self.group_id, member_id)
@@ -297,7 +297,7 @@ class ClassicGroup:
         return topic in self.subscribed_topics
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics to which this generation's members subscribe, None if the coordinator cannot know them."""
+        """Return the topics to which this generation's members subscribe, None if these are unknown."""
         if not self.is_consumer_group:
             return None
         if not self.members:

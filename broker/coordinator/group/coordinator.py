@@ -50,7 +50,7 @@ _DUE_AT_ONCE: Final = 50
 _MAX_PREPARATIONS: Final = 20
 """How many times a group's tombstones are prepared before its deletion fails.
 
-Commits on further partitions outdate the prepared tombstones.
+A commit on a partition without a tombstone makes it necessary to prepare them again.
 """
 
 
@@ -78,8 +78,8 @@ class Committer(NamedTuple):
 class FetchedOffset(NamedTuple):
     """The result of an OffsetFetch for one partition.
 
-    `offset` is None if no offset was committed. `is_pending` says whether an undecided transaction has also committed
-    an offset on the partition.
+    `offset` is None if no offset was committed. `is_pending` says whether an open transaction has also committed an
+    offset on the partition.
     """
 
     partition: TopicPartition
@@ -160,7 +160,8 @@ class GroupCoordinator:
     def begin_sessions(self) -> None:
         """Start the session timers. Call it when clients can reach the broker.
 
-        If the timers started earlier, a long start of the broker would end every session and empty every group.
+        If the timers started earlier, every session would end during a long start of the broker, and every group would
+        be empty.
         """
         self._membership.begin_sessions()
         self._schedule_expiry()
@@ -186,7 +187,7 @@ class GroupCoordinator:
         if not self._loaded:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if not group_id and not may_be_empty:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty: set group.id.")
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty. Set group.id.")
         if self._log.unreadable or self._log.unreadable_groups:
             reason = self._log.unreadable.get(self._log.partition_for(group_id))
             reason = reason or self._log.unreadable_groups.get(group_id)
@@ -304,8 +305,8 @@ class GroupCoordinator:
         """Delete a group like `delete_group`, but prepare the tombstones in steps, between which other tasks run.
 
         The deletion itself takes place in the last step. Offsets committed before that are deleted, too. If members
-        have joined before that, the deletion is refused. Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if commits on
-        further partitions outdate the prepared tombstones too often.
+        have joined before that, the deletion is refused. Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if clients keep
+        committing on partitions that have no prepared tombstone.
         """
         for _ in range(_MAX_PREPARATIONS):
             self._check(group_id, may_be_empty=True)
@@ -318,8 +319,8 @@ class GroupCoordinator:
                 return
         raise KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            f"Offsets of group {group_id!r} are committed on other partitions faster than the group can be deleted:"
-            " stop the clients that commit, then try again.",
+            f"Offsets of group {group_id!r} are committed on other partitions faster than the group can be deleted."
+            " Stop the clients that commit, then try again.",
         )
 
     # ---- offsets
@@ -515,7 +516,7 @@ class GroupCoordinator:
         group = self._membership.groups.get(group_id)
         if group is None:
             if committer.generation_id >= 0 and (committer.member_id or not committer.member_optional):
-                raise KafkaError(missing, f"There is no group {group_id!r}: check the group id.")
+                raise KafkaError(missing, f"There is no group {group_id!r}. Check the group id.")
         else:
             member_id, instance_id, generation_id, optional = committer
             check_commit(
@@ -617,7 +618,7 @@ class GroupCoordinator:
         return group.generation_id if group is not None and group.members else None
 
     def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
-        """Return the producer ids that have undecided offset commits on any of the partitions."""
+        """Return the producer ids that have offset commits in open transactions on any of the partitions."""
         if not self._offsets.has_pending(group_id):
             return set()
         return set().union(*(self._offsets.pending_producers(group_id, partition) for partition in partitions))

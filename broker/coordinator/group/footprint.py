@@ -1,7 +1,7 @@
 """Counts the memory of all groups' members, so that no client can exhaust the broker's memory.
 
 Owns two totals. The first counts the bytes of members (limit: `group.members.max.bytes`). The second counts the bytes
-of pending member ids: ids that were assigned to a client that has not joined yet (limit:
+of pending member ids, which were assigned to clients that have not joined yet (limit:
 `group.pending.members.max.bytes`). When the first limit is reached, new members are refused. When the second limit is
 reached, the oldest pending id is discarded. That is harmless, because a client normally joins with its id at once, and
 a client whose id was discarded gets a new id.
@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Final
 
 MEMBER_OVERHEAD: Final = 2_000
-"""The bytes of a member besides its strings: objects, its timer, its entries in the group's maps."""
+"""The memory in bytes of a member without its strings: its objects, its timer and its entries in the group's maps."""
 
 PROTOCOL_OVERHEAD: Final = 150
-"""The bytes of an offered protocol besides its name and metadata."""
+"""The memory in bytes of an offered protocol without its name and metadata."""
 
 PENDING_OVERHEAD: Final = 1_500
-"""The bytes of a pending member id, including a group that may exist only because of this id."""
+"""The memory in bytes of a pending member id, including that of a group which may exist only because of this id."""
 
 PendingMember = tuple[str, str]
 """A (group id, member id) pair."""

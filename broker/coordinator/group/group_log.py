@@ -156,7 +156,8 @@ class GroupLog:
         """Append a group's metadata.
 
         `stored` is called once, with None when the record is durable, or with the error if its append or flush failed.
-        There is no timeout: even if the disk is slow, the record is in the log, and memory must agree with it.
+        There is no timeout, because the record is in the log even if the disk is slow, and memory must agree with the
+        log.
         """
         try:
             partition = self.partition_for(group.group_id)
@@ -225,7 +226,7 @@ class GroupLog:
 
         def timed_out() -> None:
             if not settled.done():
-                message = "The flush takes longer than offsets.commit.timeout.ms: retry, or raise the setting."
+                message = "The flush takes longer than offsets.commit.timeout.ms. Retry, or raise the setting."
                 settled.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
                 settled.exception()  # mark the exception as retrieved: the caller may be gone
 
@@ -311,7 +312,7 @@ class GroupLog:
             why = f"{GROUP_METADATA_TOPIC}-{partition}, offset {offset}: {error}"
             self.unreadable_groups[group_id] = why
             self._logger.error(
-                "group_unreadable", group=group_id, why=why, remedy="start the release that wrote the record"
+                "group_unreadable", group=group_id, why=why, remedy="start the broker release that wrote the record"
             )
 
 

@@ -18,9 +18,9 @@ from ..claims import Claim, TopicPartition
 class OffsetAndMetadata(NamedTuple):
     """A committed offset.
 
-    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is -1 unless an old client requested a
-    retention for this offset. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
-    written; a later claim does not change it.
+    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is the time in ms since the epoch when
+    the offset expires; it is -1 unless an old client requested a retention for this offset. `topic_id` is zero if it is
+    unknown. `claim` is the partition's claim when the record was written; a later claim does not change it.
     """
 
     committed_offset: int
@@ -40,9 +40,9 @@ _Rest: TypeAlias = tuple[object, ...]
 class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
     """The offsets of a group by partition, iterated in the order in which the partitions were first committed.
 
-    Each partition has a place in the arrays, which hold its committed offset, its record offset, and the other fields.
-    When an offset is removed, the offset in the last place moves into the free place. The cost of a change therefore
-    does not depend on the number of offsets.
+    Each partition has an index, its place, in the arrays that hold its committed offset, its record offset and the
+    other fields. When an offset is removed, the offset in the last place moves into the free place. The cost of a
+    change therefore does not depend on the number of offsets.
     """
 
     __slots__ = ("_numbers", "_partitions", "_places", "_rests", "insertions")

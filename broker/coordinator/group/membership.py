@@ -1,6 +1,6 @@
 """Handles the requests of group members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Decides whether a request is acceptable in the group's state, and what follows from it; `rebalance` runs the
+Decides whether a request is acceptable in the group's state, and what the request changes; `rebalance` runs the
 generations. Owns the map of groups. Every method is a plain call without an await.
 
 KIP-394: a member without an id gets one and must join again with it (v4+). KIP-345: a static member that rejoins
@@ -101,7 +101,7 @@ class GroupMembership:
         if group_id not in self.groups and len(self.groups) >= self._max_groups:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"There are {self._max_groups} groups already, the limit set by group.max.groups: delete unused groups,"
+                f"There are {self._max_groups} groups already, the limit set by group.max.groups. Delete unused groups,"
                 " or raise the setting.",
             )
 
@@ -292,7 +292,7 @@ class GroupMembership:
         old_leader: str | None,
         request: Join,
     ) -> None:
-        """Keep the group stable, and answer the new member id's JoinGroup as soon as the replacement is durable."""
+        """Keep the group stable, and answer the new member id's JoinGroup when the new id is durable."""
         generation_id = group.generation_id
 
         def stored(error: KafkaError | None) -> None:
@@ -440,8 +440,8 @@ def _check_generation(group: ClassicGroup, generation_id: int) -> None:
     if generation_id != group.generation_id:
         raise KafkaError(
             ErrorCode.ILLEGAL_GENERATION,
-            f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}:"
-            " join the group again.",
+            f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}."
+            " Join the group again.",
         )
 
 

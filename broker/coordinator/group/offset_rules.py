@@ -28,7 +28,7 @@ def check_commit(
 ) -> None:
     """Raise KafkaError unless the committer may commit now.
 
-    `member_optional`: the commit may specify a generation without a member id. The error is UNKNOWN_MEMBER_ID,
+    `member_optional`: the commit may specify a generation without a member id. The error code is UNKNOWN_MEMBER_ID,
     ILLEGAL_GENERATION, FENCED_INSTANCE_ID or REBALANCE_IN_PROGRESS.
     """
     if generation_id < 0 and group.state is GroupState.EMPTY:
@@ -45,7 +45,7 @@ def check_commit(
     elif not transactional:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Group {group.group_id!r} has members, and only they can commit its offsets: use another group id.",
+            f"Group {group.group_id!r} has members, and only they can commit its offsets. Use another group id.",
         )
     if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -54,7 +54,7 @@ def check_commit(
 def _wrong_generation(group: ClassicGroup, generation_id: int) -> KafkaError:
     return KafkaError(
         ErrorCode.ILLEGAL_GENERATION,
-        f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}: join the group again,"
+        f"Group {group.group_id!r} is in generation {group.generation_id}, not {generation_id}. Join the group again,"
         " or commit with its current generation.",
     )
 
@@ -62,7 +62,7 @@ def _wrong_generation(group: ClassicGroup, generation_id: int) -> KafkaError:
 def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
     """Return the group if its offsets may be deleted. Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if not."""
     if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}: check the group id.")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}. Check the group id.")
     if group.state is not GroupState.EMPTY and not group.is_consumer_group:
         # the broker cannot know which topics the members of such a group use
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -72,9 +72,9 @@ def check_offset_delete(group: ClassicGroup | None, group_id: str) -> ClassicGro
 def check_group_delete(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
     """Return the group if it may be deleted. Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if not."""
     if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}: check the group id.")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id!r}. Check the group id.")
     if group.state is not GroupState.EMPTY:
-        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id!r} has members: stop them first.")
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id!r} has members. Stop them first.")
     return group
 
 
@@ -86,9 +86,9 @@ def expired(
 ) -> Iterator[TopicPartition]:
     """Yield the partitions whose offset is past its retention (KIP-211). The caller must exclude pending offsets.
 
-    The retention starts when the group became empty; in a stable consumer group and for simple consumers it starts with
-    the commit. An offset with its own expiry time expires at that time. Offsets of a topic to which a member subscribes
-    never expire. During a rebalance no offset expires.
+    The retention starts when the group becomes empty. In a stable consumer group and for simple consumers it starts
+    with the commit of the offset. An offset with its own expiry time expires at that time. Offsets of a topic to which
+    a member subscribes never expire. During a rebalance no offset expires.
     """
     if group.protocol_type is not None and group.state is GroupState.EMPTY:
         since = group.state_timestamp_ms

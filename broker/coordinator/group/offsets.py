@@ -9,8 +9,8 @@ Invariants
 * The offset of a partition is that of the newest record in the log that is either outside of a transaction or in a
   committed transaction. The newest record is the one with the highest `record_offset`, no matter when its transaction
   ended. (Compaction may leave a marker far behind its records.)
-* A transaction's offsets are pending from their append until its marker in the same `__consumer_offsets` partition. An
-  abort removes them.
+* A transaction's offsets are pending from their append until its marker is appended to the same `__consumer_offsets`
+  partition. An abort removes them.
 * A tombstone removes all offsets with a smaller record offset, including pending offsets.
 """
 
@@ -64,7 +64,7 @@ class OffsetStore:
         return self._committed.get(group_id)
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions on which undecided transactions have committed offsets of the group."""
+        """Return the partitions on which open transactions have committed offsets of the group."""
         return self._pending_by_group.get(group_id, {}).keys()
 
     def snapshot(
@@ -89,7 +89,7 @@ class OffsetStore:
         return sum(map(len, self._committed.values())) + len(self._pending_by_group)
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an undecided transaction has committed an offset on the partition."""
+        """Whether an open transaction has committed an offset on the partition."""
         return partition in self._pending_by_group.get(group_id, ())
 
     def pending_producers(self, group_id: str, partition: TopicPartition) -> frozenset[int]:
@@ -98,7 +98,7 @@ class OffsetStore:
         return frozenset() if pending is None else frozenset(producer for _, producer in pending.get(partition, ()))
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether an undecided transaction has committed offsets of the group."""
+        """Whether an open transaction has committed offsets of the group."""
         return group_id in self._pending_by_group
 
     def partitions(self, group_id: str) -> set[TopicPartition]:
@@ -155,7 +155,7 @@ class OffsetStore:
                 self._put(*target, value)
 
     def drop_pending_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> None:
-        """Drop the pending offsets that must not become valid even if their transactions commit."""
+        """Drop the pending offsets for which `is_gone` is true, which must not become valid by a commit."""
         for producer, offsets in list(self._pending.items()):
             for target, value in list(offsets.items()):
                 if is_gone(target[1], value):

@@ -1,8 +1,8 @@
 """Checks and encodes many commits in slices, before the event-loop turn that appends them.
 
-Prepared commits have no effect until they are appended. Topics and claims may change between the slices, and an offset
-must neither get the id of a deleted topic nor a claim that was dropped. Before the commits are appended, `is_current`
-must be called in the same event-loop turn; it checks that topics and claims have not changed.
+Prepared commits have no effect until they are appended. Topics and claims may change between the slices, and a stored
+offset must have neither the id of a deleted topic nor a claim that was dropped. Before the commits are appended,
+`is_current` must be called in the same event-loop turn; it checks that topics and claims have not changed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PreparedCommit:
         self._is_claimed = self._is_claimed or claim is not None
 
     def is_current(self, metadata: Metadata, claims: Mapping[TopicPartition, Claim]) -> bool:
-        """Whether the topics and claims are still those with which the records were encoded."""
+        """Whether the topics and claims have not changed since the records were encoded."""
         for name, topic_id in self._topic_ids.items():
             topic = metadata.topic(name)
             if topic is None or topic.topic_id != topic_id:

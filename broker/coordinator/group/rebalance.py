@@ -7,8 +7,8 @@ durable. All JoinGroups of a generation are answered together, and so are its Sy
 sync in time, or whose session ends, is removed.
 
 Owns the timers of groups. Never decides whether a request is acceptable; `membership` does. Responses go through the
-members' callbacks `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain calls: time
-comes from the clock and the timer, and `GroupStore` is the access to the log.
+members' callbacks `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain calls. They get
+the time from the clock and the timer, and reach the log through `GroupStore`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Rebalance:
     def after_removal(self, group: ClassicGroup, reason: str) -> None:
         """Continue or begin a rebalance after a removal.
 
-        An empty `reason` begins no rebalance: only pending member ids were removed.
+        An empty `reason` means that only pending member ids were removed, which does not begin a rebalance.
         """
         if group.state is GroupState.PREPARING_REBALANCE:
             self.complete_if_all_joined(group)
@@ -202,7 +202,7 @@ class Rebalance:
     def complete_if_all_joined(self, group: ClassicGroup) -> None:
         """Complete the join phase if all members have joined.
 
-        The first rebalance of an empty group waits for its delay.
+        The first rebalance of an empty group also waits for `group.initial.rebalance.delay.ms`.
         """
         if group.state is not GroupState.PREPARING_REBALANCE:
             return

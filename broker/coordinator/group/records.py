@@ -125,8 +125,8 @@ def encode_offset(offset: OffsetAndMetadata) -> bytes:
     """Encode a committed offset's value.
 
     The version is 1 if the offset has its own expiry time, else 4 if it has a topic id or a claim, else 3. No version
-    can store both a claim and an expiry time. If an offset has both, the claim is stored and the retention requested by
-    the old client is lost.
+    can store both a claim and an expiry time. If an offset has both, the claim is stored and the expiry time, which
+    only an old client can have requested, is lost.
     """
     value = OffsetCommitValue(
         offset=offset.committed_offset,

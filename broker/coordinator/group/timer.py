@@ -15,7 +15,7 @@ from ...ports import Clock
 Action: TypeAlias = Callable[[], None]
 
 MOST_STALE: Final = 1000
-"""The heap drops its stale entries when it holds more entries than this number plus two for each deadline."""
+"""The heap drops its stale entries when it holds more entries than this number plus twice the number of deadlines."""
 
 
 class DeadlineTimer:
@@ -61,7 +61,7 @@ class DeadlineTimer:
     def run_due(self, most: int = 1 << 30) -> None:
         """Run at most `most` due actions. Actions scheduled meanwhile run in the next call.
 
-        Raise ExceptionGroup after all of them have run if any action failed.
+        If any action failed, raise ExceptionGroup after all of them have run.
         """
         now = self._clock.monotonic()
         due: list[Hashable] = []

@@ -36,7 +36,7 @@ _EXPIRED_AT_ONCE: Final = 200
 
 _UNITS_PER_GROUP: Final = 10
 _UNITS_PER_REMOVAL: Final = 5
-"""The cost of expiring a group, and of removing an offset, in units of work (`steps.py`)."""
+"""The cost of expiring a group or of removing an offset, in units of work (`steps.py`)."""
 
 _REMOVED_AT_ONCE: Final = 300
 """How many offsets are removed before the event loop runs other tasks."""
@@ -74,7 +74,7 @@ class GroupUpkeep:
     # ---- removal by request
 
     def prepare_deletion(self, group_id: str) -> Steps[PreparedDeletion]:
-        """Prepare, in steps, the batch that `delete_group` appends; for groups with very many offsets."""
+        """Prepare, in steps, the batch that `delete_group` appends. This is for groups with very many offsets."""
         prepared = PreparedDeletion(group_id, self._offsets)
         yield from prepared.prepare()
         return prepared
@@ -122,9 +122,9 @@ class GroupUpkeep:
             self._log.remove(group_id, doomed)
 
     def unsettled(self, group_id: str) -> asyncio.Future[None] | None:
-        """Return the shared future of a drop of the group's claims, None if all drops are durable.
+        """Return None if all drops of the group's claims are durable, else a future that resolves when they are.
 
-        Await the future through `asyncio.shield`.
+        The future is shared: await it through `asyncio.shield`.
         """
         return self._unsettled.get(group_id)
 
@@ -267,7 +267,7 @@ class GroupUpkeep:
         await run_in_slices(self.expiry())
 
     def expiry(self) -> Steps[None]:
-        """Do the work of `expire` in steps. Each step looks at its group's state at that moment."""
+        """Do the work of `expire` in steps. Each step uses its group's state at the time of the step."""
         now_ms = self._clock.now_ms()
         for group in list(self._membership.groups.values()):
             if self._is_deleted(group):
