@@ -62,8 +62,8 @@ class OncelogDataSource(DataSource):
             )
             raise ConfigError(
                 "checkpointLocation",
-                f"{where}, but the sink must read its batch plans: else a batch that is planned again could not be "
-                "told from the committed one. Use oncelog.pipeline.write_stream(df, options), with "
-                "checkpointLocation among the options, instead of plain format",
+                f"{where}, but the sink must read Spark's batch plans there: without them, it cannot distinguish a "
+                "batch that Spark plans again from the committed one. Use oncelog.pipeline.write_stream(df, options), "
+                'with checkpointLocation among the options, instead of format("oncelog")',
             )
         return StreamWriter(settings)

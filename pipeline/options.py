@@ -75,14 +75,18 @@ SOURCE_OPTIONS: Final = (
     Option(
         "maxOffsetsPerTrigger",
         "",
-        "Most offsets of one micro-batch. The partitions share them in proportion to their unread offsets.",
+        "Maximum number of offsets per micro-batch. The partitions share them in proportion to their unread offsets.",
     ),
-    Option("minPartitions", "", "Fewest Spark tasks: large offset ranges are split into several tasks."),
-    Option("maxRecordsPerPartition", "", "Most offsets of one Spark task: larger ranges are split into several tasks."),
+    Option("minPartitions", "", "Minimum number of Spark tasks: large offset ranges are split into several tasks."),
+    Option(
+        "maxRecordsPerPartition",
+        "",
+        "Maximum number of offsets per Spark task: larger ranges are split into several tasks.",
+    ),
     Option(
         "failOnDataLoss",
         "true",
-        "true: fail if offsets that the query has still to read were deleted (retention, deleted topic). false: "
+        "true: fail if offsets that the query has not read yet were deleted (retention, deleted topic). false: "
         "log a warning and continue after the deleted offsets.",
     ),
     Option("includeHeaders", "false", "Add the column headers: array of struct of key (string) and value (binary)."),
@@ -105,7 +109,7 @@ SINK_OPTIONS: Final = (
     Option(
         "writeId",
         "",
-        "Batch writes only, without transactionalId: names the write. If a write with this id was committed "
+        "Name of a batch write (not together with transactionalId). If a write with this id was committed "
         "before, nothing is written. Kafka remembers the id for the broker's offsets.retention.minutes (7 days by"
         " default).",
     ),
@@ -159,7 +163,8 @@ _NOT_OFFERED: Final = {
 _IGNORED: Final = frozenset(
     {"kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms", "writer"}
 )
-"""Tuning of Spark's own connector. kafka.default.api.timeout.ms and kafka.retry.backoff.ms replace it here."""
+"""Tuning options of Spark's own connector. kafka.default.api.timeout.ms and kafka.retry.backoff.ms replace them here.
+"""
 
 
 class Options:
@@ -222,7 +227,7 @@ class Options:
         for partition, number in found.items():
             if not isinstance(number, int) or isinstance(number, bool) or number < at_least:
                 raise ConfigError(
-                    name, f"{number!r} of {partition[0]}-{partition[1]} is not a number from {at_least} up"
+                    name, f"{number!r} of {partition[0]}-{partition[1]} is not a whole number >= {at_least}"
                 )
         return found
 
@@ -283,7 +288,7 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, options: Options, side: str, default: int) -> Position:
-        """Read the options of one side, "starting" or "ending". The most specific one counts, as in Spark."""
+        """Read the options of one side, "starting" or "ending". As in Spark, the most specific option counts."""
         strategy = options.text("startingOffsetsByTimestampStrategy", "error").lower()
         if strategy not in ("error", "latest"):
             raise ConfigError("startingOffsetsByTimestampStrategy", f"{strategy!r} is neither error nor latest")

@@ -24,7 +24,7 @@ def build(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSessi
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _is_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # pyspark warns if pandas is installed, even in programs that do not use pandas, as the pipeline does not.
+    # pyspark warns if pandas is installed, even though the pipeline does not use pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     builder = SparkSession.builder.master(master).appName(app_name)
     defaults = DEFAULTS | shuffle_defaults(master)
@@ -47,5 +47,8 @@ def shuffle_defaults(master: str) -> dict[str, str]:
 
 
 def _is_this_machine(master: str) -> bool:
-    """Return whether the driver can use loopback. Spark's own choice, the host's name, may not be reachable."""
+    """Return whether the driver can use loopback, because the master runs on this machine.
+
+    Spark itself would use the host's name, which may not be reachable.
+    """
     return _LOOPBACK.match(master) is not None

@@ -31,10 +31,10 @@ from .varints import Numbers
 HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 JOINED_BYTES: Final = 4 * 1024 * 1024
-"""The size in bytes up to which decompressed batches are decoded together, which is faster for small ones."""
+"""The size in bytes up to which decompressed batches are decoded together, because this is faster for small batches."""
 
 PIECE_BYTES: Final = 1024 * 1024
-"""The approximate size in bytes of the records that are yielded together, which the processor can cache."""
+"""The approximate size in bytes of the records that are yielded together. They fit into the processor's cache."""
 
 
 class Columns(NamedTuple):
@@ -62,9 +62,10 @@ class _Place(NamedTuple):
 def decode(
     data: Buffer, batches: Iterable[tuple[int, BatchHeader]], start: int, end: int, *, headers: bool
 ) -> Iterator[Columns]:
-    """Yield the records with start <= offset < end of these batches of one response, given as (position, header).
+    """Yield the records of some batches of one response: those with start <= offset < end.
 
-    The caller checks checksums and transactions. Raises CorruptBatch and UnsupportedCompression.
+    `data` is the response's records, and `batches` are given as (position in `data`, header). The caller checks
+    checksums and transactions. Raises CorruptBatch and UnsupportedCompression.
     """
     for together, group in _groups(memoryview(data), batches):
         yield from _decode_group(together, group, start, end, headers)

@@ -21,7 +21,8 @@ from . import varints
 from .varints import Numbers
 
 OVERHEAD: Final = 21
-"""The most bytes that a record without headers needs besides its key and value, in batches of this module."""
+"""The most bytes that a record without headers needs besides its key and value, in batches of this encoder.
+"""
 
 _NO_HEADERS: Final = b"\x00"
 _AT_ONCE: Final = 8 << 20
@@ -65,7 +66,7 @@ def encode(key: pa.Array, value: pa.Array, headers: pa.Array | None, max_bytes: 
 
 
 def _stretches(sizes: Numbers, max_bytes: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield (end, cuts) of each part to encode at once: where the part ends, and where in it the batches begin."""
+    """Yield (end, cuts) of each part to encode at once: its end, and the indexes where its batches begin."""
     behind = np.cumsum(sizes)
     start = at = 0
     cuts: list[int] = []

@@ -19,7 +19,7 @@ _M: Final = np.uint32(0x5BD1E995)
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """Return the hash of each key of a binary array. Null hashes like an empty key. Raises TypeError."""
+    """Return the hash of each key in a binary array. Null hashes like an empty key. Raises TypeError otherwise."""
     if keys.type != pa.binary():
         raise TypeError(f"keys are {keys.type}: cast them to binary")
     count = len(keys)

@@ -27,7 +27,7 @@ AHEAD: Final = 64
 """After `ALIKE` records of equal size in a row, the next `AHEAD` are compared at once, and then four times as many."""
 
 _MIXED: Final = 32
-"""The number of records in a row, few of them alike, after which boundaries are guessed."""
+"""Boundaries are guessed after this number of records in a row, if few of them had equal sizes."""
 
 _WINDOW: Final = 128 * 1024
 """The number of bytes that are searched at a time. They fit into the processor's cache."""

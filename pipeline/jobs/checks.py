@@ -36,9 +36,10 @@ class KafkaAbsentError(JobError):
 
 
 def prepare(job: Job, tell: Callable[[str], None]) -> None:
-    """Check everything that needs no Spark, because Spark starts slowly. Retry absent brokers `max_restarts` times.
+    """Check everything that can be checked without Spark, which starts slowly. Raises JobError.
 
-    `tell` is called with messages about what the job waits for. Raises JobError.
+    If no broker can be reached, check again up to `max_restarts` times. `tell` is called with messages about what the
+    job waits for.
     """
     check_directories(job)
     for attempt in range(job.max_restarts + 1):
@@ -76,9 +77,10 @@ def _check_directory(what: str, location: str) -> None:
 
 
 def check_kafka(job: Job, tell: Callable[[str], None]) -> None:
-    """Ask a job's brokers for the topics that it reads. `tell` is called with topics for which a stream waits.
+    """Ask a job's brokers for the topics that it reads.
 
-    Raises KafkaAbsentError, and JobError for invalid settings and for missing topics without which the job cannot run.
+    `tell` is called with a message about missing topics for which a stream can wait. Raises KafkaAbsentError, and
+    JobError for invalid settings and for missing topics without which the job cannot run.
     """
     for source in job.sources:
         if source.format == NAME:
@@ -144,7 +146,7 @@ def reachable(config: ClientConfig) -> str:
 
 
 class SilenceWatch:
-    """A watch that reports once when a job gets no data because its brokers are away, and once when they are back."""
+    """A watch that reports once when a job's brokers can no longer be reached, and once when they are back."""
 
     def __init__(self, job: Job, tell: Callable[[str], None]) -> None:
         self._configs = list(_configs(job))
@@ -157,7 +159,7 @@ class SilenceWatch:
         self._looked_at = time.monotonic()
 
     def look(self) -> None:
-        """Check the brokers if no micro-batch has ended for SILENCE_S (PROBE_S while brokers are away)."""
+        """Check the brokers if no micro-batch has ended for SILENCE_S, or for PROBE_S while brokers are away."""
         if time.monotonic() - self._looked_at >= (PROBE_S if self._away else SILENCE_S):
             self.all_there()
 

@@ -42,14 +42,14 @@ _FINAL: Final = {
         (ConfigError, ""),
     )
 }
-"""The errors that a restart of the query cannot fix, each with an addition to the message for the job's user."""
+"""The errors that a restart of the query cannot fix, each with a text to append to its message."""
 
 _REMEDIES: Final = {
     "Python worker failed to connect back": (
         ": a Python process did not start within Spark's limit of ten seconds. Give the job fewer cores "
-        "(master = local[2]), or start fewer at once"
+        "(master = local[2]), or start fewer jobs at once"
     ),
-    "Java gateway process exited": ". Java's message is above. Check the sizes in the table [spark] (2g)",
+    "Java gateway process exited": ". Java's message is above. Check the memory sizes in the table [spark], such as 2g",
     "No module named 'oncelog'": (
         ": Spark's Python workers do not have it. Install oncelog[pipeline] in the Python of every worker, and name "
         "that Python: PYSPARK_PYTHON=/path/to/python"
@@ -79,7 +79,7 @@ class SparkGoneError(JobError):
 
 
 def reason(failure: str) -> str:
-    """Return the line of a failure that says why. Spark's messages have plans and stack traces around it."""
+    """Return the line of a failure that says why. In Spark's messages, this line is among plans and stack traces."""
     told = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
     if (record := _BAD_RECORD.search(told)) is not None:
         return record[0][:LONGEST]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class JobFrames:
-    """The frames of a job by name. SQL knows them by the same names."""
+    """The frames of a job by name. SQL queries refer to them by these names."""
 
     def __init__(self, spark: SparkSession, job: Job) -> None:
         self.job = job
@@ -58,7 +58,7 @@ class JobFrames:
         return options
 
     def start(self, sink: Sink) -> StreamingQuery | None:
-        """Start a sink's query and return it. A batch frame is written at once, and None is returned."""
+        """Start a stream's query and return it. Write a batch frame before this returns, and return None."""
         frame, options = self.of(sink), self.options(sink)
         if not frame.isStreaming:
             self._write(frame, sink, options)

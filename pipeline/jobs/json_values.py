@@ -81,14 +81,17 @@ def _is_more(text: Column) -> Column:
 
 
 def _without(frame: DataFrame, condition: Column, policy: str, error: Column) -> DataFrame:
-    """Return the frame without the rows of a condition (drop), or with an error for the first such row (fail)."""
+    """Return the frame without the rows that meet a condition.
+
+    With the policy fail, the first such row ends the query with an error instead.
+    """
     if policy == "fail":
         return frame.filter(sf.when(condition, sf.raise_error(error).cast("boolean")).otherwise(sf.lit(True)))
     return frame.filter(~condition)
 
 
 def _error(source: Source, what: str, remedy: str, text: Column | None) -> Column:
-    """Return the message of a record that ends the query."""
+    """Return the error message about a record that ends the query."""
     shown = sf.lit("") if text is None else sf.concat(sf.lit(": "), _shown(text))
     return sf.concat(
         sf.lit(f"{BAD_RECORD}source {source.name!r}: the record at offset "),

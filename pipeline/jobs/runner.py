@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 POLL_S: Final = 0.2
 STOP_S: Final = 3.0
-"""The limit in seconds of stopping the queries, and then again of ending their open transactions."""
+"""The limit in seconds of stopping the queries, and also of ending their open transactions afterwards."""
 
 
 class _Running:
@@ -76,7 +76,7 @@ class JobRunner:
         self._watch: SilenceWatch | None = None
 
     def describe(self) -> str:
-        """Return sources, sinks and plans as text, for --dry-run. Nothing is read or written. Raises JobError."""
+        """Return sources, sinks and Spark's plans as text for --dry-run. No records are read. Raises JobError."""
         pieces = []
         for name, frame in self.frames.frames.items():
             kind = "stream" if frame.isStreaming else "batch"
@@ -228,8 +228,8 @@ class JobRunner:
             let_go(settings, STOP_S)
         except KafkaError as error:
             self._on_notice(
-                f"{settings.transactional_id}: an open transaction ends at its timeout, or when the job starts "
-                f"again: {error}"
+                f"{settings.transactional_id}: an open transaction could not be aborted ({error}). It ends at its "
+                "timeout, or when the job starts again"
             )
 
 

@@ -24,7 +24,7 @@ _SECONDS: Final = {"ms": 0.001, "millisecond": 0.001, "second": 1.0, "minute": 6
 AVAILABLE_NOW: Final = "available-now"
 
 METRICS: Final = "oncelog.json."
-"""Prefix of Spark's observed metrics with the counts `bad` and `tombstones` of a JSON source."""
+"""Prefix of the names of Spark's observed metrics that count the bad records and tombstones of a JSON source."""
 
 BAD_RECORD: Final = "oncelog.pipeline.jobs.BadRecord: "
 """Prefix of the error of a record that ends a query. It marks the message within Spark's text."""
@@ -56,7 +56,8 @@ class Source:
     json: str = ""
     """The columns of a JSON value, as DDL. They replace `value`, and the other columns become `_key`, `_offset`, …"""
     on_bad_record: str = "fail"
-    """How to treat a value that is not such JSON: end the query (fail), omit it (drop) or make it a row (keep)."""
+    """How to treat a value that is not JSON of these columns: end the query (fail), omit it (drop) or make it a row
+    (keep)."""
     on_tombstone: str = "drop"
     """How to treat a record without a value: end the query (fail), omit it (drop) or make it a row (keep)."""
     schema: str = ""
@@ -259,7 +260,7 @@ def _check(job: Job, where: str) -> None:
         if sink.frame not in known:
             raise JobError(f"{where}: sink {sink.name!r}: there is no frame {sink.frame!r}, only {', '.join(known)}")
         if sink.output_mode not in ("append", "update", "complete"):
-            raise JobError(f"{where}: sink {sink.name!r}: output_mode is append, update or complete")
+            raise JobError(f"{where}: sink {sink.name!r}: output_mode must be append, update or complete")
         if sink.tasks is not None and sink.tasks < 1:
             raise JobError(f"{where}: sink {sink.name!r}: tasks is below 1")
         trigger = sink.trigger or job.trigger

@@ -1,9 +1,9 @@
 """Store what the driver must remember outside of Spark: a small file on its machine, per driver and query.
 
-Spark runs a stream's commit and abort in other processes than the one that began the batch, and passes them only the
-results of tasks. If all tasks were killed and returned nothing, `abort` finds the attempt in this file. The file also
-stores the state that this driver committed last. A query that had nothing to write for so long that its state in Kafka
-has expired reads it there.
+An attempt is one transaction in which a batch is written. Spark runs a stream's commit and abort in other processes
+than the one that began the attempt, and passes them only the results of tasks. If all tasks were killed and returned
+nothing, `abort` finds the attempt in this file. The file also stores the state that this driver committed last. A query
+that had nothing to write for so long that its state in Kafka has expired reads it there.
 
 A driver never reads the file of another driver, even if that one had the same process id. Losing the file costs only
 time: the transaction then ends with the next batch, or at its timeout.
@@ -27,12 +27,12 @@ MAX_AGE_S: Final = 7 * 86_400
 
 
 def remember(attempt: Attempt) -> None:
-    """Store the attempt in place of the one before."""
+    """Store this attempt as the driver's newest one."""
     _write(attempt.transactional_id, attempt, last_decided(attempt.transactional_id), attempt.run)
 
 
 def last_run(transactional_id: str) -> str:
-    """Return the run that this driver began last, or an empty text if it is unknown, superseded or not begun."""
+    """Return the run (start of the query) of this driver's newest attempt, or an empty text if it is unknown."""
     try:
         return str(_read(transactional_id)["run"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -40,7 +40,7 @@ def last_run(transactional_id: str) -> str:
 
 
 def recall(transactional_id: str) -> Attempt | None:
-    """Return the attempt that this driver began last, or None if the attempt is decided or the file is lost."""
+    """Return this driver's newest attempt, or None if it is already committed or aborted, or if the file is lost."""
     try:
         found = _read(transactional_id)["attempt"]
         state = found.pop("state")
@@ -50,7 +50,7 @@ def recall(transactional_id: str) -> Attempt | None:
 
 
 def decided(transactional_id: str, state: SinkState | None) -> None:
-    """Store that the attempt is decided. `state` is the state committed now, or None if it has not changed."""
+    """Store that the newest attempt is committed or aborted. `state` is the newly committed state, if there is one."""
     _write(transactional_id, None, state or last_decided(transactional_id), last_run(transactional_id))
 
 
@@ -105,7 +105,7 @@ def _path(transactional_id: str) -> Path:
 
 
 def _driver() -> str:
-    """Return the name of the driver: the parent of the daemon from which Spark forks Python processes."""
+    """Return a name for the driver process: the parent of the daemon from which Spark forks Python processes."""
     try:
         return _name_of(int(_stat(os.getppid())[1]))
     except (OSError, ValueError, IndexError):

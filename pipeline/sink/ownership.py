@@ -16,10 +16,10 @@ from .settings import SinkSettings
 from .transaction import Record, SinkTransaction, SupersededError
 
 FIRST_BATCH: Final = (
-    "the checkpoint has planned batch 0 and not noted its end, but Kafka has no state of this query, so it is "
-    "unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
+    "the checkpoint has a plan of batch 0 and no note that the batch is done, but Kafka has no state of this query, so "
+    "it is unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
     "offsets.retention.minutes, and its state has expired, or the checkpoint belonged to another sink. Check what was "
-    "written last, then set adoptQuery=true to write the batch, for this one start"
+    "written last, then set adoptQuery=true to write the batch, for this start only"
 )
 
 

@@ -94,7 +94,7 @@ def _folded(path: str) -> str:
 
 
 def digest_of(note: bytes) -> str:
-    """Return the digest that distinguishes a plan from others with its number."""
+    """Return the digest that distinguishes a plan from other plans of the batch with the same number."""
     return hashlib.sha256(note).hexdigest()[:32]
 
 

@@ -4,10 +4,10 @@ Sequence numbers begin at 0 in each partition, because each attempt has a new ep
 are in flight. If one fails, the producer awaits all of them and sends them again in order. The leader recognises the
 batches that it already has.
 
-Only one task may write each Kafka partition. Another task's records become visible as a sequence that the leader
-refuses, or as a first batch in the log that is not this task's. Therefore no second batch is sent before the first was
-compared (`first_batch.py`). A partition with another task's records is in conflict. The conflict is a result and not an
-exception, so that the commit can name both tasks.
+Only one task may write each Kafka partition. Another task's records show themselves in two ways: the leader refuses a
+sequence number, or the first batch in the log is not this task's. Therefore no second batch is sent before the first
+one was compared (`first_batch.py`). A partition with another task's records is in conflict. The conflict is a result
+and not an exception, so that the commit can name both tasks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CLIENT_DEFAULTS: Final[dict[str, object]] = {
     "send_buffer_bytes": -1,
     "client_id": "oncelog-pipeline",
 }
-"""Where the pipeline's defaults differ from the producer's: rows come in bulk, and micro-batches take a while."""
+"""Defaults of the pipeline that differ from the producer's, because rows come in bulk and micro-batches take long."""
 
 
 class Written(NamedTuple):
@@ -139,7 +139,7 @@ class TransactionProducer:
         await asyncio.gather(*under_way, return_exceptions=True)
 
     def acknowledged(self, batch: _Batch) -> None:
-        """Release the memory of a batch that a lane has finished."""
+        """Release the memory of a batch that is acknowledged or dropped."""
         self._buffered -= len(batch.data)
         self._changed.set()
 
@@ -179,7 +179,7 @@ class TransactionProducer:
 
 
 class _Lane:
-    """The batches of one partition."""
+    """The batches of one partition: a queue, and the Produce requests in flight."""
 
     def __init__(self, producer: TransactionProducer, partition: TopicPartition, log_end: int) -> None:
         self._producer = producer
@@ -252,8 +252,8 @@ class _Lane:
             if code in _TOO_LARGE and (count := read_batch_header(batch.data).record_count) > 1:
                 raise RecordTooLargeError(
                     code,
-                    f"{self._partition}: {count} rows in a batch of {len(batch.data)} bytes are more than the topic's "
-                    "max.message.bytes: set kafka.batch.size below that",
+                    f"{self._partition}: a batch of {count} rows has {len(batch.data)} bytes, more than the topic's "
+                    "max.message.bytes: set kafka.batch.size below that limit",
                 )
             if not code.retriable:
                 raise error_for(code, f"{self._partition}: {message or code.text}")

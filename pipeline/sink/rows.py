@@ -1,8 +1,8 @@
 """Prepare the rows of a frame for topics: check the columns, and find out which Kafka partition each row belongs to.
 
 The columns are those of Spark's Kafka sink: value (required), key, topic, partition, headers. Other columns are not
-written. A row's partition is that of the column, else that of its key by Kafka's hash. A row with neither goes to the
-partition of the task's number, because no other task may write there.
+written. A row's partition is given by the column partition, else by the key with Kafka's hash. A row with neither goes
+to the partition with the task's number, because no other task may write there.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def grouped(
 
 
 def enough(topic: str, given: pa.Array | None, counts: PartitionCounts, refreshed: PartitionCounts | None) -> int:
-    """Return a topic's number of partitions. Renew it if the column partition names an unknown partition."""
+    """Return a topic's number of partitions. Ask the cluster again if the column partition has an unknown number."""
     count = counts(topic)
     if refreshed is None or given is None or given.null_count == len(given) or pc.max(given).as_py() < count:
         return count
@@ -132,7 +132,7 @@ def _checked(numbers: NDArray[np.int32], count: int) -> NDArray[np.int32]:
     """Return the partitions that rows name. Raises RowError if the topic does not have one of them."""
     wrong = numbers[(numbers < 0) | (numbers >= count)]
     if wrong.size:
-        raise RowError(f"the column partition is {wrong[0]} in a row, the topic has {count} partitions")
+        raise RowError(f"the column partition is {wrong[0]} in a row, but the topic has {count} partitions")
     return numbers
 
 

@@ -64,8 +64,8 @@ def _of_checkpoint(location: str) -> str:
     if not location:
         raise ConfigError(
             "checkpointLocation",
-            "is needed as an option of this query, .option('checkpointLocation', ...), to name it in Kafka; or give "
-            "it a transactionalId that is stable over restarts",
+            "is required as an option of this query, .option('checkpointLocation', ...), because its transactional id "
+            "is derived from it. Or set transactionalId to an id that stays the same over restarts",
         )
     return f"oncelog-query-{hashlib.sha256(normalised(location).encode()).hexdigest()[:32]}"
 

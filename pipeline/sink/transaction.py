@@ -18,10 +18,10 @@ The record says "batch n of query q is committed, and run r owns the query". It 
 KIP-360 for the new epoch.
 
 Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts, and the
-last claim wins. Each batch of a run begins with a look at the record. If the record names another run, the query ends
-(SupersededError) before it fences any producer. So a replaced driver cannot take the query back. A newer run may
-claim the query between that look and the older run's InitProducerId. Then the older run fences the newer run's batch,
-sees the record afterwards and ends, while the newer run's batch is aborted and runs again.
+last claim wins. Before each batch, a run reads the record. If the record names another run, the query ends
+(SupersededError) before it fences any producer. A replaced driver therefore cannot take the query back. A newer run may
+claim the query after the older run has read the record and before its InitProducerId. Then the older run fences the
+newer run's batch, sees the record afterwards and ends, while the newer run's batch is aborted and runs again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class SinkState(NamedTuple):
     """The query's id, or the write's id."""
     batch_id: int
     plan: str = ""
-    """Digest that distinguishes the batch from others planned with its number (`plans.py`). Empty if it is unknown."""
+    """Digest of Spark's plan (`plans.py`), which distinguishes the batch from others with its number, or empty.
+    """
 
 
 class Record(NamedTuple):
@@ -236,12 +237,13 @@ class SinkTransaction:
                 await calls.add_offsets(attempt.transactional_id)
                 await calls.init_producer_id(bump_epoch=True)
         except ProducerFencedError:
-            # InitProducerId also raises this after it has aborted, because the epoch in the request is over.
-            log.info("%s: the attempt is over", attempt.transactional_id)
+            # InitProducerId also raises this after it has aborted, because the epoch in the request is no longer
+            # current.
+            log.info("%s: the transaction is no longer open", attempt.transactional_id)
         except (FatalError, AbortableError) as error:
             if error.code not in (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
                 raise
-            log.info("%s: nothing to abort: %s", attempt.transactional_id, error)
+            log.info("%s: there is no transaction to abort: %s", attempt.transactional_id, error)
 
     def explained(self, attempt: Attempt) -> KafkaError:
         """Return why the attempt is fenced: its timeout has passed, or a newer producer has begun."""

@@ -162,9 +162,9 @@ class _Writer:
         if not plan:
             raise StateError(
                 f"Spark's plan of batch {batch_id} in {self.settings.checkpoint}/offsets cannot be read from the "
-                "process that plans the batch: a batch that is planned again could not be told from the one that is "
-                "committed. Use oncelog.pipeline.write_stream(df, options), which reads it through Spark's file "
-                "system, or a checkpointLocation on the driver's disk"
+                "process that plans the batch. Without the plan, the sink cannot distinguish a batch that Spark plans "
+                "again from the committed one. Use oncelog.pipeline.write_stream(df, options), which reads the plan "
+                "through Spark's file system, or a checkpointLocation on the driver's disk"
             )
         if state is not None and state.owner == query:
             if state.batch_id > batch_id or (state.batch_id == batch_id and plan != state.plan):
@@ -175,17 +175,17 @@ class _Writer:
             return False
         if state is not None and state.owner == query:
             raise StateError(
-                f"batch {batch_id} is to be written, but the last batch committed here is {state.batch_id}: "
-                "the batches between were written by another sink, or under another transactionalId, and it is unknown "
+                f"batch {batch_id} is to be written, but the last batch committed here is {state.batch_id}: the "
+                "batches between them were written by another sink, or with another transactionalId, and it is unknown "
                 "whether this batch was written as well. Check what was written last, then set adoptQuery=true to "
-                "write the batch, for this one start"
+                "write the batch, for this start only"
             )
         found = "none" if state is None else f"only of query {state.owner}"
         raise StateError(
             f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}), so it is "
             "unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
             "offsets.retention.minutes, and its state has expired, or the checkpoint belonged to another sink. Check "
-            "what was written last, then set adoptQuery=true to write the batch, for this one start"
+            "what was written last, then set adoptQuery=true to write the batch, for this start only"
         )
 
     def _is_new(self, query: str, batch_id: int) -> bool:
@@ -204,13 +204,14 @@ class _Writer:
         """Return the message for a batch that contradicts the committed state."""
         if state.batch_id == batch_id and not state.plan:
             return (
-                f"batch {batch_id} is to be written, but it is committed, and Kafka does not know its rows: they "
-                "may be different now. Check what was written last, then use a new checkpoint with startingOffsets"
+                f"batch {batch_id} is to be written, but a batch with this number is committed, and it is unknown "
+                "whether it has the same rows. Check what was written last, then use a new checkpoint with "
+                "startingOffsets"
             )
         which = "another batch" if state.batch_id == batch_id else "batch"
         return (
             f"batch {batch_id} is to be written, but {which} {state.batch_id} of this query is committed: the "
-            "checkpoint is older than what was written. It may be a restored copy, or its disk lost the end. Use "
+            "checkpoint is older than what was written. It may be a restored copy, or its disk lost data. Use "
             "the newest checkpoint, or a new one with startingOffsets. If another driver of this query ran while this "
             "one started, start it again"
         )
@@ -229,9 +230,10 @@ class _Writer:
             return message
         if context.attemptNumber():
             raise RetriedTaskError(
-                f"Task {context.partitionId()} is attempt {context.attemptNumber()}: its first one failed, or runs too "
-                "(spark.speculation must be false). Its records cannot be removed separately, so the batch is "
-                "aborted; the reason is in the first attempt's log. Restart the query: it continues with this batch"
+                f"Task {context.partitionId()}: Spark has started attempt {context.attemptNumber()}, because attempt 0 "
+                "failed or still runs (spark.speculation must be false). The records of attempt 0 cannot be removed "
+                "separately, so the batch is aborted. The log of attempt 0 has the reason. Restart the query: it "
+                "continues with this batch"
             )
         message.written = self._produce(batches, attempt, context.partitionId())
         return message

@@ -136,13 +136,16 @@ class OffsetFinder:
         return found
 
     async def _at_times(self, times: Mapping[TopicPartition, int], or_latest: bool, name: str) -> Offsets:
-        """Return the first offset at or after each time. Raises ConfigError if a time is late and not `or_latest`."""
+        """Return the first offset at or after each time, in ms since the epoch.
+
+        If a partition has no record that late, return its end with `or_latest`, else raise ConfigError.
+        """
         found = await self._ask(times)
         late = [one for one, offset in found.items() if offset < 0]
         if late and not or_latest:
             raise ConfigError(
                 f"{name}ByTimestamp",
-                f"{min(late)} has no record from {times[min(late)]} ms on; to begin at its end, set "
+                f"{min(late)} has no record at or after the timestamp {times[min(late)]}: to begin at its end, set "
                 "startingOffsetsByTimestampStrategy to latest",
             )
         return found | await self.latest(late)
@@ -158,7 +161,7 @@ class OffsetFinder:
 
 
 def _check_complete(given: Mapping[tuple[str, int], int], partitions: Collection[TopicPartition], name: str) -> None:
-    """Raise ConfigError unless the JSON names exactly these partitions: none may get a default silently."""
+    """Raise ConfigError unless the JSON names exactly these partitions, so that none gets a default silently."""
     missing = sorted(str(one) for one in partitions if one not in given)
     other = sorted(f"{topic}-{index}" for topic, index in given if (topic, index) not in partitions)
     if missing or other:

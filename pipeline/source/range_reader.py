@@ -37,7 +37,7 @@ CLIENT_DEFAULTS: Final[dict[str, object]] = {
     "receive_buffer_bytes": -1,
     "client_id": "oncelog-pipeline",
 }
-"""Where the pipeline's defaults differ from the consumer's, for exactly-once and for bulk reading."""
+"""Defaults of the pipeline that differ from the consumer's, for exactly-once reading in bulk."""
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _FIELDS: Final = [

@@ -212,8 +212,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             end = dict(self._target)
             if missing := [one for one in begin if one not in end]:
-                # Either the partition was deleted, or the metadata missed it at the start. Then the next start reads
-                # it.
+                # Either the partition was deleted, or the metadata missed it when the query started. In the second
+                # case, the next start reads it.
                 end |= {one: begin[one] for one in self._present(missing) if one in missing}
         self._newest = end
         gone = [str(one) for one in begin if one not in end]

@@ -476,7 +476,7 @@ async def test_a_first_batch_that_may_be_committed_is_refused_when_its_state_has
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text("v1\n{}\n{}")
     notes = LocalNotes(str(tmp_path))
-    with pytest.raises(StateError, match=r"has planned batch 0 and not noted its end.*adoptQuery"):
+    with pytest.raises(StateError, match=r"has a plan of batch 0 and no note that the batch is done.*adoptQuery"):
         await asyncio.to_thread(take_over, settings, notes)
     with pytest.raises(StateError):  # the first refusal has left no record
         await asyncio.to_thread(take_over, settings, notes)
@@ -512,7 +512,7 @@ async def test_plain_format_refuses_a_first_batch_that_an_earlier_driver_planned
 ) -> None:
     long_ago = time.time() - 8 * DAY_S  # offsets.retention.minutes is a week
     for _ in range(2):  # the refusal leaves no record
-        with pytest.raises(StateError, match=r"has planned batch 0 and not noted its end.*adoptQuery"):
+        with pytest.raises(StateError, match=r"has a plan of batch 0 and no note that the batch is done.*adoptQuery"):
             await begun(world, tmp_path, long_ago)
     assert await begun(world, tmp_path, time.time()) is not None, "this driver has planned it: the query is new"
     attempts.forget(world.query)  # as if this were another driver

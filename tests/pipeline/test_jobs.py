@@ -50,7 +50,7 @@ from = "input"
         (LEAST.replace("checkpoint", "chekpoint"), "there is no 'chekpoint'; did you mean checkpoint?"),
         (LEAST.replace('from = "input"', 'from = "inptu"'), "sink 'output': there is no frame 'inptu', only input"),
         (LEAST.replace('from = "input"', ""), "sink 'output': from is missing"),
-        (LEAST + 'output_mode = "add"', "output_mode is append, update or complete"),
+        (LEAST + 'output_mode = "add"', "output_mode must be append, update or complete"),
         (LEAST + 'trigger = "soon"', "'soon' is not a duration"),
         (LEAST + '[[transform]]\nname = "x"', "transform 'x' needs either sql or python"),
         (LEAST + '[[transform]]\nname = "input"\nsql = "x"', "two frames 'input'"),

@@ -391,7 +391,7 @@ def test_partitions_that_were_added_a_moment_ago_are_known(spark: SparkSession, 
         spark.range(1).selectExpr("'newer' value", "cast(5 as int) partition"),
     ):
         write(frame, options)
-    with pytest.raises(Exception, match="the column partition is 7 in a row, the topic has 7 partitions"):
+    with pytest.raises(Exception, match="the column partition is 7 in a row, but the topic has 7 partitions"):
         write(spark.range(1).selectExpr("'x' value", "cast(7 as int) partition"), options)
     back = spark.read.format("oncelog").options(**topics.options, subscribe=topic).load()
     assert {row.partition for row in back.where("value in ('new', 'newer')").collect()} == {5, 6}

@@ -95,7 +95,7 @@ def test_rows_go_to_their_topic_and_partition_in_order() -> None:
     ("columns", "message"),
     [
         ({"value": [b"x"], "topic": ["a"], "partition": [3]}, "topic 'a': the column partition is 3 in a row"),
-        ({"value": [b"x"], "topic": ["a"], "partition": [-1]}, "is -1 in a row, the topic has 3 partitions"),
+        ({"value": [b"x"], "topic": ["a"], "partition": [-1]}, "is -1 in a row, but the topic has 3 partitions"),
         ({"value": [b"x"], "topic": [None]}, "the column topic is null"),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_partition_that_is_not_known_is_asked_for_before_its_row_is_refused() 
     rows = batch(value=[b"x"], topic=["a"], partition=[6])
     (found,) = grouped(rows, "", False, lambda topic: 3, 0, refreshed=lambda topic: 7)
     assert found.partition == TopicPartition("a", 6)
-    with pytest.raises(RowError, match="is 6 in a row, the topic has 4 partitions"):
+    with pytest.raises(RowError, match="is 6 in a row, but the topic has 4 partitions"):
         list(grouped(rows, "", False, lambda topic: 3, 0, refreshed=lambda topic: 4))
 
 
