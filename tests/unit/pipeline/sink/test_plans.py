@@ -128,7 +128,7 @@ def test_options_of_the_client_and_of_the_other_side() -> None:
         ({**BOOTSTRAP}, "give exactly one of subscribe, subscribePattern and assign"),
         ({**BOOTSTRAP, "assign": "t"}, "is not JSON"),
         ({**BOOTSTRAP, "subscribePattern": "("}, "is not a regular expression"),
-        ({**BOOTSTRAP, "subscribe": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-3 of t-0 is not a number"),
+        ({**BOOTSTRAP, "subscribe": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-3 of t-0 is not a whole number"),
         ({**BOOTSTRAP, "subscribe": "t", "startingOffsets": '{"t": 1}'}, "is not JSON"),
         ({**BOOTSTRAP, "subscribe": "t", "nonsense": "1"}, "is not an option of format"),
     ],
@@ -205,7 +205,7 @@ def writer_at(state: SinkState | None, digest: str, batch_id: int, **options: st
     ("state", "digest", "message"),
     [
         (SinkState("query", 4, "plan"), "other", "another batch 4 of this query is committed"),
-        (SinkState("query", 4, ""), "plan", "does not know its rows"),
+        (SinkState("query", 4, ""), "plan", "unknown whether it has the same rows"),
         (SinkState("query", 4, "plan"), "", "plan of batch 4 in /nowhere/offsets cannot be read"),
         (None, "", "plan of batch 4 in /nowhere/offsets cannot be read"),
         (SinkState("query", 5, "plan"), "plan", "batch 5 of this query is committed"),
