@@ -1,7 +1,7 @@
-"""Change a topic's own settings for AlterConfigs and IncrementalAlterConfigs.
+"""Change the settings of topics for AlterConfigs and IncrementalAlterConfigs.
 
-A change is made on a copy of the settings, the resulting settings are checked together, and then they are given to the
-metadata store. The changes to one resource are all made or none is.
+A topic's own settings are those that override the broker's. A change is made to a copy of them. The resulting settings
+are checked together and then given to the metadata store. Either all changes to one resource are made or none.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from .topic_config import TopicConfig
 WITHOUT_DEFAULT: Final = frozenset(
     {"log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"}
 )
-"""Settings whose default in Kafka is null, because a related setting then decides."""
+"""Settings whose default in Kafka is null, which means that a related setting applies."""
 
 
 class ConfigSource(IntEnum):
@@ -57,7 +57,7 @@ class ConfigRow:
 
 
 def describe_topic(broker: BrokerServices, effective: TopicConfig, own: Mapping[str, str]) -> list[ConfigRow]:
-    """Return a row for every setting of a topic; `effective` are its values, `own` the settings of the topic itself."""
+    """Return a row for every setting of a topic; `effective` are its values, `own` the settings that it overrides."""
     rows = []
     for name, setting in TopicConfig.settings.items():
         value = format_value(effective.get(name))

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from .ports import Lane, Threads
 
 SYNCED_AT_ONCE: Final = 16
-"""The maximum number of files given to the flush threads at a time; no other flush waits behind more of them."""
+"""The maximum number of files given to the flush threads at a time, so that other flushes need not wait long."""
 
 
 class Crowding:
@@ -56,7 +56,7 @@ class CrowdedPool(Protocol):
 
 
 class DescriptorRelief:
-    """A helper that lets the flush threads sync the files of one pool.
+    """The part of a descriptor pool that makes the flush threads sync the pool's files.
 
     It is used on the event loop on which it was created.
     """
@@ -77,7 +77,7 @@ class DescriptorRelief:
         return False
 
     def begin(self) -> None:
-        """Begin to sync files until enough can be closed, unless that is already running."""
+        """Begin to sync files until enough of them can be closed. Do nothing if that is already in progress."""
         unsynced = self._pool.unsynced()
         if not (unsynced or self._syncs):
             return

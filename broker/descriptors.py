@@ -1,8 +1,8 @@
 """Divide the process's file descriptors between data files and connections.
 
-The broker raises its limit of open files at start. This module computes how many descriptors the data files may use and
-how many connections may be open besides. A call that fails because no descriptor is free is not a failure of the disk:
-`OUT_OF_DESCRIPTORS` lists these errors, as `NO_SPACE` lists the errors of a full disk.
+The broker raises its limit of open files at start. This module computes how many descriptors the data files may use,
+and how many connections may be open at the same time. A call that fails because no descriptor is free is not a failure
+of the disk: `OUT_OF_DESCRIPTORS` lists these errors, as `NO_SPACE` lists the errors of a full disk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 BESIDE: Final = 32
-"""Descriptors reserved for everything but data files and connections.
+"""The number of descriptors reserved for everything except data files and connections.
 
 These are listening sockets, the event loop, the lock file, and files and directories that are open only during a call.
 """

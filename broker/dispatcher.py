@@ -11,7 +11,7 @@ Requests fail in these ways:
   could send no response that the peer can read.
 * The version is defined but not supported: UNSUPPORTED_VERSION in the API's own response.
 * A tagged field of the extension is malformed: INVALID_REQUEST in the API's own response, because the rest of the frame
-  is sound.
+  is intact.
 * A field of the extension is sent although the feature group.aware.transaction is off: UNSUPPORTED_VERSION.
 * A handler raises KafkaError: the error's code in the API's own response (error_response.py).
 * The response would exceed `response.max.rows` or `response.max.bytes`: INVALID_REQUEST.
@@ -22,10 +22,10 @@ Requests fail in these ways:
 Large requests are decoded, executed and answered in slices, so that other requests run in between. Small requests are
 executed at once. A request is large if its decoding or its handler has not ended after one slice.
 
-At most `max.concurrent.large.requests` large exchanges hold a slot at a time. The others wait in the order in which
-they turned out to be large; small requests never wait for them. An exchange releases its slot when its response is
+A large request needs one of `max.concurrent.large.requests` slots. Large requests wait for a slot in the order in which
+they turned out to be large; small requests never wait for them. A request releases its slot when its response is
 encoded, even if the peer has not read it, or when its response is deferred. A large deferred response waits for a slot
-again when it is made. An exchange also releases its slot while it waits for another client's transaction
+again when it is made. A request also releases its slot while it waits for another client's transaction
 (`large_requests.py`).
 """
 
@@ -75,7 +75,7 @@ FEW_ROWS: Final = 100
 
 
 class MalformedRequest(Exception):
-    """The error of a frame that cannot be answered; the connection must be closed."""
+    """Raised for a frame that cannot be answered; the connection must then be closed."""
 
 
 Decode = Callable[[Buffer, int, int], tuple[Any, int]]
@@ -118,7 +118,7 @@ class Exchange:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the client expects no response, not even to a failure: a decoded Produce request with acks=0."""
+        """Whether the client expects no response, not even for a failure: a decoded Produce request with acks=0."""
         return getattr(self.request, "acks", None) == 0
 
     @property
@@ -353,7 +353,7 @@ class Dispatcher:
         return reply
 
     async def _execute_decoded(self, exchange: Exchange, decoding: Steps[Decoded]) -> Outcome:
-        """Decode the rest of a large request, execute it and make its response, all in a slot."""
+        """Decode the rest of a large request, execute it and make its response, while holding a slot."""
         async with self._large.slot() as exchange.context.slot:
             return await self._made(exchange, self._decoded(exchange, decoding))
 
@@ -393,8 +393,8 @@ class Dispatcher:
         """Return the response of an exchange, made from its result `answer` or its exception `failure`.
 
         If there is a `deferred`, its `finish` turns the result into the response. The return value is a coroutine if
-        the exchange is large, or if making the response takes longer than one slice or has to wait. The coroutine makes
-        and encodes the response in slices, in a slot.
+        the exchange is large, or if making the response takes longer than one slice or has to wait. The coroutine waits
+        for a slot, then makes and encodes the response in slices.
         """
         if exchange.is_large:
             return self._conclude_large(exchange, self._concluded(exchange, deferred, answer, failure))

@@ -16,7 +16,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 """Kafka's feature for the protocol of transactions (KIP-890)."""
 
 GROUP_AWARE_TRANSACTION: Final = "group.aware.transaction"
-"""This project's feature: group-aware initialisation of producers, offset fencing by claims, transaction sessions."""
+"""This project's feature: group-aware initialisation of producers, offset commits fenced by claims, and sessions."""
 
 GROUP_AWARE_LEVEL: Final = 1
 """The only level of `group.aware.transaction`."""

@@ -21,7 +21,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 EVICTION_AGE_S: Final = 120.0
-"""Seconds since its last use after which a session may be replaced by a new one (Kafka's default)."""
+"""A session that was not used for this many seconds may be replaced by a new one (Kafka's default)."""
 
 FIRST_TOPIC_ID_VERSION: Final = 13
 
@@ -68,7 +68,7 @@ class FetchTarget:
         return self.topic, self.partition
 
     def worth_telling(self, data: PartitionData) -> bool:
-        """Return whether an incremental response must contain the partition, and remember the offsets it reports."""
+        """Return whether an incremental response must contain the partition, and remember the offsets in `data`."""
         changed = bool(
             data.records
             or data.error_code

@@ -68,7 +68,7 @@ class FetchPurgatory:
         self._closed = False
 
     def wait(self, is_enough: Callable[[Log], bool], max_wait_s: float, connection: ConnectionInfo) -> FetchWait:
-        """Return a wait that ends after `max_wait_s` seconds, or when a log advances and `is_enough(log)` holds."""
+        """Return a wait that ends after `max_wait_s` seconds, or when a log advances and `is_enough(log)` is true."""
         wait = FetchWait(self, is_enough, 0 if self._closed else max_wait_s, connection)
         self.waiting[wait] = None
         return wait

@@ -1,8 +1,8 @@
 """Describe and change the settings of a consumer group (resource type GROUP): the claims of its producers.
 
-`transaction.claims` lists, as JSON, which producer alone may commit the group's offsets for which partition. Deleting
-the setting removes all claims of the group. The setting cannot be set, because claims are made by initialising a
-producer.
+`transaction.claims` lists, as JSON, the claims: each names a partition and the only producer that may commit the
+group's offset for it. Deleting the setting removes all claims of the group. The setting cannot be set, because claims
+are made by initialising a producer.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from .topic_names import INTERNAL_TOPICS
 class Topic:
     """One topic.
 
-    `configs` contains only the topic's own settings, as text; `partitions` is the number of its partitions.
+    `configs` contains, as text, only the settings that the topic overrides; `partitions` is the number of its
+    partitions.
     """
 
     name: str

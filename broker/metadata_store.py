@@ -212,7 +212,7 @@ class MetadataStore:
         """Create a topic whose name and settings have been validated; return a future of the visible topic.
 
         Raises KafkaError TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION if the name collides with another topic's name,
-        and KAFKA_STORAGE_ERROR if an earlier topic with this name is deleted but the disk fails to remove its data.
+        and KAFKA_STORAGE_ERROR if the data of a deleted topic with this name cannot be removed from the disk.
         """
         self.check_new(name)
         if (former := self._undropped.get(name)) is not None:
@@ -312,7 +312,7 @@ class MetadataStore:
         return self._when_dropped(topic, deletion)
 
     def _when_dropped(self, topic: Topic, deletion: asyncio.Future[Topic]) -> asyncio.Future[Topic]:
-        """Return a future with the result of `deletion` that waits until the topic's remaining data is dropped."""
+        """Return a future that is done when the topic's remaining data is dropped, with the result of `deletion`."""
         complete: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
         complete.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -407,9 +407,9 @@ class MetadataStore:
     ) -> asyncio.Future[T]:
         """Append the records as one batch; once they are on disk, call `apply`, which makes the change visible.
 
-        An `essential` change frees space, so it may use the last part of the disk's reserve. `finally_` is called when
-        the change has succeeded or failed. `apply` runs even if no caller waits any more, because the maps must match
-        the log.
+        An `essential` change frees space, so it may use all disk space that the broker reserves
+        (`log.reserve.decision.bytes`). `finally_` is called when the change has succeeded or failed. `apply` runs even
+        if no caller waits any more, because the maps must match the log.
         """
         log = self._log
         assert log is not None, "started"

@@ -58,7 +58,7 @@ METRICS: Final = (
         ENDED,
         Kind.COUNTER,
         ("result", "reason"),
-        "Transactions that were decided: `commit` or `abort`, and the reason (a request, or the broker itself).",
+        "Decided transactions, by result (`commit` or `abort`) and reason (a request, or an action of the broker).",
     ),
     Metric(
         FENCES,
@@ -71,7 +71,7 @@ METRICS: Final = (
         INITIALISATIONS,
         Kind.COUNTER,
         ("kind",),
-        "Transactional InitProducerId requests: `new` or `recovered`.",
+        "InitProducerId requests with a transactional id, by kind: `new` or `recovered`.",
     ),
     Metric(
         REFUSED,
@@ -83,10 +83,10 @@ METRICS: Final = (
         WAITS,
         Kind.HISTOGRAM,
         ("request", "outcome"),
-        "The time that requests were parked until the previous transaction was complete: `done`, `gave_up` (answered"
-        " with CONCURRENT_TRANSACTIONS) or `closed` (the connection was closed).",
+        "The time for which requests waited for the end of the previous transaction. The outcome is `done`, `gave_up`"
+        " (answered with CONCURRENT_TRANSACTIONS) or `closed` (the connection was closed).",
     ),
-    Metric(PARKED, Kind.GAUGE, (), "Requests that are parked at present."),
+    Metric(PARKED, Kind.GAUGE, (), "Requests that currently wait for the end of a previous transaction."),
     Metric(EXPIRED, Kind.COUNTER, (), "Transactional ids forgotten after transactional.id.expiration.ms."),
     Metric(KNOWN_IDS, Kind.GAUGE, (), "Transactional ids that the broker knows."),
     Metric(CLAIMS_MADE, Kind.COUNTER, (), "Group-aware InitProducerId requests that claimed their partitions."),
@@ -94,15 +94,14 @@ METRICS: Final = (
         CLAIMS_DROPPED,
         Kind.COUNTER,
         ("reason",),
-        "Times that claims of a group were dropped: with an offset, the group, its last member, a transactional id,"
-        " or by an operator.",
+        "Drops of a group's claims, by reason, for example because the group was deleted or its last member left.",
     ),
-    Metric(CLAIMED, Kind.GAUGE, (), "Partitions of groups that a producer claims at present."),
+    Metric(CLAIMED, Kind.GAUGE, (), "Partitions that a producer currently claims in a group."),
     Metric(
         PARKED_IN_GROUPS,
         Kind.GAUGE,
         (),
-        "Group-aware InitProducerId requests that wait at present for others of their group.",
+        "Group-aware InitProducerId requests that currently wait for other requests or fences of their group.",
     ),
     Metric(
         OLDEST_FLUSH,

@@ -1,8 +1,8 @@
 """Create the parts of the broker, connect them, and start and stop them in order.
 
-Start: data directory (recovery) → metadata → partitions → replay of the coordinators' logs → listener → ready. Stop: no
-new connections, no new requests, running requests answered within `shutdown.timeout.ms`, coordinators, flush, marker of
-the clean shutdown. The handlers decide everything else.
+Start: data directory (recovery) → metadata → partitions → replay of the coordinators' logs → listener → ready. Stop, in
+this order: refuse new connections and requests, answer the running requests within `shutdown.timeout.ms`, stop the
+coordinators, flush the logs, and write the marker of a clean shutdown. This module handles no requests.
 
 If the data directory fails as a whole, the broker continues to answer, with errors and with reads of data on disk,
 until it is stopped. `failure` and `wait_failed` report the failure to the program that runs the broker.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class BrokerStartError(RuntimeError):
-    """The error of a broker that cannot start; its text states the reason and the remedy."""
+    """Raised if the broker cannot start; the text states the reason and the remedy."""
 
 
 class BrokerNode:
@@ -338,11 +338,11 @@ class BrokerNode:
         self.metrics.watch(OLDEST_FLUSH, lambda: self.log_manager.oldest_flush_s)
 
     def check_disk(self) -> asyncio.Future[str | None]:
-        """Return a future of the reason why the data directory's disk fails a small write; None if it succeeds."""
+        """Return a future of the reason why a small write to the data directory fails, None if it succeeds."""
         return self._disk_probe.check()
 
     async def _problem(self) -> str | None:
-        """Return the reason why the broker cannot serve, or None if it can."""
+        """Return the reason why the broker cannot serve requests, None if it can."""
         failed = self.log_manager.failed
         if failed is not None:
             return failed.message
@@ -357,7 +357,7 @@ class BrokerNode:
         )
 
     async def _complete_metadata(self) -> None:
-        """Create missing internal topics, and record feature levels that are missing or that a setting has changed."""
+        """Create missing internal topics, and record feature levels that are missing or that a setting changes."""
         config = self.config
         pending: list[asyncio.Future[Any]] = []
         wanted = {

@@ -42,7 +42,7 @@ class Partition:
 
     @property
     def log(self) -> Log:
-        """The partition's log, which is opened on first use. If opening it may have to wait, call `open` before.
+        """The partition's log, which is opened on first use. If opening it may have to wait, call `open` first.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
         """

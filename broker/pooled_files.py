@@ -49,9 +49,9 @@ class PooledFile:
     """A `File` whose descriptor the pool may close between two calls.
 
     `order` is the pool's list that contains the file while it has a descriptor. `pins` counts the running calls.
-    `written` counts the beginnings and ends of writes; a sync covers the writes counted at its beginning (`synced`, -1
-    before the first sync). `pool_sync` is locked while the pool syncs the file. All attributes are changed under the
-    pool's lock.
+    `written` counts the beginnings and ends of writes. `synced` is the value of `written` when the latest successful
+    sync began, -1 before the first sync. `pool_sync` is locked while the pool syncs the file. All attributes are
+    changed under the pool's lock.
     """
 
     __slots__ = (
@@ -239,7 +239,8 @@ class DescriptorPool:
         self.capacity = capacity
         self.lock = new_lock()
         self.relief: DescriptorRelief | None = None
-        # Files with a descriptor, least recently used first: synced; with unsynced bytes; never closed by the pool.
+        # The files with a descriptor, the least recently used first: files without unsynced bytes, files with unsynced
+        # bytes, and files that the pool never closes.
         self.clean: OrderedDict[PooledFile, None] = OrderedDict()
         self.dirty: OrderedDict[PooledFile, None] = OrderedDict()
         self.kept: OrderedDict[PooledFile, None] = OrderedDict()

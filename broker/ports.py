@@ -188,7 +188,7 @@ class Threads(Protocol):
         """Return a lock for data that jobs and the event loop share. The lock is not reentrant."""
 
     def close(self) -> None:
-        """End the threads after the jobs that were given to them."""
+        """End the threads when they have run the jobs given to them."""
 
 
 class RealFile:

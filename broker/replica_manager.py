@@ -229,8 +229,8 @@ class ReplicaManager:
         """Append each marker to its partitions, and wait until all are durable.
 
         Return for each marker the error code of each partition. In a partition of `__consumer_offsets` the group
-        coordinator commits or drops the pending offsets directly after the append, without an await. So no later record
-        can come in between, and the cancellation of the caller cannot leave the offsets pending.
+        coordinator commits or drops the pending offsets directly after the append, without an await. Therefore no later
+        record comes in between, and the cancellation of the caller cannot leave the offsets pending.
         """
         results: list[dict[TopicPartition, ErrorCode]] = []
         waiting: list[tuple[dict[TopicPartition, ErrorCode], list[tuple[TopicPartition, asyncio.Future[None]]]]] = []
@@ -265,7 +265,7 @@ class ReplicaManager:
     def _append_to_all(
         self, marker: Marker, codes: dict[TopicPartition, ErrorCode]
     ) -> Steps[list[tuple[TopicPartition, asyncio.Future[None]]]]:
-        """Append a marker to its partitions. Return the partitions whose flush must be awaited, with its future.
+        """Append a marker to its partitions. Return the partitions whose flush must be awaited, each with its future.
 
         For all other partitions, add the error code to `codes`.
         """

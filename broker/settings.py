@@ -25,7 +25,7 @@ INT64_MAX = 2**63 - 1
 
 
 class ConfigError(ValueError):
-    """The error of an invalid setting: `key` is the setting's name, `problem` says what is wrong and what to do."""
+    """Raised for an invalid setting: `key` is the setting's name, `problem` says what is wrong and what to do."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"{key}: {problem}")
@@ -46,7 +46,7 @@ class ConfigType(IntEnum):
 
 
 Check = Callable[[Any], str | None]
-"""A function that checks a parsed value: it returns the problem, or None if the value is valid."""
+"""A function that checks a parsed value: it returns what is wrong, None if the value is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Setting:
         return parsed
 
     def problem(self, parsed: Any) -> str | None:
-        """Return the problem of a typed value, or None if it is valid."""
+        """Return what is wrong with a typed value, None if it is valid."""
         if self.type in _RANGES:
             low, high = _RANGES[self.type]
             if not low <= parsed <= high:
@@ -222,12 +222,12 @@ def between(low: int | float, high: int | float) -> Check:
 
 
 def gzip_level(value: int) -> str | None:
-    """Return the problem of a level that zlib lacks, or None. Valid are 1 to 9, and -1 for the default."""
+    """Return what is wrong with a gzip level, None if it is valid. Valid are 1 to 9, and -1 for the default."""
     return None if value == -1 or 1 <= value <= 9 else "is not a gzip level. Use 1 to 9, or -1 for the default"
 
 
 def one_replica(value: int) -> str | None:
-    """Return the problem of a replication factor that one node does not support, or None.
+    """Return what is wrong with a replication factor, None if a single node supports it.
 
     Valid are 1, and -1 for the default.
     """

@@ -12,9 +12,9 @@ about a microsecond, or one row of a response. The generator returns its result:
 
 Steps that need a result which is not available yet wait for its future: `piece = yield from waited(future)`.
 
-The caller that runs the steps decides where other work runs in between. The same code is therefore a plain call for a
-small request, and gives way to the event loop in a large one. Slices are measured in units of work and never in time,
-because the simulation relies on that. The broker's state may change between two slices.
+The caller that runs the steps decides where other work runs in between. The same code therefore runs like a plain call
+for a small request, and yields to the event loop for a large one. Slices are measured in units of work and never in
+time, because the simulation relies on that. The broker's state may change between two slices.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class RealThreads:
         return threading.Lock()
 
     def close(self) -> None:
-        """End the threads after the jobs that were given to them. A job that is given later starts new threads."""
+        """End the threads when they have run the jobs given to them. A later job starts new threads."""
         _close(self._lanes.values())
 
 

@@ -31,7 +31,7 @@ def _policy(value: list[str]) -> str | None:
 
 
 class TopicConfig(ConfigTable):
-    """All settings of a topic. `topic_config` creates an object from the topic's own values and the broker's."""
+    """All settings of a topic. `topic_config` creates them from the broker's settings and the topic's overrides."""
 
     cleanup_policy: list[str] = text_list(
         ["delete"],
@@ -93,7 +93,7 @@ class TopicConfig(ConfigTable):
     index_interval_bytes: int = integer(
         4096,
         at_least(0),
-        doc="The bytes of records between two entries of an index.",
+        doc="The number of bytes of records between two entries of an index.",
         synonyms=("log.index.interval.bytes",),
     )
     max_compaction_lag_ms: int = long(
@@ -204,9 +204,9 @@ def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
 
 
 def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
-    """Return a topic's settings: its own values, and the broker's for the rest.
+    """Return a topic's settings: the values in `own`, and the broker's values for the rest.
 
-    Raises ConfigError if one of `own` is invalid.
+    Raises ConfigError if a value in `own` is invalid.
     """
     for name in own:
         if name not in TopicConfig.settings:  # the name must be exact, because the protocol has no aliases
@@ -219,7 +219,7 @@ def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
 def log_config(broker: BrokerConfig, own: Mapping[str, str], *, internal: bool) -> LogConfig:
     """Return the settings for a partition's log.
 
-    Invalid own settings, which another release may have stored, are ignored.
+    Invalid settings in `own`, which another release may have stored, are ignored.
     """
     try:
         topic = topic_config(broker, own)

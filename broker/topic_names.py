@@ -16,7 +16,7 @@ _ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_problem(name: str) -> str | None:
-    """Return the problem of a topic name, or None if the name is valid."""
+    """Return what is wrong with a topic name, None if the name is valid."""
     if not name:
         return "The topic name is empty. Use 1 to 249 characters."
     if name in (".", ".."):

@@ -5,9 +5,9 @@ the batch's partition belongs to the producer's ongoing transaction. An open tra
 not prove that: the transaction may be decided while its marker is not written yet.
 
 Produce v12+ adds the partition to the transaction (KIP-890 part 2). For older versions, the coordinator verifies that
-the partition was added (part 1). In a transaction session, the first batch opens the transaction, but a late batch must
-not. If the epoch does not change with every transaction, a late batch of the previous transaction is recognised by its
-sequence, and the log answers that it is a duplicate or leaves a gap.
+the partition was added (part 1). In a session, whose partitions stay registered between transactions, the first batch
+opens the next transaction, but a late batch must not. If the epoch does not change with every transaction, a late batch
+of the previous transaction is recognised by its sequence, and the log answers that it is a duplicate or leaves a gap.
 """
 
 from __future__ import annotations
@@ -247,9 +247,9 @@ def _verify(context: RequestContext, transactional_id: str, append: ProduceAppen
 
 
 def _comes_to_register(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> bool:
-    """Return whether a batch may add its partition, which `code` says is not in the ongoing transaction.
+    """Return whether a batch may add its partition to the transaction. If not, the error is set in its response.
 
-    If the batch may not, its result is set.
+    `code` is the reason why the partition is not in the ongoing transaction.
     """
     if context.api_version >= FIRST_VERSION_REGISTERING:
         return True
