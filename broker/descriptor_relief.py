@@ -22,7 +22,7 @@ SYNCED_AT_ONCE: Final = 16
 
 
 class Crowding:
-    """The state of a pool that may have more files open than its capacity, as a future to wait for.
+    """Whether a pool has more files open than its capacity, with a future for the end of this state.
 
     `end` is a future that is done when the crowding is over, or None while the pool is not crowded. A request that
     appends to many logs checks it between two logs, and waits.

@@ -91,8 +91,8 @@ Outcome = Answer | list[Buffer]
 class Exchange:
     """One request and the state of its execution.
 
-    `refusal` is an error or a response that is sent instead of calling the handler. `decoding` are the steps that
-    decode the rest of a large request; `request` is incomplete until they end.
+    `refusal` is an error or a response that is sent instead of calling the handler. `decoding` is the generator that
+    decodes the rest of a large request; `request` is incomplete until it ends.
     """
 
     __slots__ = ("api", "context", "decoding", "refusal", "request")
@@ -198,7 +198,7 @@ class Dispatcher:
     # ---- a request
 
     def accept(self, connection: ConnectionInfo, frame: memoryview) -> Exchange:
-        """Decode a frame; return its exchange. Raises MalformedRequest."""
+        """Decode a frame; return the request with the state of its execution. Raises MalformedRequest."""
         try:
             plain = self._plain.get(key_and_version(frame)) if 4 <= len(frame) <= LARGE_FRAME else None
             if plain is not None:
@@ -440,7 +440,7 @@ class Dispatcher:
         return answer
 
     def _failed(self, exchange: Exchange, error: BaseException) -> Steps[Response | None]:
-        """Return the error response for a failed exchange, or None if the connection is closed instead."""
+        """Return the error response to a request that failed, or None if the connection is closed instead."""
         connection = exchange.context.connection
         if isinstance(error, MalformedRequest):
             self._log.warning("request_refused", why=str(error), peer=connection.peer_host)
@@ -523,7 +523,7 @@ def _handler_modules() -> frozenset[str]:
 
 @cache
 def _code_rule(api_key: int, version: int) -> tuple[Any, dict[int, int]]:
-    """Return the paths of a response's codes, and a substitute for each code that the version does not know."""
+    """Return the paths of a response's error codes, and a substitute for each code that the version does not know."""
     request = request_class(api_key)
     assert request is not None, "the request was decoded"
     older = {int(code): int(downgrade(code, api_key, version)) for code in ErrorCode}

@@ -87,7 +87,10 @@ class Broker:
 
     @property
     def failure(self) -> KafkaError | None:
-        """The error after which the data directory accepts no writes, or None. Only a new broker can use it again."""
+        """The error after which the data directory accepts no writes, or None.
+
+        Only a new broker can use the directory again.
+        """
         return self._node.failure
 
     async def wait_failed(self) -> KafkaError:

@@ -35,7 +35,7 @@ def error_response(request: Request[Any], version: int, code: int, message: str 
 
 
 def _blame(target: Struct, version: int, code: int, message: str | None) -> bool:
-    """Set the error code and message of `target` if it has them in this version; return whether it has a code."""
+    """Set the error code and message of `target`, if it has them in this version. Return whether it has a code."""
     found = False
     for spec in target.fields:
         if version not in spec.versions:
@@ -110,7 +110,7 @@ CodePaths = tuple[str, tuple[tuple[str, bool, Any], ...]]
 
 
 def code_paths(struct: type[Struct], version: int) -> CodePaths:
-    """Return the paths of the codes: (name of the struct's code field or "", ((field, is array, inner paths), ...))."""
+    """Return the paths of error codes: (the struct's code field or "", ((field, is array, paths inside), ...))."""
     own = next((spec.name for spec in struct.fields if spec.name in _CODES and version in spec.versions), "")
     inner = tuple(
         (spec.name, spec.is_array, code_paths(spec.struct, version))

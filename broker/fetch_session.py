@@ -32,7 +32,7 @@ Key = tuple[str | bytes, int]
 
 
 class FetchTarget:
-    """One partition that a client fetches, and the offsets that its last response reported."""
+    """One partition that a client fetches, and the offsets that the last response reported for it."""
 
     __slots__ = (
         "current_leader_epoch",

@@ -132,7 +132,10 @@ class RequestContext:
 
     @property
     def extension_aware(self) -> bool:
-        """Whether the client knows the extension and it is on. Only these clients are sent error codes 85 and 86."""
+        """Whether the client knows the extension and the extension is on.
+
+        Only such clients are sent the error codes 85 and 86.
+        """
         return self.extension_version >= 1
 
     def while_waiting(self) -> AbstractAsyncContextManager[None]:

@@ -28,7 +28,7 @@ Notices = Callable[[int], Iterable[str]]
 
 
 class LineWriter:
-    """The queue of lines and its thread, which starts with the first line."""
+    """A queue of lines and the thread that writes them, which starts with the first line."""
 
     def __init__(self, descriptor: int, notices: Notices, max_bytes: int = MAX_QUEUED_BYTES) -> None:
         """Create a writer to `descriptor`, which no other code may close."""
@@ -54,7 +54,7 @@ class LineWriter:
         self._lines.put(data)
 
     def remind(self) -> None:
-        """Request the notices; they are written once no line has arrived for `QUIET_S` seconds."""
+        """Request the notices about lost lines. They are written when no line has arrived for `QUIET_S` seconds."""
         with self._lock:
             if self._reminded or not self._started():
                 return

@@ -159,7 +159,7 @@ def flush(timeout_s: float) -> None:
 
 
 def _bound_values(logger: Any, method: str, event: EventDict) -> EventDict:
-    """Shorten long text values, because peers can cause them; a traceback keeps its beginning and its end."""
+    """Shorten long text values, which may come from peers; a traceback keeps its beginning and its end."""
     for key, value in event.items():
         if isinstance(value, str) and len(value) > MAX_VALUE:
             if key != "exception":

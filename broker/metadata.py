@@ -85,7 +85,10 @@ class Metadata(Protocol):
     def change_topic(
         self, topic: Topic, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> asyncio.Future[Topic]:
-        """Change a topic's partitions or settings. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION while it is deleted."""
+        """Change a topic's partitions or settings.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic is being deleted.
+        """
 
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
         """Delete a topic; the future is done when no client can see the topic and its data is dropped."""

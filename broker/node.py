@@ -142,7 +142,10 @@ class BrokerNode:
 
     @property
     def failure(self) -> KafkaError | None:
-        """The error after which the data directory accepts no writes, or None. Only a new broker can use it again."""
+        """The error after which the data directory accepts no writes, or None.
+
+        Only a new broker can use the directory again.
+        """
         return self.log_manager.failed
 
     async def wait_failed(self) -> KafkaError:

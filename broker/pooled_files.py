@@ -459,7 +459,7 @@ class PooledFileSystem:
         self._fs = fs
 
     def relieve_with(self, threads: Threads) -> None:
-        """From now on, let threads sync files to free descriptors, never the running event loop."""
+        """From now on, let threads, not the running event loop, sync the files whose descriptors must be freed."""
         self.pool.relief = DescriptorRelief(self.pool, threads, self.crowding)
 
     def open(self, path: str, *, create: bool = False) -> PooledFile:

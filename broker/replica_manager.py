@@ -69,7 +69,7 @@ class ReplicaManager:
         self._strays: set[str] = set()
 
     def start(self) -> None:
-        """Apply the settings of its topic to every log on disk, and follow the metadata from now on.
+        """Apply the topics' settings to their logs on disk, and follow the metadata from now on.
 
         Logs of unknown topics are kept, but not served. A lost partition (its directory is missing) of an existing
         topic is taken offline. Deletions of topics that a crash interrupted are finished.

@@ -90,7 +90,7 @@ class ProduceAppend:
             self.fail(error)
 
     def is_transactional(self) -> bool:
-        """Whether the batch is transactional and the partition's log is usable; then `header` is set."""
+        """Whether the batch is transactional and the partition's log is usable. If so, `header` is set."""
         partition, records = self.partition, self.records
         if partition is None or records is None or not records[ATTRIBUTES] & TRANSACTIONAL:
             return False

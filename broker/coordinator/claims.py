@@ -35,7 +35,8 @@ class Claim(NamedTuple):
     def fences(self, transactional_id: str, generation_id: int) -> bool:
         """Whether the claim refuses an offset commit with this transactional id and generation.
 
-        It does if the transactional id is not the owner's, and the generation is undefined or older than the claim's.
+        It does if the transactional id is not the owner's, and the commit has no generation or an older one than the
+        claim.
         """
         if transactional_id == self.transactional_id:
             return False

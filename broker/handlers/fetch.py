@@ -59,7 +59,7 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
 class _Waiting:
     """A partition for which a Fetch waits.
 
-    `available` is the number of its available bytes, and `visible` the end offset for readers when they were counted.
+    `available` is the number of its available bytes. `visible` is the end offset for readers at the time of the count.
     """
 
     __slots__ = ("available", "target", "visible")

@@ -19,7 +19,7 @@ SKIPPING_ASSIGNMENT_FROM = 9
 
 @handles(JoinGroupRequest)
 def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
-    """Answer when the generation begins; the connection's other requests are executed meanwhile.
+    """Let the member join; send the response when the generation begins. Other requests are executed meanwhile.
 
     Raises KafkaError INCONSISTENT_GROUP_PROTOCOL if there are more protocols than `group.member.max.protocols`. Kafka
     uses this code for a list of protocols with which no member can join.

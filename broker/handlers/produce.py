@@ -122,7 +122,7 @@ def _append_known(
     appends: list[ProduceAppend],
     transactional: bool,
 ) -> Reply:
-    """Check the contents of the prepared partitions' batches, then append them."""
+    """Check the contents of the batches for the prepared partitions, then append the batches."""
     unfinished = _inspect(appends)
     if unfinished:
         return _append_inspected(context, request, response, appends, unfinished, transactional)

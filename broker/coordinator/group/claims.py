@@ -57,7 +57,7 @@ class ClaimMap:
     def check(
         self, group_id: str, partitions: Iterable[TopicPartition], transactional_id: str, generation_id: int
     ) -> None:
-        """Raise KafkaError CONCURRENT_PRODUCER_COMMIT if the claim on any of the partitions fences the commit."""
+        """Raise KafkaError CONCURRENT_PRODUCER_COMMIT if a claim on one of the partitions refuses the commit."""
         claims = self._groups.get(group_id)
         if claims is None:
             return

@@ -105,14 +105,14 @@ class ClassicGroup:
     # ---- members
 
     def count_in(self, footprint: GroupFootprint) -> None:
-        """Count the memory of a replayed group's members in the footprint."""
+        """Add the memory of a replayed group's members to the totals of `footprint`."""
         assert self.footprint is None
         self.footprint = footprint
         for member in self.members.values():
             self._count(member)
 
     def _count(self, member: ClassicGroupMember) -> None:
-        """Count the member's memory in the footprint, or update the counted size."""
+        """Add the member's memory to the footprint's total, or correct the total if the member has changed."""
         if self.footprint is not None:
             size = member.size
             self.footprint.member_bytes += size - member.counted_size

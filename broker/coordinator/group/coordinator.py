@@ -101,7 +101,10 @@ class GroupCoordinator:
         logger: Any = None,
         group_aware: bool = True,
     ) -> None:
-        """`group_aware`: whether group.aware.transaction is enabled; if not, claims are neither checked nor written."""
+        """Create the coordinator.
+
+        `group_aware`: whether group.aware.transaction is enabled; if not, claims are neither checked nor written.
+        """
         self._logger = logger if logger is not None else structlog.get_logger(__name__)
         self._config = config
         self._metadata = metadata
@@ -485,9 +488,8 @@ class GroupCoordinator:
     ) -> None:
         """Commit or drop the producer's pending offsets after its marker was appended to their partition.
 
-        The partition is one of `__consumer_offsets`.
-        Like every record, the marker takes effect when it is appended. Responses that depend on it wait until it is
-        durable.
+        `partition` is an index in `__consumer_offsets`. Like every record, the marker takes effect when it is appended.
+        Responses that depend on it wait until it is durable.
         """
         self._log.marker_appended(partition, producer_id, commit, marker_offset)
 
@@ -671,7 +673,7 @@ class GroupCoordinator:
     def on_topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
         """Remove the offsets of deleted topics. If an awaitable is returned, await it to remove the rest.
 
-        The call, or the await, raises KafkaError if offsets cannot be removed. Then call it again.
+        The call, or the await, raises KafkaError if offsets cannot be removed. In that case, call this method again.
         """
         return self._upkeep.topics_deleted(topics)
 

@@ -45,7 +45,7 @@ _COORDINATOR_CODES: Final = {
 
 
 class GroupLog:
-    """The partitions of `__consumer_offsets`: appends, durability and replay."""
+    """The access of a group coordinator to `__consumer_offsets`: appends, durability and replay."""
 
     def __init__(
         self, state_log: StateLog, offsets: OffsetStore, clock: Clock, commit_timeout_ms: int, logger: Any
@@ -141,7 +141,10 @@ class GroupLog:
         self._offsets.remove_group(group_id)
 
     def remove_prepared(self, prepared: PreparedDeletion) -> None:
-        """Append the prepared tombstones of a whole group, which must be current; otherwise like `remove_group`."""
+        """Append the prepared tombstones of a whole group; otherwise like `remove_group`.
+
+        `prepared.is_current` must have returned True in the same event-loop turn.
+        """
         partition = self.partition_for(prepared.group_id)
         try:
             result = self._state_log.append_encoded(
@@ -174,7 +177,7 @@ class GroupLog:
     def marker_appended(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
         """Apply an appended marker: commit or drop the producer's pending offsets.
 
-        `settled` then waits until the marker is durable.
+        Afterwards `settled` returns a future that resolves when the marker is durable.
         """
         self._end_offsets[partition] = max(self._end_offsets.get(partition, 0), marker_offset + 1)
         self._offsets.complete_transaction((partition, producer_id), commit, marker_offset)

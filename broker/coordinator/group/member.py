@@ -41,8 +41,8 @@ class ClassicGroupMember:
     """A member of a classic group. Timeouts are in ms, and `protocols` is in the member's order of preference.
 
     `awaiting_join` and `awaiting_sync` are the callbacks that answer the parked JoinGroup and SyncGroup, or None.
-    `is_new` is True until the member's first generation begins. A new member cannot send heartbeats, so a parked
-    JoinGroup does not keep it alive.
+    `is_new` is True until the member's first generation begins. A new member cannot send heartbeats yet. Its parked
+    JoinGroup keeps it in the group for a limited time only.
     """
 
     __slots__ = (

@@ -77,7 +77,7 @@ class GroupMembership:
         max_groups: int = INT32_MAX,
         footprint: GroupFootprint | None = None,
     ) -> None:
-        """`new_member_id` returns the unique part of a new member id."""
+        """Create an empty map of groups. `new_member_id` returns the unique part of a new member id."""
         self._max_groups = max_groups
         self._footprint = footprint or GroupFootprint(INT32_MAX, INT32_MAX)
         self._footprint.on_given_up = self._give_up_pending

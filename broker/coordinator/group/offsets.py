@@ -155,7 +155,7 @@ class OffsetStore:
                 self._put(*target, value)
 
     def drop_pending_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> None:
-        """Drop the pending offsets for which `is_gone` is true, which must not become valid by a commit."""
+        """Drop the pending offsets for which `is_gone` is true, so that no commit can make them valid."""
         for producer, offsets in list(self._pending.items()):
             for target, value in list(offsets.items()):
                 if is_gone(target[1], value):

@@ -53,9 +53,10 @@ class TransactionCore:
         metrics: Metrics | None = None,
         group_aware: bool = True,
     ) -> None:
-        """`group_aware`: whether sessions (partitions that stay registered between transactions) are enabled.
+        """Create the parts of the coordinator.
 
-        If not, sessions found on disk are ended.
+        `group_aware`: whether sessions (partitions that stay registered between transactions) are enabled. If not,
+        sessions found on disk are ended.
         """
         self._logger = logger if logger is not None else structlog.get_logger(__name__)
         self._config = config
@@ -169,7 +170,8 @@ class TransactionCore:
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
         """Wait, on behalf of a client's request, until the transactional id's previous transaction is complete.
 
-        Raise KafkaError like `PendingWaits.until_settled`.
+        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time), and at once if too many requests wait
+        already or the broker is stopping.
         """
         await self._waits.until_settled(self._known(transactional_id), deadline, by)
 

@@ -71,9 +71,10 @@ def decide_init(
     """Decide how an InitProducerId request changes a known transactional id.
 
     `expected` is the identity that the producer currently holds (KIP-360). It is None for a new instance, which fences
-    the current holder of the transactional id. Return the EMPTY value with the identity for the response. If a
-    transaction is ongoing, return the PREPARE_ABORT value that aborts it and fences its producer; the caller decides
-    again when the abort is complete. Raise KafkaError PRODUCER_FENCED if `expected` is stale.
+    the current holder of the transactional id. Return the next value in state EMPTY, with the identity for the
+    response. If a transaction is ongoing, return instead the next value in state PREPARE_ABORT, which aborts it and
+    fences its producer; the caller decides again when the abort is complete. Raise KafkaError PRODUCER_FENCED if
+    `expected` is stale.
 
     Stricter than Kafka in one point: a request with a stale `expected` epoch gets PRODUCER_FENCED without first
     aborting the ongoing transaction, so a zombie cannot disturb its successor.
@@ -140,7 +141,8 @@ def decide_fence(
 ) -> TransactionMetadata | Step:
     """Decide how to fence a transactional id's producer: abort its ongoing transaction, or wait for a decided one.
 
-    Return NOTHING when the producer is fenced and no transaction is open. A repeated call never bumps the epoch again.
+    Return Step.NOTHING if the producer is fenced and no transaction is open. A repeated call never bumps the epoch
+    again.
     """
     if pending or metadata.state.is_prepare:
         return Step.WAIT
@@ -202,9 +204,10 @@ def _decide_end_v2(
 ) -> TransactionMetadata | Step:
     """Decide how an EndTxn request of KIP-890 ends the transaction.
 
-    The epoch distinguishes the end of this transaction from a retry for the previous one. The table shows the outcome
-    when no transaction is open: first for a retry, which has the previous epoch, then for the current epoch. "ends": an
-    abort is decided. "nothing": success without a change. "fenced": PRODUCER_FENCED. "wrong": INVALID_TXN_STATE.
+    The epoch distinguishes the end of this transaction from a retried end of the previous one. The table shows the
+    outcome when no transaction is open: first for a retry, which has the previous epoch, then for the current epoch.
+    "ends": an abort is decided. "nothing": success without a change. "fenced": PRODUCER_FENCED. "wrong":
+    INVALID_TXN_STATE.
 
     =============== ===================== ====================
     state           abort: retry/current  commit: retry/current

@@ -1,4 +1,4 @@
-"""Writes the log lines and metrics of the transaction coordinator: one line and one metric per event.
+"""Writes the log lines and metrics of the transaction coordinator: most events are one line and one metric.
 
 Owns the names of the events and the fields of each line: the reason, the client (id and host), the request, and the
 producer's epochs before and after. Never decides or changes anything.
@@ -68,7 +68,7 @@ UNKNOWN_CALLER: Final = Cause("unknown")
 
 
 class TransactionEvents:
-    """The log and metrics of transactional ids. Times are in seconds. `before` and `after` are values of one id."""
+    """The log and metrics of transactional ids. Times are in seconds. `before` and `after` are states of one id."""
 
     def __init__(self, logger: Any, metrics: Metrics) -> None:
         self._logger = logger

@@ -31,7 +31,7 @@ class FenceOutcome(NamedTuple):
 
 
 class Fencing(TransactionCore):
-    """The part of the coordinator that fences producers. A repeated call does not bump the epoch again."""
+    """The part of the transaction coordinator that fences producers."""
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None

@@ -118,7 +118,7 @@ class LocalPartitionGateway:
     def producer(self, partition: TopicPartition, producer_id: int) -> ProducerInLog | None:
         """Return the producer's state in the partition's log, None if the log does not know the producer.
 
-        A partition without a log does not get one.
+        If the partition has no log yet, none is created.
         """
         log = self._replica_manager.existing_log(*partition)
         entry = None if log is None else log.producers.entry(producer_id)

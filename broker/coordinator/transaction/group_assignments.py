@@ -185,7 +185,7 @@ class GroupAssignments:
         return max(newest, max(stays, default=NOTHING_FORGOTTEN))
 
     def concerned(self, changes: Mapping[str, Assignment | None]) -> set[TopicPartition]:
-        """Return the partitions whose owner may change with these changes, or whose owner's generation may."""
+        """Return the partitions whose owner, or whose owner's generation, these changes may affect."""
         concerned: set[TopicPartition] = set()
         for name, after in changes.items():
             before = self._held.get(name)

@@ -212,11 +212,11 @@ class GroupClaims:
 
     @property
     def claimed_partitions(self) -> int:
-        """The number of partitions of all groups that have an owner."""
+        """The number of partitions that have an owner, in all groups together."""
         return sum(group.owned for group in self._groups.values())
 
     def groups(self) -> list[str]:
-        """Return the group ids of the groups in which a partition has an owner, sorted."""
+        """Return the sorted ids of the groups in which a partition has an owner."""
         return sorted(group_id for group_id, group in self._groups.items() if group.owned)
 
     # ---- changes: each is appended and takes effect, or raises KafkaError and changes nothing
@@ -320,12 +320,12 @@ class GroupClaims:
         forget: bool = False,
         claims: bool = False,
     ) -> asyncio.Future[None] | None:
-        """Append one batch and apply it: new assignments (None: removed), and the removal of the `found` claims.
+        """Append one batch and apply it: it changes assignments (None: removed) and removes claims in `group.found`.
 
-        If the removed claims had a newer generation than all remaining ones, and committed offsets may contain it, this
-        generation is remembered, unless the group itself is deleted (`forget`). `claims`: a transactional id gets
-        partitions, so the append may be refused because the record is too large or the disk is full. A change that only
-        releases partitions must not be refused for these reasons.
+        Committed offsets may contain the removed claims, too. If these had a newer generation than all remaining
+        claims, that generation is remembered, unless the group itself is deleted (`forget`). `claims`: a transactional
+        id gets partitions, so the append may be refused because the record is too large or the disk is full. A change
+        that only releases partitions must not be refused for these reasons.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
@@ -444,7 +444,7 @@ def _coordinator_error(error: KafkaError) -> KafkaError:
 
 
 def _as_coordinators(flush: asyncio.Future[None]) -> asyncio.Future[None]:
-    """Return a new future that follows `flush` and fails with a coordinator error code."""
+    """Return a new future that resolves with `flush`. An error of the log becomes a coordinator error code."""
     durable: asyncio.Future[None] = flush.get_loop().create_future()
 
     def flushed(done: asyncio.Future[None]) -> None:

@@ -125,8 +125,8 @@ class GroupAwareInitialiser:
         """Claim the partitions for the caller. Return its transactional id and its new identity.
 
         Raise KafkaError INVALID_GROUP_ID, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, ILLEGAL_GENERATION,
-        CONCURRENT_TRANSACTIONS (not complete within the wait: retry), or with an error code of InitProducerId or of
-        either coordinator.
+        CONCURRENT_TRANSACTIONS (not complete in time; retry), or with an error code of InitProducerId or of either
+        coordinator.
         """
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
         transactional_id = request.transactional_id
@@ -152,7 +152,7 @@ class GroupAwareInitialiser:
     async def unfence(self, group_id: str, by: Caller) -> None:
         """Drop all claims of a group for an operator. Return when the drop is durable.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete within the wait: retry), or with an error code of either
+        Raise KafkaError CONCURRENT_TRANSACTIONS (not complete in time; retry), or with an error code of either
         coordinator.
         """
         self._claimed.check_served(group_id)
@@ -171,7 +171,7 @@ class GroupAwareInitialiser:
         return self._claims.owned(group_id)
 
     def groups(self) -> list[str]:
-        """Return the ids of the groups in which a partition has an owner, sorted."""
+        """Return the sorted ids of the groups in which a partition has an owner."""
         return self._claims.groups()
 
     # ---- the steps of an initialisation

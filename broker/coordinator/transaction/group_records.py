@@ -15,12 +15,12 @@ VALUE_VERSION = 0
 
 
 def encode_assignment_key(group_id: str, transactional_id: str) -> bytes:
-    """Encode the record key of a transactional id's assignment in a group."""
+    """Encode the key of the record that stores which of a group's partitions a transactional id holds."""
     return encode_record_key(GroupAssignmentKey(group_id, transactional_id))
 
 
 def encode_assignment(generation_id: int, partitions: Iterable[TopicPartition]) -> bytes:
-    """Encode an assignment's value: its generation and partitions."""
+    """Encode the value of an assignment's record: the generation and the held partitions."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
@@ -29,7 +29,7 @@ def encode_assignment(generation_id: int, partitions: Iterable[TopicPartition]) 
 
 
 def decode_assignment(value: bytes) -> tuple[int, frozenset[TopicPartition]]:
-    """Decode an assignment's value; return (generation, partitions).
+    """Decode the value of an assignment's record; return (generation, partitions).
 
     Raise DecodeError if the value is malformed or has an unknown, newer version.
     """

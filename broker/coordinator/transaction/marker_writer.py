@@ -64,7 +64,7 @@ class TransactionMarkerWriter:
         logger: Any,
         backoff: Callable[[], RetryBackoff],
     ) -> None:
-        """`backoff` returns a new series of pauses between attempts."""
+        """Create the writer. `backoff` returns a new series of pauses between attempts."""
         self._state = state
         self._gateway = gateway
         self._clock = clock
@@ -80,7 +80,7 @@ class TransactionMarkerWriter:
         self._afterwards[entry.metadata.transactional_id] = action
 
     def finish(self, entry: TransactionEntry) -> None:
-        """Start the task that writes the markers of the decided transaction of `entry`, and then COMPLETE_*."""
+        """Start the task that writes the markers of the decided transaction of `entry`, then its COMPLETE_* value."""
         if self._stopped:
             return  # a decision that became durable while the broker stops: the next start resumes it
         metadata = entry.metadata

@@ -44,18 +44,20 @@ class Written(NamedTuple):
 class TransactionMetadata:
     """One immutable value of a transactional id's state. Times are in ms since the epoch.
 
-    `previous_producer_id` is the producer id before the latest change of the producer id. `next_producer_id` becomes
-    the current producer id when the markers are written; it is used when the epochs are exhausted (KIP-890).
-    `last_producer_epoch` is the epoch in the latest request that bumped the epoch; a retry of this request has the
-    same. It is not in the log, so a retry after a restart is fenced, as in Kafka. `topic_partitions` are the partitions
-    of the ongoing transaction. From PREPARE_* on, they are exactly the partitions that get a marker.
-    `session_partitions` stay registered after this transaction, for one of two reasons: the previous transaction wrote
-    them, or they are registered for the whole session (`preregistered`). `preregistered` is not in the log; after a
-    restart it equals `session_partitions`. `unknown_tags` are the unknown tagged fields of a record from a newer
-    version; they are written back.
-
-    Two more fields are not in the log. `fenced` says that no producer holds the current epoch and that the previous
-    holder stays fenced. `ended_session_epoch` is the producer epoch at which the latest session ended.
+    * `previous_producer_id`: the producer id before the latest change of the producer id.
+    * `next_producer_id`: the producer id that becomes current when the markers are written. It is used when the epochs
+      are exhausted (KIP-890).
+    * `last_producer_epoch`: the epoch in the latest request that bumped the epoch; a retry of this request has the same
+      epoch. It is not in the log, so a retry after a restart is fenced, as in Kafka.
+    * `topic_partitions`: the partitions of the ongoing transaction. From PREPARE_* on, they are exactly the partitions
+      that get a marker.
+    * `session_partitions`: the partitions that stay registered after this transaction, either because the previous
+      transaction wrote them or because they are registered for the whole session.
+    * `preregistered`: the partitions that are registered for the whole session. They are not in the log; after a
+      restart they equal `session_partitions`.
+    * `unknown_tags`: the unknown tagged fields of a record from a newer version, which are written back.
+    * `fenced`: whether no producer holds the current epoch, so that the previous holder stays fenced. Not in the log.
+    * `ended_session_epoch`: the producer epoch at which the latest session ended. Not in the log.
     """
 
     transactional_id: str
@@ -110,7 +112,7 @@ def new_metadata(transactional_id: str, producer_id: int, timeout_ms: int, now_m
 def increment_epoch(
     metadata: TransactionMetadata, timeout_ms: int, recorded_epoch: int, now_ms: int
 ) -> TransactionMetadata:
-    """Return the EMPTY value for an InitProducerId that bumps the epoch.
+    """Return the next value, in state EMPTY, for an InitProducerId that bumps the epoch.
 
     `recorded_epoch` is the epoch in the request, which a retry would repeat; -1 if the request has none.
     """
@@ -130,7 +132,7 @@ def increment_epoch(
 
 
 def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """Return the EMPTY value for a retried InitProducerId that has the epoch before the bump (KIP-360).
+    """Return the next value, in state EMPTY, for a retried InitProducerId with the epoch before the bump (KIP-360).
 
     The epoch is not bumped a second time.
     """
@@ -149,7 +151,7 @@ def repeat_init(metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> 
 def rotate_producer_id(
     metadata: TransactionMetadata, producer_id: int, timeout_ms: int, recorded_epoch: int, now_ms: int
 ) -> TransactionMetadata:
-    """Return the EMPTY value for an InitProducerId with exhausted epochs: the new `producer_id` at epoch 0.
+    """Return the next value, in state EMPTY, for an InitProducerId with exhausted epochs: `producer_id` at epoch 0.
 
     `recorded_epoch` is the epoch in the request, which a retry would repeat; -1 if the request has none.
     """
@@ -178,7 +180,7 @@ def add_partitions(
     session: bool = False,
     gone: frozenset[TopicPartition] = NO_PARTITIONS,
 ) -> TransactionMetadata:
-    """Return the ONGOING value with these partitions registered.
+    """Return the next value, in state ONGOING, with these partitions registered.
 
     With `session` they stay registered after the transaction. The first registration starts the transaction and its
     timeout, and includes the session's partitions. Partitions in `gone` no longer exist and leave the session.
@@ -211,7 +213,7 @@ def prepare_end(
     next_producer_id: int = NO_PRODUCER_ID,
     written: Written | None = None,
 ) -> TransactionMetadata:
-    """Return the PREPARE_* value for an EndTxn that decides to commit or abort.
+    """Return the next value, in state PREPARE_COMMIT or PREPARE_ABORT, for an EndTxn.
 
     With KIP-890 the decision bumps the epoch. `next_producer_id` replaces a producer id whose epochs are exhausted.
 
@@ -250,7 +252,7 @@ def prepare_end(
 def prepare_fence(
     metadata: TransactionMetadata, version: TransactionVersion, now_ms: int, *, fenced: bool = False
 ) -> TransactionMetadata:
-    """Return the PREPARE_ABORT value for an abort that the broker initiates.
+    """Return the next value, in state PREPARE_ABORT, for an abort that the broker initiates.
 
     The epoch is bumped, and no producer receives the new epoch. The current producer is fenced, and InitProducerId
     recognises no retry (`last_producer_epoch` is -1). The last epoch of a producer id is reserved for this purpose.
@@ -270,7 +272,7 @@ def prepare_fence(
 
 
 def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Return the EMPTY value that fences the producer while no transaction is open.
+    """Return the next value, in state EMPTY, which fences the producer while no transaction is open.
 
     No producer receives the bumped epoch. If no producer holds the current epoch (`fenced`), it is not bumped again.
     The state becomes EMPTY, so that a retried EndTxn for an aborted transaction cannot succeed and return the epoch.
@@ -315,7 +317,7 @@ def without_session(metadata: TransactionMetadata) -> dict[str, Any]:
 
 
 def complete_end(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Return the COMPLETE_* value of a decided transaction whose markers are all durable."""
+    """Return the next value, in state COMPLETE_*, of a decided transaction whose markers are all durable."""
     commit = metadata.state is TransactionState.PREPARE_COMMIT
     changes: dict[str, Any] = {}
     if metadata.client_transaction_version.supports_epoch_bump and metadata.next_producer_id != NO_PRODUCER_ID:

@@ -74,7 +74,8 @@ def compile_pattern(pattern: str, max_size: int) -> Any:
     """Compile an RE2 pattern of at most `max_size` characters and `max_size` instructions.
 
     RE2's time is proportional to instructions × characters, and counted repetition multiplies instructions:
-    `((a{1,30}){1,30})` has 1,800. Raise KafkaError INVALID_REGULAR_EXPRESSION if the pattern is invalid or too large.
+    `((a{1,30}){1,30})` has 1,800 of them. Raise KafkaError INVALID_REGULAR_EXPRESSION if the pattern is invalid or too
+    large.
     """
     import re2  # type: ignore[import-untyped]  # imported here because few brokers need it
 

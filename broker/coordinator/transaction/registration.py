@@ -42,7 +42,7 @@ class Verified(NamedTuple):
 
 
 class PartitionRegistration(TransactionCore):
-    """The part of the coordinator that adds partitions to transactions and admits transactional batches."""
+    """The part of the transaction coordinator that adds partitions to transactions and admits transactional batches."""
 
     def add_partitions_now(
         self,

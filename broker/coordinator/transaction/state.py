@@ -65,7 +65,7 @@ class TransactionState(IntEnum):
 
     @property
     def is_commit(self) -> bool:
-        """Whether the decision was to commit, whether or not the markers are durable."""
+        """Whether the transaction was decided as a commit. Its markers may still be missing."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 

@@ -66,7 +66,7 @@ class TransactionStateManager:
     """The entries of all transactional ids of this broker, and the appends that change them."""
 
     def __init__(self, state_log: StateLog, clock: Clock, level: Callable[[], TransactionVersion], logger: Any) -> None:
-        """`level` returns the finalized level of the feature transaction.version."""
+        """Create an empty manager. `level` returns the finalized level of the feature transaction.version."""
         self._state_log = state_log
         self._clock = clock
         self._level = level
@@ -111,7 +111,7 @@ class TransactionStateManager:
         return self._entries.get(transactional_id)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id whose current or previous producer id this is, None if no known id has it."""
+        """Return the transactional id that has this current or previous producer id, None if no known id has it."""
         entry = self._by_producer_id.get(producer_id)
         if entry is None or producer_id not in (entry.metadata.producer_id, entry.metadata.previous_producer_id):
             return None

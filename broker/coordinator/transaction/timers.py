@@ -34,7 +34,9 @@ class TransactionTimers:
         abort_timed_out: Callable[[int], Steps[int | None]],
         remove_expired: Callable[[int], bool],
     ) -> None:
-        """`abort_timed_out(now_ms)` returns the next deadline in ms since the epoch, None if no transaction is ongoing.
+        """Create the timers, without starting them.
+
+        `abort_timed_out(now_ms)` returns the next deadline in ms since the epoch, None if no transaction is ongoing.
 
         `remove_expired(now_ms)` returns whether more expired transactional ids may be left.
         """

@@ -68,7 +68,9 @@ class TransactionUpkeep:
         events: TransactionEvents,
         sessions: bool,
     ) -> None:
-        """`transition` appends a value and starts what follows from it when it is durable. It may raise KafkaError.
+        """Create the background work, without starting it.
+
+        `transition` appends a value and starts what follows from it when it is durable. It may raise KafkaError.
 
         `backoff` returns a new series of pauses between attempts. If `sessions` is False, sessions found on disk are
         ended.
