@@ -105,7 +105,9 @@ def test_a_header_without_a_key_is_told_so(spark: SparkSession, topics: Any) -> 
 def test_batches_beyond_the_topic_s_limit_are_told_with_the_remedy(spark: SparkSession, topics: Any) -> None:
     topic = topics.make("out", config={"max.message.bytes": "10000"})
     frame = spark.range(50).selectExpr("repeat('x', 1000) value", "cast(0 as int) partition")
-    with pytest.raises(Exception, match=r"50 rows in a batch of \d+ bytes .*: set kafka\.batch\.size below that"):
+    with pytest.raises(
+        Exception, match=r"a batch of 50 rows has \d+ bytes, more .*: set kafka\.batch\.size below that"
+    ):
         write(frame, {**topics.options, "topic": topic})
     write(frame, {**topics.options, "topic": topic, "kafka.batch.size": "5000"})
     assert len(topics.values(topic)) == 50
