@@ -52,7 +52,7 @@ def describe(as_json: bool, bootstrap: str) -> None:
 @cluster.command()
 @click.argument("names", nargs=-1)
 @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Id of the broker.  [default: the controller]")
-@click.option("--all", "everything", is_flag=True, help="Print the configs that have their default as well.")
+@click.option("--all", "everything", is_flag=True, help="Print configs with default values as well.")
 @json_option
 @bootstrap_option
 def config(names: tuple[str, ...], broker: int | None, everything: bool, as_json: bool, bootstrap: str) -> None:

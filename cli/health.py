@@ -1,4 +1,7 @@
-"""Define `oncelog health`: check for a container that a broker answers requests and can write to its disk."""
+"""Define `oncelog health`, the health check of a container.
+
+It checks that a broker answers requests and can write to its disk.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from .bootstrap import bootstrap_option, run
 from .json_output import json_option, print_json
 
 TIMEOUT_S = 2.5
-"""Longest wait for the broker. It is below the three seconds after which Docker gives up a health check."""
+"""Longest wait for the broker. It is shorter than the three seconds after which Docker ends a health check."""
 
 
 @click.command(short_help="Check that a broker answers and can write.")

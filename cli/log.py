@@ -123,7 +123,7 @@ def _record_line(record: Record, header: BatchHeader, as_json: bool) -> str:
 @log.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Print the damage and what a repair would remove, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask before the repair.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Truncate damaged partitions of a data DIRECTORY after their last valid batch.

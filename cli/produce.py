@@ -1,7 +1,7 @@
 """Define `oncelog produce`: write records from the command line or from the lines of stdin.
 
-The command reads only a limited number of lines before the producer takes them, so that stdin may be of any size. With
---txn, all records are one transaction.
+The command holds only a limited number of lines that the producer has not accepted yet, so that stdin may be of any
+size. With --txn, all records are one transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..client.producer import Producer
 
 LINES_AHEAD = 64
-"""Chunks of lines that the queue between the reading thread and the producer holds."""
+"""Maximum number of chunks of lines in the queue between the reading thread and the producer."""
 CHUNK = 64 * 1024
 PROGRESS_EVERY = 1000
 """Records between two updates of the progress line."""

@@ -1,6 +1,6 @@
 """Handle missing standard streams of a long-running process.
 
-It may be started with closed streams, or the process that reads its output may end first.
+Such a process may be started with closed streams, or the process that reads its output may end first.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ async def why_not_by_hand(admin: Admin, where: TopicPartition, producer: Produce
         )
     owner = owners[0]
     return (
-        f"that transaction does not hang: transactional id {owner.transactional_id} is in state {owner.state}, and its"
+        f"the transaction does not hang: transactional id {owner.transactional_id} is in state {owner.state}, and its"
         f" coordinator will end it. To abort it now in all of its partitions: oncelog txn fence"
-        f" {owner.transactional_id}. To write a marker into {where} nevertheless: --force"
+        f" {owner.transactional_id}. To abort it only in {where}, add --force"
     )

@@ -118,7 +118,7 @@ async def test_a_script_resets_nothing_without_execute(oncelog: Run, bootstrap: 
     ],
 )
 def test_an_option_of_kafkas_tools_is_answered_with_ours(oncelog: Run, command: list[str], ours: str) -> None:
-    failed(oncelog(*command), "this option of Kafka's tools is", ours, code=2)
+    failed(oncelog(*command), "It is an option of Kafka's tools. In oncelog, use ", ours, code=2)
 
 
 async def test_reset_says_which_offsets_are_outside_of_a_partition(oncelog: Run, topic: str, group: str) -> None:
