@@ -112,7 +112,7 @@ async def _close_all(clients: list[Callable[[], Awaitable[object]]]) -> None:
                 try:
                     await close()
                 except Exception as error:
-                    log.error("while closing a client of oncelog.sync: %s", error)
+                    log.error("a client of oncelog.sync could not be closed: %s", error)
     except TimeoutError:
         log.warning("clients of oncelog.sync could not be closed within %g s", EXIT_TIMEOUT_S)
 

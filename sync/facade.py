@@ -1,4 +1,4 @@
-"""Makes a blocking client of an asyncio client: `Facade`, and `blocking` and `on_loop` for its methods."""
+"""Make a blocking client from an asyncio client: `Facade`, and `blocking` and `on_loop` for its methods."""
 
 from __future__ import annotations
 

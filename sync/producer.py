@@ -135,8 +135,8 @@ class Producer(Facade[AsyncProducer]):
     def close(self, timeout_s: float | None = None) -> None:
         """Send the remaining records, then disconnect. An open transaction is aborted. Safe to call twice.
 
-        Raises the first failure of a delivery whose result the program did not get. Records that are not acknowledged
-        within `timeout_s` (default: delivery.timeout.ms) fail.
+        Raises the first failure of a delivery whose result the program has not requested. Records that are not
+        acknowledged within `timeout_s` (default: delivery.timeout.ms) fail.
         """
         self._close(self._client.close(timeout_s))
 
