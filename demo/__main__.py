@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     metavar="SCHEDULE",
     default=",".join(str(kill) for kill in PIPELINE_SCHEDULE),
     show_default=True,
-    help="The same for the second half, whose processes are the driver and the broker.",
+    help="Processes to kill -9 in the second half: driver and broker, each at a fraction of the work; or none.",
 )
 @click.option("--seed", type=int, help="Seed of random kills, which replace both schedules.")
 @click.option(

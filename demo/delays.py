@@ -21,7 +21,7 @@ COLUMNS: Final = (
 
 LIST_SIZE: Final = 10
 LEAST_ARRIVALS: Final = 100
-"""Fewest arrivals with which an airport is listed."""
+"""Minimum number of arrivals of an airport in the list."""
 
 
 @dataclass(slots=True)

@@ -41,7 +41,10 @@ class DataMissing(RuntimeError):
 
 @dataclass(slots=True)
 class CarrierDelays:
-    """The counts of a carrier's flights: of a record in `carrier-delays`, of a sum of such records, or as computed."""
+    """The counts of a carrier's flights.
+
+    An instance is the value of a record in `carrier-delays`, the sum of such values, or the computed result.
+    """
 
     flights: int = 0
     delayed: int = 0

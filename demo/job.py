@@ -50,7 +50,7 @@ GATE_FRACTION: Final = 0.15
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """The options of a run: the first `rows` flights, with `kills` on the way, and all data below `directory`."""
+    """The options of a run: it uses the first `rows` flights, carries out `kills`, and keeps data in `directory`."""
 
     directory: Path
     rows: int = TOTAL_FLIGHTS
@@ -312,5 +312,5 @@ class _Job:
             *((f"transformer {n}", t) for n, t in enumerate(self.transformers)),
         ]:
             if last := process.last_words(600):
-                words.append(f"{name} said last: {last}")
+                words.append(f"last output of {name}: {last}")
         return "; ".join(words) + f"; group {GROUP}; logs are in {self.options.directory}"

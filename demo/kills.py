@@ -62,7 +62,10 @@ def parse(text: str, targets: Sequence[str] = JOB_TARGETS) -> tuple[Kill, ...]:
 
 
 def random_schedule(seed: int, brokers: int = 1, transformers: int = 2, drivers: int = 0) -> tuple[Kill, ...]:
-    """Return the given numbers of kills, which are not aimed, at moments drawn from `seed`."""
+    """Return the given numbers of kills, at random moments that `seed` determines.
+
+    These kills are not aimed: they do not wait for an open transaction.
+    """
     draw = random.Random(seed)
     targets: list[Target] = ["broker"] * brokers
     targets += ["transformer"] * transformers

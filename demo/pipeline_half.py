@@ -194,7 +194,7 @@ class PipelineHalf:
         """Return the state of the job, for the message of a failure."""
         words = [f"{self._done} of the pipeline's work done", *self.kills]
         if last := self.driver.last_words(600):
-            words.append(f"its driver said last: {last}")
+            words.append(f"last output of the driver: {last}")
         return words
 
     # ---- inside
@@ -204,7 +204,7 @@ class PipelineHalf:
         return f"{100 * self._output.fraction:.0f} %"
 
     def _waited_for(self) -> str:
-        said = f", which said last: {self._output.last_notice}" if self._output.last_notice else ""
+        said = f", whose last notice is: {self._output.last_notice}" if self._output.last_notice else ""
         return f"a micro-batch of the pipeline's driver at {self._done} of its work{said}"
 
     def _follow(self) -> None:

@@ -94,7 +94,7 @@ class HoursCheck:
         for key in sorted(self._found.keys() | self._wanted.keys()):
             found, wanted = self._found.get(key), self._wanted.get(key)
             if found != wanted:
-                return f"{key} of {self.topic} is {found}, computed was {wanted}"
+                return f"{key} of {self.topic} is {found}, but {wanted} was computed"
         return f"{self.unreadable} records of {self.topic} cannot be read" if self.unreadable else None
 
     def _count_differences(self, more: bool = False) -> Counter[str]:
@@ -159,7 +159,7 @@ class ListCheck:
     def first_fault(self) -> str | None:
         if self.exact:
             return None
-        return f"{self.topic} lists {self._found}, computed was {self._wanted}"
+        return f"{self.topic} lists {self._found}, but {self._wanted} was computed"
 
 
 def _seconds(told: str) -> str:
