@@ -40,7 +40,7 @@ AHEAD: Final = 50
 """Number of requests that are sent before their answers are read."""
 START_TIMEOUT_S: Final = 180.0
 SAMPLE: Final = 100
-"""Number of additional transactional ids whose transactions are measured."""
+"""Number of transactional ids, besides the idle ones, whose transactions are measured."""
 PRODUCE, FETCH, LIST_OFFSETS, INIT, ADD, END, CREATE = 11, 11, 7, 4, 3, 3, 7
 TOPIC: Final = "growth"
 SETTINGS: Final = {

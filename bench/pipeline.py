@@ -106,7 +106,7 @@ def rows_of(spark: SparkSession, rows: int, size: int, mixed: bool) -> DataFrame
 
 
 def ready_batches() -> type[DataSource]:
-    """Return a data source with prepared rows. Its cost is only that of Spark's way from Python to a row."""
+    """Return a data source with prepared rows. It measures only what Spark takes to receive rows from Python."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 

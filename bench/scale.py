@@ -200,7 +200,7 @@ def partitions(home: Path, count: int, rounds: int) -> Iterator[tuple[str, str]]
         for _ in range(rounds):
             with broker.timed("second acks=all to each"):
                 _produce(broker.process.address, count)
-            broker.note_memory("memory after it")
+            broker.note_memory("memory after the writes")
             broker.process.kill9()
             broker.start("start to ready, after kill -9")
             broker.stop("clean stop")

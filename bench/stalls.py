@@ -46,7 +46,7 @@ from support.raw_connection import RawConnection, batch
 PROBE_TOPIC = "probe"
 PROBE_PAUSE_S = 0.002
 AFTERWARDS_S = 1.0
-"""Seconds for which the probe is counted after the answer, because the broker does part of the work after it."""
+"""Seconds after the response in which the probe still counts, because the broker finishes part of the work then."""
 LIMIT_S = 90.0
 TOPIC_RESOURCE = 2
 SETTINGS = {

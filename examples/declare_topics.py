@@ -38,7 +38,7 @@ async def declare(admin: Admin, topic: NewTopic, dry_run: bool) -> list[str]:
         changes += [f"{name} set to {value}" for name, value in different.items()]
     partitions = len((await admin.describe_topics([topic.name]))[topic.name].partitions)
     if partitions > topic.partitions:
-        print(f"{topic.name}: has {partitions} partitions instead of {topic.partitions}: none can be removed")
+        print(f"{topic.name}: has {partitions} partitions instead of {topic.partitions}: partitions cannot be removed")
     if partitions < topic.partitions:  # from now on, new records of a key may go to another partition than old ones
         if not dry_run:
             await admin.create_partitions({topic.name: topic.partitions})

@@ -36,7 +36,7 @@ async def main() -> None:
         group_id="delivery",
         auto_offset_reset="earliest",
         enable_auto_commit=False,  # commit the offsets of handled records, not of fetched ones
-        max_poll_records=100,  # so many records must be handled within max.poll.interval.ms, five minutes
+        max_poll_records=100,  # this many records must be handled within max.poll.interval.ms, five minutes
     ) as consumer:
         stopping = False
 

@@ -1,4 +1,4 @@
-"""A transactional outbox: messages that a database commits reach a topic exactly once, whenever the relay is killed.
+"""A transactional outbox: messages that a database commits reach a topic exactly once, even if the relay is killed.
 
 Shows   The application writes its row and a message in one transaction of the database. A relay sends the messages in
         a Kafka transaction, which also commits the id of the last message, as an offset of a group without members.
