@@ -248,7 +248,8 @@ class MetadataStore:
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic {name!r} collides with the existing topic {other!r}, because '.' and '_' count as equal.",
+                f"Topic {name!r} collides with the existing topic {other!r}, because '.' and '_' count as equal."
+                " Use another name.",
             )
 
     def change_topic(

@@ -52,7 +52,7 @@ def plan_topic(
     if broker.replica_manager.is_stray(name):
         raise KafkaError(
             ErrorCode.TOPIC_ALREADY_EXISTS,
-            f"The data directory has partitions of an unknown topic {name!r}. Move them away first.",
+            f"The data directory has partitions of an unknown topic {name!r}. Move their directories away first.",
         )
     if assignments:
         partitions = _assigned(broker, partitions, replication_factor, assignments)
@@ -109,7 +109,7 @@ def check_partition_limit(broker: BrokerServices, partitions: int, *, current: i
     if partitions > limit:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{partitions} partitions are more than topic.max.partitions = {limit}. Use fewer.",
+            f"{partitions} partitions are more than topic.max.partitions = {limit}. Use fewer partitions.",
         )
     limit, known = broker.config.max_partitions, broker.metadata.partition_count
     if known + partitions - current > limit:

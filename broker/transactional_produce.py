@@ -161,7 +161,7 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
             append.fail(
                 KafkaError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                    "A request has batches of two producers. Send them in separate requests.",
+                    "The request has batches of two producers. Send them in separate requests.",
                 )
             )
     partitions = [(p.topic, p.index) for append in unregistered if (p := append.partition) is not None]

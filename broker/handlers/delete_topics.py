@@ -81,7 +81,7 @@ def _find(context: RequestContext, item: DeleteTopicState, times: int) -> Topic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once. Send it once.")
     if not context.broker.config.delete_topic_enable:
         raise KafkaError(
-            ErrorCode.TOPIC_DELETION_DISABLED, "Topics cannot be deleted, as delete.topic.enable is false."
+            ErrorCode.TOPIC_DELETION_DISABLED, "Topics cannot be deleted, because delete.topic.enable is false."
         )
     if item.name is not None:
         topic = metadata.topic(item.name)

@@ -18,9 +18,9 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
         known = request.endpoint_type == 2
         raise KafkaError(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            "This endpoint belongs to a broker, not to a controller. Use type 1."
+            "This endpoint belongs to a broker, not to a controller. Use endpoint type 1."
             if known
-            else f"Endpoint type {request.endpoint_type} does not exist. Use type 1, brokers.",
+            else f"Endpoint type {request.endpoint_type} does not exist. Use endpoint type 1 (brokers).",
         )
     host, port = broker.endpoint(context.connection)
     asked = request.include_cluster_authorized_operations

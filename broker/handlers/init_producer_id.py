@@ -32,7 +32,7 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
     if request.consumer_group_generation != NO_GENERATION or request.assigned_partitions:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "The request has a generation or partitions, but no consumer group id. Send the group id too.",
+            "The request has a generation or partitions, but no consumer group id. Send the group id, too.",
         )
     identity = await context.broker.transaction_coordinator.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, expected, cause=context

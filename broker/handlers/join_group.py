@@ -30,7 +30,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinG
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"A member of group {request.group_id!r} offers {len(request.protocols)} protocols, more than"
-            f" group.member.max.protocols = {most}. Offer fewer, or raise the setting.",
+            f" group.member.max.protocols = {most}. Offer fewer protocols, or raise the setting.",
         )
     join = Join(
         group_id=request.group_id,

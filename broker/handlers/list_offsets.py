@@ -52,7 +52,7 @@ def _offset(
         if item.timestamp < 0 and context.api_version < SINCE.get(item.timestamp, 1 << 15):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"Timestamp {item.timestamp} is not supported in version {context.api_version}.",
+                f"Timestamp {item.timestamp} is not supported in ListOffsets version {context.api_version}.",
             )
         partition = context.broker.replica_manager.partition(topic, item.partition_index)
         partition.check_leader_epoch(item.current_leader_epoch)

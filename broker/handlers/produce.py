@@ -177,7 +177,7 @@ def _admit(
         if request.transactional_id is None:
             error = KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "The request has a transactional batch, but no transactional id. Send the id too.",
+                "The request has a transactional batch, but no transactional id. Send the id, too.",
             )
             for append in appends:
                 append.fail(error)
@@ -251,7 +251,10 @@ def _check(context: RequestContext, partition: Partition, records: Buffer | None
             f"{partition.topic} is an internal topic, which clients cannot produce to.",
         )
     if records is None or len(records) <= ATTRIBUTES:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "The request has no record batch for the partition.")
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            "The request has no record batch for the partition. Send one or omit the partition.",
+        )
     attributes = records[ATTRIBUTES]
     codec = attributes & _CODEC
     if codec == _ZSTD and context.api_version < FIRST_VERSION_WITH_ZSTD:

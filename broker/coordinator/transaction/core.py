@@ -151,7 +151,7 @@ class TransactionCore:
         if self._state.unreadable:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                "a partition of the transaction state is unreadable; see the broker's log, then retry",
+                "A partition of the transaction state is unreadable. See the broker's log, then retry.",
             )
         return None
 
@@ -183,7 +183,7 @@ class TransactionCore:
 
     def _known(self, transactional_id: str) -> TransactionEntry:
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; set transactional.id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty. Set transactional.id.")
         entry = self._state.get(transactional_id)
         if entry is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)

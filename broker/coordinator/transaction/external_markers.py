@@ -178,7 +178,7 @@ class ExternalMarkers:
                 break
             if coordinator.is_repairing(marker.producer_id, partition):
                 raise KafkaError(
-                    ErrorCode.CONCURRENT_TRANSACTIONS, "the coordinator is about to end this transaction; retry"
+                    ErrorCode.CONCURRENT_TRANSACTIONS, "The coordinator is about to end this transaction. Retry."
                 )
             if verdict is Verdict.WRITE:
                 if not self._gateway.is_ready(partition):
@@ -207,7 +207,7 @@ class ExternalMarkers:
         if decided is not None and decided is not marker.commit:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"the transaction has already been decided: {'commit' if decided else 'abort'}",
+                f"The coordinator has already decided the transaction: {'commit' if decided else 'abort'}.",
             )
 
     def _refused(self, marker: Marker, partition: TopicPartition, error: KafkaError, by: Caller) -> None:

@@ -44,7 +44,9 @@ class ProducerIdManager:
             # Shielded, because other requests wait for the same block, and this request may be cancelled.
             await asyncio.shield(refill)
         except KafkaError as error:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot allocate producer ids: {error}") from error
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Producer ids cannot be allocated: {error}"
+            ) from error
         except asyncio.CancelledError:
             if self._closed and refill.cancelled():
                 raise _stopping() from None
@@ -79,7 +81,7 @@ class ProducerIdManager:
 
 
 def _stopping() -> KafkaError:
-    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping")
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

@@ -93,7 +93,7 @@ def compile_pattern(pattern: str, max_size: int) -> Any:
         shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"the transactional id pattern {shown!r} is invalid or too large: {error}"
-            f" (at most transactional.id.pattern.max.size = {max_size})",
+            f"The transactional id pattern {shown!r} is invalid or too large: {error}"
+            f" (at most transactional.id.pattern.max.size = {max_size}).",
         ) from None
     return compiled

@@ -74,7 +74,8 @@ class PartitionRegistration(TransactionCore):
             if repairing(producer_id, partitions) or (opening and repairing(producer_id, metadata.session_partitions)):
                 raise KafkaError(
                     ErrorCode.CONCURRENT_TRANSACTIONS,
-                    f"an earlier transaction of producer {producer_id} is still being ended in these partitions; retry",
+                    f"An earlier transaction of producer {producer_id} is still being ended in these partitions."
+                    " Retry.",
                 )
             step = decide_add(
                 metadata,

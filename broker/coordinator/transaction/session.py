@@ -48,7 +48,7 @@ def written(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"EndTxn names {topic}-{index} as written, but it is in neither the transaction nor the session of"
-            f" {metadata.transactional_id!r}; register it with AddPartitionsToTxn first",
+            f" {metadata.transactional_id!r}. Register it with AddPartitionsToTxn first.",
         )
     partitions = named | (registered if known is None else registered.intersection(known))
     gone = deleted(partitions | metadata.session_partitions)
