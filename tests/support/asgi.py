@@ -1,4 +1,4 @@
-"""Calls an ASGI application as a server does, without a server."""
+"""Call an ASGI application as a server does, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of one record, one behind the other without a pause, and what the broker answered on the wire."""
+"""Run transactions of one record without a pause between them, and record the broker's responses on the wire."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from oncelog.protocol.schema import Request, Response, Struct
 from support.proxy import FaultProxy
 
 PATIENT = ("--set", "transaction.pending.wait.max.ms=60000")
-"""For a broker that sends nobody away because the machine's disk is busy with something else for a second."""
+"""Broker settings with which no request is refused if the machine's disk is busy for a second."""
 
 Work = Callable[[str, str, str, int], None]
-"""(bootstrap, topic, transactional id, how many): runs the transactions, raises what the client raises."""
+"""A function (bootstrap, topic, transactional id, count) that runs the transactions. It raises the client's errors."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What went over the wire; `codes` counts error codes by API and name, `versions` are the last ones used."""
+    """The messages on the wire. `codes` counts error codes by API and name; `versions` are the versions used last."""
 
     seconds: float
     requests: Counter[str]
@@ -33,12 +33,12 @@ class Seen:
     versions: dict[str, int]
 
     def count(self, code: ErrorCode) -> int:
-        """How often any API answered it."""
+        """Return how often a response of any API had this code."""
         return sum(count for (_, name), count in self.codes.items() if name == code.name)
 
 
 async def observed(target: str, work: Work, topic: str, transactional_id: str, count: int) -> Seen:
-    """Run the work through a proxy that reads every answer."""
+    """Run the transactions through a proxy that reads every response, and return what the proxy has seen."""
     codes: Counter[tuple[str, str]] = Counter()
 
     def note(api: type[Request[Any]], response: Response) -> None:
@@ -53,7 +53,7 @@ async def observed(target: str, work: Work, topic: str, transactional_id: str, c
 
 
 def error_codes(answer: Struct) -> Iterator[ErrorCode]:
-    """Every error code in an answer but NONE."""
+    """Yield every error code in a response, except NONE."""
     for spec in answer.fields:
         value = getattr(answer, spec.name)
         if spec.name.endswith("error_code"):
@@ -66,7 +66,7 @@ def error_codes(answer: Struct) -> Iterator[ErrorCode]:
 
 
 def librdkafka(bootstrap: str, topic: str, transactional_id: str, count: int) -> None:
-    """One confluent-kafka producer."""
+    """Run the transactions with one producer of confluent-kafka."""
     producer = StockProducer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0})
     producer.init_transactions(60)
     for number in range(count):
@@ -76,7 +76,7 @@ def librdkafka(bootstrap: str, topic: str, transactional_id: str, count: int) ->
 
 
 def bundled(bootstrap: str, topic: str, transactional_id: str, count: int) -> None:
-    """One producer of ours, on an event loop of its own."""
+    """Run the transactions with one oncelog producer, in a new event loop."""
 
     async def run() -> None:
         async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id, linger_ms=0) as producer:
@@ -89,7 +89,7 @@ def bundled(bootstrap: str, topic: str, transactional_id: str, count: int) -> No
 
 
 def bundled_with_offsets(bootstrap: str, topic: str, transactional_id: str, count: int) -> None:
-    """One producer of ours that also commits an offset in each transaction."""
+    """Run the transactions with one oncelog producer that also commits an offset in each transaction."""
 
     async def run() -> None:
         async with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id, linger_ms=0) as producer:
@@ -104,7 +104,7 @@ def bundled_with_offsets(bootstrap: str, topic: str, transactional_id: str, coun
 
 
 def java(bootstrap: str, topic: str, transactional_id: str, count: int) -> None:
-    """One producer of the Java client 4.1, which speaks transaction.version 2."""
+    """Run the transactions with one producer of the Java client 4.1, which uses transaction.version 2."""
     import subprocess
 
     from support.apache_kafka import class_path, jvm_options

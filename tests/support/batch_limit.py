@@ -1,4 +1,4 @@
-"""A simulated state log that refuses what a real one refuses: batches above max.message.bytes, but essential ones."""
+"""Let a simulated state log refuse batches above max.message.bytes, except essential ones, as a real log does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 
 
 def limit_batches(log: Any) -> None:
-    """From now on `log.append` raises MESSAGE_TOO_LARGE, and appends nothing, when the records are too many bytes."""
+    """Make `log.append` raise MESSAGE_TOO_LARGE, and append nothing, if the records have too many bytes."""
     append = log.append
 
     def checked(

@@ -1,8 +1,9 @@
-"""The broker as a process of its own, as users run it: started, killed and started again by tests.
+"""Run the broker as a separate process, as users do. Tests can kill it and start it again.
 
 `with BrokerProcess(tmp_path, "--durability", "os") as broker:` gives .address, .host, .port, .pid, .data_dir and .log
-(its stderr); `kill9()` then `start()` is a crash and a recovery on the same port and data, `restart()` a clean one,
-`terminate()` returns the exit code. It is the demo's own class: tests and demo must not differ in how they kill.
+(its stderr). `kill9()` and then `start()` are a crash and a recovery on the same port and data. `restart()` stops
+cleanly and starts again. `terminate()` returns the exit code. The class belongs to the demo, so that tests and demo
+kill processes in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `oncelog` command as users run it: one process per command, against one broker."""
+"""Run the `oncelog` command as users do: one process per command, against one broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def command_line(bootstrap: str) -> Run:
-    """`run("topic", "list")` runs the command against a broker; `lines` go to its stdin."""
+    """Return a function `run("topic", "list")` that runs the command against a broker. `lines` go to its stdin."""
 
     def run(*arguments: str, lines: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -38,12 +38,12 @@ def done(result: subprocess.CompletedProcess[str]) -> str:
 
 
 def done_json(result: subprocess.CompletedProcess[str]) -> Any:
-    """Check that a command has succeeded, and return the JSON that it has printed."""
+    """Check that a command has succeeded, and return the JSON that it printed."""
     return json.loads(done(result))
 
 
 def failed(result: subprocess.CompletedProcess[str], *words: str, code: int = 1) -> None:
-    """Check that a command has failed with a sentence that has these words."""
+    """Check that a command has failed with the exit code `code`, and with an error message that contains `words`."""
     assert result.returncode == code, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     for word in words:

@@ -1,4 +1,4 @@
-"""A standalone worker in this process, and waiting for what it says."""
+"""Run a standalone Connect worker in this process, and wait for its connectors to reach a state."""
 
 from __future__ import annotations
 

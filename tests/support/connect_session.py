@@ -1,6 +1,6 @@
-"""One session of a user with the REST interface of a worker, as data: what is asked, in order.
+"""Define a session of a user with a worker's REST interface as data: its requests, in order.
 
-Each step is (method, path, body); with `until` it is asked again until the answer is so.
+Each step is (method, path, body). A step with `until` is repeated until its response satisfies the condition.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ MALFORMED = (
     *("/connectors//", "/connectors/%zz", "/connectors/a%09b", "/connectors/%7F", "/connectors/%2e%2e"),
     *("/connectors/%FF", "/connectors/%2E/status"),
 )
-"""Paths that Java's web server answers with a page of its own instead of JSON; the status codes are compared."""
+"""Paths for which Java's web server returns a page instead of JSON. Only the status codes are compared for them."""
 
 
 class Step(NamedTuple):
-    """A request; it is sent until its answer satisfies `until`, if that is given, and only the last answer counts."""
+    """A request of the session.
+
+    With `until`, it is sent again until its response satisfies the condition, and only the last response counts.
+    """
 
     method: str
     path: str
     body: Any = None
     until: Callable[[Any], bool] | None = None
     headers: Mapping[str, str | None] | None = None
-    """Headers besides the content type JSON; None takes one away."""
+    """Headers besides the content type JSON. None as a value removes the header."""
 
 
 def bodies(*given: Any) -> tuple[Any, ...]:
-    """The bodies of requests, of any type."""
+    """Return request bodies, which may have any type, as a tuple."""
     return given
 
 
@@ -189,7 +192,7 @@ def session(source: str, topic: str) -> list[Step]:
 
 
 def odd_requests(source: str, topic: str) -> list[Step]:
-    """Return what careless clients ask: other formats, malformed paths and bodies, unusual names and flags."""
+    """Return the requests of careless clients: other formats, malformed paths and bodies, unusual names and flags."""
     config = {"connector.class": "FileStreamSource", "file": source, "topic": topic}
     transforms = "org.apache.kafka.connect.transforms."
     plugin = "/connector-plugins/FileStreamSource/config/validate"
@@ -238,7 +241,7 @@ def odd_requests(source: str, topic: str) -> list[Step]:
                 Step("DELETE", f"/connectors/{quote(name, safe='')}"),
             )
         ),
-        # settings that Kafka Connect takes, or refuses before it looks at the others
+        # settings that Kafka Connect accepts, or refuses before it checks the others
         *(
             step
             for settings in (

@@ -1,4 +1,4 @@
-"""Distributed connect workers for tests: processes over TCP, and their REST interface from outside."""
+"""Run the distributed Connect workers of a group for tests, and send requests to their REST interfaces."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ W = TypeVar("W", "LocalWorker", "WorkerProcess", JavaWorker)
 START_S = 60
 ANSWER_S = 60
 MOMENT_MS = 200
-"""What a worker knows shows a moment after the record that another reader has seen."""
+"""The longest wait between two requests, because a worker reads a status a moment after other readers."""
 
 
 class Rest:
-    """The REST interface of a worker. `changed` returns when the status topic has news, or after a moment."""
+    """The REST interface of a worker. `changed` waits for the next record of the status topic, or for a moment."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, changed: Callable[[], Awaitable[None]]) -> None:
         self.session, self.url, self._changed = session, url, changed
@@ -49,14 +49,17 @@ class Rest:
     async def settled(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str | None] | None = None
     ) -> tuple[int, Any]:
-        """Ask again while the group rebalances, which Kafka Connect answers with 409, or 500 to GET …/config."""
+        """Send a request, and repeat it while the group rebalances.
+
+        Kafka Connect then responds with 409, or with 500 to GET …/config.
+        """
         async with asyncio.timeout(ANSWER_S):
             while (answer := await self(method, path, body, headers))[0] in (409, 500) and _rebalancing(answer[1]):
                 await self._changed()
         return answer
 
     async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
-        """Ask after each news of the status topic until the answer is so."""
+        """Send GET requests, after each news of the status topic, until the response satisfies `wanted`; return it."""
         answer = None
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -66,7 +69,7 @@ class Rest:
                         return answer
                     await self._changed()
         except TimeoutError:
-            raise AssertionError(f"{path} did not become so; at last it was {answer}") from None
+            raise AssertionError(f"{path} did not become as expected; the last response was {answer}") from None
 
 
 def _rebalancing(answer: Any) -> bool:
@@ -74,7 +77,7 @@ def _rebalancing(answer: Any) -> bool:
 
 
 def states(connector: str, *tasks: str) -> Callable[[Any], bool]:
-    """Return whether a status says so."""
+    """Return a predicate for a status: whether the connector and its tasks are in these states."""
 
     def wanted(known: Any) -> bool:
         if "connector" not in known:
@@ -85,12 +88,12 @@ def states(connector: str, *tasks: str) -> Callable[[Any], bool]:
 
 
 def owners(known: Any) -> dict[int, str]:
-    """Return the worker of each task by a status."""
+    """Return the worker of each task, by the task's number, from a connector's status."""
     return {task["id"]: task["worker_id"] for task in known["tasks"]}
 
 
 class LocalWorker:
-    """A worker in the process of the test."""
+    """A worker that runs in the test's process."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
@@ -118,7 +121,7 @@ class LocalWorker:
 
 
 class WorkerProcess:
-    """`oncelog connect distributed FILE` as a process of its own."""
+    """A process `oncelog connect distributed FILE`."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self._file = directory / "worker.properties"
@@ -151,7 +154,7 @@ class WorkerProcess:
         self.url = line.split()[1]
 
     async def end(self, number: int = signal.SIGTERM) -> int:
-        """End the process with a signal; returns its exit code."""
+        """End the process with a signal, and return its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -167,18 +170,18 @@ class WorkerProcess:
         await self.end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Let it stand still, as a machine that swaps or a process in a debugger does."""
+        """Suspend the process, as a machine that swaps or a debugger does."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let the suspended process continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
 
 class Group:
-    """The workers of one group, with a REST interface to each."""
+    """The workers of one group, and the REST interface of each."""
 
     def __init__(self, bootstrap: str, name: str, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.name, self._directory = name, directory
@@ -205,16 +208,16 @@ class Group:
         self.statuses: Consumer
 
     async def add(self, settings: Mapping[str, str] | None = None) -> LocalWorker:
-        """Start a further worker in this process."""
+        """Start another worker in this process."""
         return await self._started(LocalWorker({**self.settings, **(settings or {})}))
 
     async def add_process(self, settings: Mapping[str, str] | None = None) -> WorkerProcess:
-        """Start a further worker as a process."""
+        """Start another worker as a process."""
         directory = self._directory / f"{self.name}-{len(self.workers)}"
         return await self._started(WorkerProcess(directory, {**self.settings, **(settings or {})}))
 
     async def add_java(self, settings: Mapping[str, str] | None = None) -> JavaWorker:
-        """Start a further worker of Kafka Connect."""
+        """Start another worker of Kafka Connect."""
         directory = self._directory / f"{self.name}-{len(self.workers)}"
         return await self._started(JavaWorker(directory, {**self.settings, **(settings or {})}))
 
@@ -243,7 +246,7 @@ class Group:
 async def group(
     bootstrap: str, name: str, directory: Path, settings: Mapping[str, str] | None = None
 ) -> AsyncIterator[Group]:
-    """Run a group; all its workers are ended at the end."""
+    """Run a group. At the end, all of its workers are stopped."""
     workers = Group(bootstrap, name, directory, settings)
     async with (
         aiohttp.ClientSession() as workers.session,
@@ -259,7 +262,7 @@ async def group(
 
 
 def beats(topic: str, tasks: int = 2, **settings: str) -> dict[str, str]:
-    """The settings of a connector that counts in each task."""
+    """Return the settings of a connector whose tasks write 0, 1, 2, … each."""
     return {
         "connector.class": "HeartbeatSource",
         "topic": topic,
@@ -275,7 +278,7 @@ def each_has(count: int, tasks: int) -> Callable[[dict[Any, list[Any]]], bool]:
 
 
 async def committed(bootstrap: str, topic: str, enough: Callable[[dict[Any, list[Any]]], bool]) -> dict[Any, list[Any]]:
-    """Return the JSON values of a topic's committed records by their JSON key, as soon as they are enough."""
+    """Return the JSON values of a topic's committed records by JSON key, as soon as `enough` accepts them."""
     values: dict[Any, list[Any]] = {}
     try:
         async with _reader(bootstrap, topic) as consumer, asyncio.timeout(ANSWER_S):
@@ -288,7 +291,7 @@ async def committed(bootstrap: str, topic: str, enough: Callable[[dict[Any, list
 
 
 async def all_committed(bootstrap: str, topic: str) -> dict[Any, list[Any]]:
-    """Return all of them; whoever wrote there has ended, or was fenced."""
+    """Return the JSON values of all committed records by JSON key. All writers must have ended or been fenced."""
     values: dict[Any, list[Any]] = {}
     async with _reader(bootstrap, topic) as consumer, asyncio.timeout(ANSWER_S):
         partition = TopicPartition(topic, 0)

@@ -1,4 +1,4 @@
-"""Batches whose inside is not what their header says, with a right checksum: what a broken or hostile client sends."""
+"""Build batches whose records contradict the header, with a valid checksum, as broken or hostile clients send them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def raw_batch(
     base_timestamp: int = NOW,
     max_timestamp: int = NOW,
 ) -> bytes:
-    """A batch around `payload` as it is; `compression` goes into the header only."""
+    """Return a batch with `payload` as its records, unchanged. `compression` only sets the code in the header."""
     return assemble_batch(
         payload,
         base_offset=0,
@@ -36,20 +36,20 @@ def raw_batch(
 
 
 def packed_batch(payload: bytes, count: int = 1, codec: Compression = Compression.ZSTD, **header: int) -> bytes:
-    """A batch around `payload`, compressed."""
+    """Return a batch with `payload`, compressed, as its records."""
     return raw_batch(compress(codec, payload), count, compression=codec, **header)
 
 
 def record_body(body: bytes) -> bytes:
-    """A record around what follows its length."""
+    """Return a record: the length of `body`, then `body`."""
     return encode_varint(len(body)) + body
 
 
 def with_many_headers(count: int) -> bytes:
-    """One record with so many headers, each with an empty name and an empty value."""
+    """Return one record with `count` headers, each with an empty name and an empty value."""
     return record_body(b"\0\0\0\1\1" + encode_varint(count) + b"\0\0" * count)
 
 
 def many_records(count: int, key: bytes | None = b"k", value: bytes = b"v", step: int = 0) -> bytes:
-    """The payload of a batch of so many small records, their timestamps `step` ms apart."""
+    """Return `count` small records without a batch header. Their timestamps are `step` ms apart."""
     return b"".join(encode_record(number * step, number, key, value) for number in range(count))

@@ -1,4 +1,4 @@
-"""Every message definition, and hypothesis strategies derived from them: what the codec tests quantify over."""
+"""Provide all message definitions, and hypothesis strategies for messages, to the codec tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _INTEGERS = {
     WireType.INT32: (-(2**31), 2**31 - 1),
     WireType.INT64: (-(2**63), 2**63 - 1),
 }
-# Lengths on both sides of what one byte of a varint can say, without drawing hundreds of characters one by one.
+# Lengths just below and just above the limit of a varint of one byte, without drawing hundreds of single characters.
 _TEXT = st.one_of(st.text(max_size=6), st.sampled_from(["x" * 125, "x" * 126, "x" * 127, "x" * 128, "é" * 8200]))
 _BYTES = st.one_of(st.binary(max_size=6), st.sampled_from([b"\0" * 126, b"\xff" * 127, b"\x01" * 17000]))
 

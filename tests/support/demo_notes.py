@@ -1,10 +1,10 @@
-"""An Observer of the demo that keeps what it is told."""
+"""Store what the demo reports."""
 
 from __future__ import annotations
 
 
 class Notes:
-    """`events` has the lines that a user would see."""
+    """An `Observer` of the demo that stores all reports. `events` has the lines that a user would see."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

@@ -1,4 +1,4 @@
-"""A request's way through the dispatcher of a running broker, without a socket: from a frame to the answer's bytes."""
+"""Send a request through a running broker's dispatcher without a socket, from its frame to the response's bytes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from oncelog.protocol.framing import encode_request
 from oncelog.protocol.schema import Request, Response
 
 PATIENCE_S = 0.2
-"""How long an answer is waited for that may never come: a JoinGroup that waits for others."""
+"""The limit of waiting for a response that may never come, such as that of a JoinGroup that waits for other members."""
 
 
 class Peer:
-    """Stands for the connection that a frame came by."""
+    """A stand-in for the connection on which a frame arrived."""
 
     def __init__(self) -> None:
         self.id = 1
@@ -36,7 +36,7 @@ class Peer:
 
 
 class Bugs:
-    """A log that keeps the handlers' bugs."""
+    """A logger that stores the unexpected exceptions of handlers."""
 
     def __init__(self) -> None:
         self.found: list[BaseException] = []
@@ -51,14 +51,14 @@ class Bugs:
 
 
 def frame_of(request: Request[Any], version: int) -> bytes:
-    """A request's frame, without its size."""
+    """Return a request's frame, without its size."""
     return b"".join(encode_request(request, version, 1, "c"))[4:]
 
 
 async def sent(broker: BrokerNode, frame: bytes) -> bytes | None:
-    """What the broker answers, without the size; None where it closes, has no answer or keeps its peer waiting.
+    """Return the broker's response, without its size. Raises exceptions that no handler may raise.
 
-    Raises what no handler may raise.
+    Return None if the broker closes the connection, sends no response, or lets the client wait.
     """
     peer = Peer()
     try:

@@ -1,4 +1,4 @@
-"""Programs of examples/ as users run them: a process each, against a broker, ended by real signals."""
+"""Run the programs of examples/ as users do: as processes, against a broker, ended by real signals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAIT_S = 60.0
 
 
 class Program:
-    """`python <arguments>` with examples/ as its directory of scripts; its stderr is part of its output."""
+    """A process `python <arguments>`, which finds scripts in examples/. Its output includes stderr."""
 
     def __init__(self, bootstrap: str, directory: Path, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -51,7 +51,7 @@ class Program:
         return self._process.poll() is None
 
     def line(self) -> str:
-        """Wait for the next line of its output; AssertionError if it has ended instead."""
+        """Wait for the next line of output, and return it. Raises AssertionError if the program has ended."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the program has ended:\n" + "\n".join(self.output)
@@ -59,17 +59,17 @@ class Program:
         return self.output[-1]
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the program, as a crash would."""
         self._process.kill()
         self._process.wait()
 
     def terminate(self) -> int:
-        """Send SIGTERM; wait until it has ended, and return its exit code."""
+        """Send SIGTERM, wait until the program has ended, and return its exit code."""
         self._process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def wait(self) -> int:
-        """Wait until it has ended by itself, and return its exit code; `output` is complete then."""
+        """Wait until the program has ended by itself, and return its exit code. `output` is then complete."""
         assert self._process.stdout is not None
         self.output += self._process.stdout.read().splitlines()
         return self._process.wait(WAIT_S)
@@ -91,7 +91,7 @@ def fill(bootstrap: str, topic: str, values: Iterable[object]) -> None:
 
 
 def await_records(program: Program, topic: str, count: int) -> list[Message]:
-    """Wait until a topic has this many committed records, and return them; AssertionError if the program ends."""
+    """Wait until a topic has `count` committed records, and return them. AssertionError if the program ends first."""
     consumer = Consumer(
         {
             "bootstrap.servers": program.bootstrap,

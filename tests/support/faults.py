@@ -1,7 +1,7 @@
-"""A broker process whose disk, files and descriptors go wrong, and what it says of it.
+"""Run a broker process whose disk, files or descriptors fail, and read what it logs.
 
-`FaultyBroker` is a `BrokerProcess` that logs JSON; `said` gives its log lines by event. `filled` is a data directory
-with records, of which a fault takes something.
+`FaultyBroker` is a `BrokerProcess` that logs JSON. Its method `said` returns the log lines of an event. `filled`
+creates a data directory with records, which tests then damage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT_S = 20.0
 
 
 class FaultyBroker(BrokerProcess):
-    """`oncelog serve` in `directory`; its data may lie elsewhere."""
+    """A process `oncelog serve` in `directory`. Its data may be in another directory."""
 
     def __init__(self, directory: Path, *settings: str, data: Path | None = None) -> None:
         given = (part for setting in ("logging.format=json", *settings) for part in ("--set", setting))
@@ -37,17 +37,17 @@ class FaultyBroker(BrokerProcess):
         self.data_dir = directory / "data" if data is None else data
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """The fields of every log line with this event, of all lives."""
+        """Return the fields of every log line with this event, from all starts of the broker."""
         lines = self.log.read_text(errors="replace").splitlines()
         rows = [json.loads(line) for line in lines if line.startswith("{")]
         return [row for row in rows if row.get("event") == event]
 
     def last_line(self) -> str:
-        """The end of stderr."""
+        """Return the last line of stderr."""
         return self.log.read_text(errors="replace").strip().splitlines()[-1]
 
     def file(self, name: str) -> Path:
-        """A file of the data directory; it must be there."""
+        """Return a file of the data directory, which must exist."""
         path = self.data_dir / name
         assert path.exists(), sorted(path.parent.iterdir())
         return path
@@ -59,7 +59,7 @@ class FaultyBroker(BrokerProcess):
 
 
 async def fill(wire: RawConnection, topic: str = "t", batches: int = 12, **configs: str) -> list[bytes]:
-    """Write a topic of one partition, acknowledged one by one; returns the values."""
+    """Create a topic of one partition, write its batches one by one, each acknowledged, and return their values."""
     await wire.create_topic(topic, 1, **{"retention_ms": "-1", **configs})
     values = [b"%s %d " % (topic.encode(), number) + b"." * 100 for number in range(batches)]
     for value in values:
@@ -76,11 +76,11 @@ def end(broker: FaultyBroker, how: str) -> None:
 
 
 async def filled(broker: FaultyBroker, how: str) -> list[bytes]:
-    """Fill the topics t, of several segments, and healthy, and end the broker; returns the values in t."""
+    """Fill the topics `t` (of several segments) and `healthy`, and end the broker. Return the values in `t`."""
     async with broker.connect() as wire:
         values = await fill(wire, **SMALL)
         await fill(wire, "healthy")
-    end(broker, "stopped")  # the checkpoint knows of the partition from here on
+    end(broker, "stopped")  # from now on the checkpoint contains the partition
     if how == "killed":
         broker.start()
         end(broker, how)
@@ -88,24 +88,24 @@ async def filled(broker: FaultyBroker, how: str) -> list[bytes]:
 
 
 def repair(broker: FaultyBroker) -> str:
-    """Repair the data directory of a broker that has ended; returns what the command prints."""
+    """Repair the data directory of a broker that has ended, and return what the command prints."""
     command = [sys.executable, "-P", "-m", "oncelog.cli", "log", "repair", "--yes", str(broker.data_dir)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 async def read_all(wire: RawConnection, topic: str = "t", offset: int = 0) -> tuple[int, list[bytes | None]]:
-    """(error code, values) of a topic's only partition, from `offset` up to its high watermark."""
+    """Return (error code, values) of a topic's only partition, read from `offset` up to its high watermark."""
     values: list[bytes | None] = []
     while True:
         data = (await wire.fetch(topic, offset)).responses[0].partitions[0]
         if data.error_code or not data.records:
             return data.error_code, values
         values += values_in(data.records)
-        offset = max(header.next_offset for _, header in iter_batches(data.records))  # behind markers, too
+        offset = max(header.next_offset for _, header in iter_batches(data.records))  # also after markers
 
 
 async def until(condition: Callable[[], Any], step_s: float = 0.05) -> None:
-    """Return when `condition` holds; something outside of this process makes it true."""
+    """Return as soon as `condition` holds. Something outside of this process must make it true."""
     async with asyncio.timeout(TIMEOUT_S):
         while not condition():
             await asyncio.sleep(step_s)
@@ -113,7 +113,7 @@ async def until(condition: Callable[[], Any], step_s: float = 0.05) -> None:
 
 @contextlib.contextmanager
 def small_disk(directory: Path, size: str) -> Iterator[Path]:
-    """A tmpfs of that size; the test is skipped where none can be mounted."""
+    """Yield a mounted tmpfs of this size. Skips the test if none can be mounted."""
     directory.mkdir()
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)],
@@ -130,7 +130,7 @@ def small_disk(directory: Path, size: str) -> Iterator[Path]:
 
 
 def fill_disk(path: Path) -> None:
-    """Take all the space that is left, as another program would."""
+    """Use up all free space of a disk, as another program would."""
     with path.open("ab") as file, contextlib.suppress(OSError):
         for size in (1 << 16, 1 << 12, 1):
             with contextlib.suppress(OSError):

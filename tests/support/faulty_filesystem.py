@@ -1,15 +1,15 @@
-"""A file system in memory that can lose power, fill up and fail, for tests of everything that must survive that.
+"""A file system in memory that can lose power, fill up and fail, for tests of durability and recovery.
 
-What is written lands in a page cache; only `fdatasync` (bytes and size of a file) and `sync_directory` (the names in a
-directory) put it on disk. `crash` forgets the cache as a loss of power may: of the changes since the last sync, each
-directory keeps a random prefix, and each file any mixture, sector by sector, of those that hit it, in order. `kill` is
-the end of the process alone: the cache survives, open files don't.
+Writes go to a page cache. Only `fdatasync` (the bytes and size of a file) and `sync_directory` (the names in a
+directory) make them durable. `crash` forgets unsynced changes as a power failure may. Each directory keeps a random
+prefix of its changes since the last sync. Each file keeps any of its changes, in their order, and a write may be kept
+only in some sectors. `kill` ends only the process: the cache survives, and open files do not.
 
-Faults on demand: `capacity` (ENOSPC, with a part of the write done), `fail(operation, error)`. A sync that fails
-behaves as Linux does: the pages it could not write are dropped and count as clean from then on.
+Faults on demand are `capacity` (ENOSPC, after part of the write was done) and `fail(operation, error)`. A failed sync
+behaves as on Linux: the pages that it could not write are dropped, and count as clean from then on.
 
-Results and errors are those of the real file system (tests/unit/test_faulty_filesystem.py compares the two). Stricter
-than that: a file that is used after its `close`, and a rename into another directory, are assertions.
+Results and errors are those of the real file system (tests/unit/test_faulty_filesystem.py compares the two). Two things
+are stricter: using a file after its `close`, and renaming to another directory, raise AssertionError.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Node:
 
 
 class FaultyFile:
-    """See `oncelog.broker.ports.File`."""
+    """An open file, which implements `oncelog.broker.ports.File`."""
 
     def __init__(self, fs: FaultyFileSystem, node: _Node, path: str) -> None:
         self._fs = fs
@@ -117,7 +117,7 @@ class FaultyLock:
 
 
 class FaultyFileSystem:
-    """See the module and `oncelog.broker.ports.FileSystem`."""
+    """The file system that the module describes. It implements `oncelog.broker.ports.FileSystem`."""
 
     def __init__(self) -> None:
         self.root = _Node(directory=True)
@@ -133,16 +133,16 @@ class FaultyFileSystem:
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def fail(self, operation: str, number: int = errno.EIO) -> None:
-        """Let the next `operation` ("write", "fdatasync", "sync_directory", "rename", ...) fail."""
+        """Make the next `operation` ("write", "fdatasync", "sync_directory", "rename", ...) fail."""
         self._faults[operation] = OSError(number, os.strerror(number))
 
     def heal(self) -> None:
-        """No fault is left."""
+        """Remove all faults."""
         self.capacity = None
         self.heal_operations()
 
     def heal_operations(self) -> None:
-        """No operation fails any more, but for want of space."""
+        """Remove the faults of operations, but keep the limit of space."""
         self._faults.clear()
 
     def check(self, operation: str, path: str) -> None:
@@ -153,13 +153,13 @@ class FaultyFileSystem:
             raise fault
 
     def kill(self) -> None:
-        """The process ends; what it wrote stays in the page cache."""
+        """End the process. What it wrote stays in the page cache."""
         self.life += 1
         self.open_files = 0
         self.locks.clear()
 
     def crash(self, rng: random.Random) -> None:
-        """The power fails."""
+        """Let the power fail: forget unsynced changes."""
         self.kill()
         self.boots += 1
         self._lose(self.root, rng)
@@ -213,7 +213,7 @@ class FaultyFileSystem:
 
     def used(self) -> int:
         def size(node: _Node) -> int:
-            # Threads may make files meanwhile: a list is made in one step.
+            # Threads may create files meanwhile, but a list is made in one step.
             return sum(map(size, list(node.names.values()))) if node.directory else len(node.data)
 
         return size(self.root)
@@ -254,7 +254,7 @@ class FaultyFileSystem:
         return node
 
     def _parent(self, path: str) -> tuple[_Node, str]:
-        """The directory that has, or will have, the last name of the path; and that name."""
+        """Return the directory of the path's last name, and that name, which need not exist yet."""
         parent, _, name = path.rpartition("/")
         directory = self._get(parent)
         self._require_directory(directory, path)

@@ -1,6 +1,6 @@
-"""A broker in memory for `Fetcher`: batches of one record each, cut to a request's limits as Kafka cuts them.
+"""A broker in memory for `Fetcher`: batches of one record each, limited to a request's sizes as in Kafka.
 
-As with a session of Kafka's, partitions that were answered go behind those that were not.
+As in Kafka's fetch sessions, partitions that were in a response come after those that were not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANSWER_S = 0.001
 
 
 class FetchWorld:
-    """`sizes[n]`: the values' sizes of the records of partition n, led by node n modulo `nodes`."""
+    """A cluster of `nodes` nodes. `sizes[n]` are the value sizes of partition n, which node n modulo `nodes` leads."""
 
     def __init__(self, sizes: list[list[int]], nodes: int = 1, **settings: Any) -> None:
         self.logs = [
@@ -50,7 +50,7 @@ class FetchWorld:
         config = ConsumerConfig.of({}, bootstrap_servers="127.0.0.1:1", **settings)
         self.fetcher = Fetcher(cast(Cluster, self), config, self.subscription, self.arrived.set)
 
-    # -- what a Fetcher asks of a cluster
+    # -- the methods of a cluster that Fetcher calls
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         return self.metadata.leader_of(partition)

@@ -1,4 +1,4 @@
-"""The flights job that ships, on topics of one test."""
+"""Prepare the flights job that ships with oncelog, on topics of one test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FLIGHTS_JOB = Path(spec.__file__).parent / "flights.toml"
 
 
 def flights_variables(topics: Any, directory: Path, rows: int) -> dict[str, str]:
-    """What the job's `--var` need, its input sent: the first `rows` flights."""
+    """Send the first `rows` flights to the job's input, and return the values for its `--var` options."""
     names = {name: topics.make(name.lower()) for name in ("FLIGHTS", "CLEANED", "HOURLY", "LATEST")}
     topics.send(names["FLIGHTS"], [flights.flight_record(row)[1].decode() for row in flights.flights(rows)])
     return {

@@ -1,4 +1,4 @@
-"""A group-aware member as a process of its own: `python -m support.group_aware_member …`, the bundled Processor."""
+"""Run a group-aware member, the bundled Processor, as a process: `python -m support.group_aware_member …`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ async def run(options: argparse.Namespace) -> None:
     while True:
         try:
             return await live(options)
-        except KafkaError as error:  # the fence budget of one life is used up, or the broker was away for too long
-            logging.exception("a new life after %s", error)
+        except KafkaError as error:  # the processor was fenced too often, or the broker was away for too long
+            logging.exception("starting again after %s", error)
 
 
 def main() -> None:

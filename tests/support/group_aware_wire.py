@@ -1,4 +1,4 @@
-"""Group-aware producers, request by request: one transactional id that claims partitions of a consumer group."""
+"""Send the requests of a group-aware producer: one transactional id that claims partitions of a consumer group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.wire import retry
 
 
 class GroupAwareWire(TransactionWire):
-    """One transactional id; it retries what the client retries, unless told otherwise."""
+    """One transactional id. It retries what the client retries, unless a method says otherwise."""
 
     def ask(
         self,
@@ -31,7 +31,7 @@ class GroupAwareWire(TransactionWire):
         timeout_ms: int = 60_000,
         believed: tuple[int, int] = (-1, -1),
     ) -> InitProducerIdResponse:
-        """InitProducerId for the group, once; without `named` the broker is to give the id."""
+        """Send InitProducerId for the group once. Without `named`, the broker assigns the transactional id."""
         request = InitProducerIdRequest(
             self.tid if named else None,
             timeout_ms,
@@ -43,7 +43,7 @@ class GroupAwareWire(TransactionWire):
         return self.wire.call(request, version)
 
     def claim(self, group: str, generation: int, *partitions: Partition, **options: Any) -> ErrorCode:
-        """InitProducerId for the group until it is done; takes over the identity when it succeeds."""
+        """Send InitProducerId for the group until it is not CONCURRENT_TRANSACTIONS; use the identity on success."""
         answer = retry(
             lambda: self.ask(group, generation, partitions, **options),
             lambda got: got.error_code,
@@ -54,7 +54,7 @@ class GroupAwareWire(TransactionWire):
         return ErrorCode(answer.error_code)
 
     def take_over(self, answer: InitProducerIdResponse) -> None:
-        """Be who the broker says."""
+        """Use the producer id, epoch and transactional id in the broker's response."""
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self.tid = answer.transactional_id or self.tid
         self.sequences.clear()
@@ -62,13 +62,13 @@ class GroupAwareWire(TransactionWire):
     def commit_offset(
         self, group: str, partition: Partition, offset: int, generation: int = -1, version: int = 5, **fields: Any
     ) -> ErrorCode:
-        """TxnOffsetCommit of one offset; from v5 on it needs nothing before it."""
+        """Send TxnOffsetCommit with one offset. From v5 on, no other request has to come first."""
         if version >= 3:
             fields.setdefault("generation_id", generation)
         return txn_commit(self, group, {partition: offset}, version, **fields)[partition]
 
     def finish(self, commit: bool = True) -> ErrorCode:
-        """EndTxn v5, once."""
+        """Send EndTxn v5, once."""
         answer = self.wire.call(EndTxnRequest(self.tid, self.producer_id, self.epoch, commit), 5)
         if answer.error_code == 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch

@@ -1,7 +1,7 @@
-"""A group's home on ports that a test drives: claims and group-aware initialisation, beside a real group coordinator.
+"""The coordinator that keeps a group's claims, on ports that a test drives, beside a real group coordinator.
 
-The homes of transactional ids are simulated: a test opens their transactions, holds their completion up, and sees who
-was fenced on whose account.
+Claims and group-aware initialisation are real. The coordinators of transactional ids are simulated: a test opens their
+transactions, delays the end of these, and sees which producers were fenced on whose request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUP = "g"
 
 
 class ClaimsLog(SimulatedStateLog):
-    """`__transaction_state`, which can be compacted; a batch is cut as a whole."""
+    """`__transaction_state` in memory, which can be compacted. `cut` removes whole batches."""
 
     topic = "__transaction_state"
 
@@ -52,13 +52,13 @@ class ClaimsLog(SimulatedStateLog):
         return result
 
     def cut(self, end_offset: int) -> None:
-        """Lose everything from there on."""
+        """Lose everything from `end_offset` on."""
         self.records = [entry for entry in self.records if entry[1].offset < end_offset]
         self.batches = [end for end in self.batches if end <= end_offset]
         self.disk.end = self.disk.durable_end = end_offset
 
     def compact(self) -> None:
-        """Keep the newest record of each key, tombstones left out."""
+        """Keep the newest record of each key, and remove tombstones."""
         newest = {(partition, record.key): record.offset for partition, record in self.records}
         self.records = [
             (partition, record)
@@ -69,7 +69,7 @@ class ClaimsLog(SimulatedStateLog):
 
 @dataclass
 class SimulatedId:
-    """One transactional id at its home."""
+    """The state of one transactional id at its coordinator."""
 
     producer_id: int
     epoch: int = 0
@@ -78,7 +78,7 @@ class SimulatedId:
 
 
 class SimulatedHomes:
-    """TransactionHomes in memory. `held` are ids whose open transaction doesn't come to its end until the test says."""
+    """`TransactionHomes` in memory. The open transactions of ids in `held` end only when the test allows it."""
 
     def __init__(self) -> None:
         self.ids: dict[str, SimulatedId] = {}
@@ -89,7 +89,7 @@ class SimulatedHomes:
         self.on_complete: Callable[[str], None] = lambda transactional_id: None
 
     def hold(self, transactional_id: str) -> asyncio.Event:
-        """From now on its fence isn't complete before the event is set."""
+        """Delay the fencing of this id until the returned event is set."""
         self.held[transactional_id] = event = asyncio.Event()
         return event
 
@@ -147,7 +147,7 @@ class SimulatedHomes:
 
 
 class Lines:
-    """A logger that remembers: (level, event, fields)."""
+    """A logger that stores (level, event, fields) of each line."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, Any]]] = []
@@ -159,12 +159,12 @@ class Lines:
         return log
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """The fields of each line of that event."""
+        """Return the fields of each line with this event."""
         return [fields for _, name, fields in self.lines if name == event]
 
 
 class GroupAwareWorld:
-    """Home, group coordinator and simulated ids; `restart` makes new ones on what the logs hold."""
+    """Both coordinators and the simulated ids. `restart` creates new coordinators from the logs."""
 
     def __init__(self, *, flush_on_ask: bool = True, active: bool = True, **settings: Any) -> None:
         self.world = GroupWorld(**settings)
@@ -220,7 +220,7 @@ class GroupAwareWorld:
         await self.world.coordinator.stop()
 
     def replay(self, batches: Iterable[bytes], partition: int) -> None:
-        """What the transaction coordinator does while it reads its log."""
+        """Replay batches, as the transaction coordinator does while it reads its log."""
         last = LastRecords()
         for batch in batches:
             last.take(batch)
@@ -230,7 +230,7 @@ class GroupAwareWorld:
             self.claims.replay(partition, key, record)
 
     async def restart(self) -> None:
-        """New coordinators over the same logs."""
+        """Create new coordinators over the same logs."""
         await self._stop()
         self.world.coordinator = self.world._make()
         await self._start()
@@ -245,12 +245,12 @@ class GroupAwareWorld:
         group: str = GROUP,
         timeout_ms: int = 60_000,
     ) -> ProducerIdentity:
-        """InitProducerId for the group; the client is called like the id."""
+        """Send InitProducerId for the group. The client has the same name as the transactional id."""
         request = GroupInitialisation(group, generation, frozenset(partitions), transactional_id, timeout_ms, None)
         return (await self.initialiser.initialise(request, Cause("InitProducerId", transactional_id, "/here")))[1]
 
     async def init_code(self, *arguments: Any, **options: Any) -> ErrorCode:
-        """As `init`, the code only."""
+        """Send InitProducerId as `init` does, and return only the error code."""
         try:
             await self.init(*arguments, **options)
         except KafkaError as error:
@@ -260,7 +260,7 @@ class GroupAwareWorld:
     def commit(
         self, transactional_id: str, partition: TopicPartition, offset: int, generation: int = -1, group: str = GROUP
     ) -> ErrorCode:
-        """TxnOffsetCommit of one offset by an extension-aware client."""
+        """Send TxnOffsetCommit with one offset, as an extension-aware client."""
         try:
             (code,) = self.world.coordinator.commit_txn_offsets(
                 group,
@@ -275,10 +275,10 @@ class GroupAwareWorld:
         return code
 
     def end(self, transactional_id: str, *, commit: bool = True) -> None:
-        """The marker of its transaction."""
+        """Append the marker of the id's transaction."""
         self.world.end(self.homes.ids[transactional_id].producer_id, commit=commit)
 
     def in_force(self, group: str = GROUP) -> dict[TopicPartition, tuple[str, int]]:
-        """Whom the group coordinator lets commit: (transactional id, generation)."""
+        """Return which (transactional id, generation) the group coordinator lets commit each partition."""
         claims: dict[TopicPartition, Claim] = dict(self.world.coordinator._claims.of_group(group))
         return {partition: (claim.transactional_id, claim.generation_id) for partition, claim in claims.items()}

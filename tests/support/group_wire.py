@@ -1,4 +1,4 @@
-"""Members of a group, request by request, in any version of the protocol."""
+"""Send the requests of group members, in any version of the protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Partition = tuple[str, int]
 
 
 def served(wire: Wire, group: str) -> str:
-    """The group, as soon as its coordinator serves it: Apache Kafka loads its log in its own time."""
+    """Return the group as soon as its coordinator answers. Apache Kafka needs some time to load its log."""
     wire.find_coordinator(group, 0)
     nobody = HeartbeatRequest(group, 0, "nobody")
     eventually(lambda: wire.call(nobody, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID)
@@ -44,13 +44,13 @@ def served(wire: Wire, group: str) -> str:
 
 
 def subscription(*topics: str) -> bytes:
-    """A consumer's metadata, as Java clients of today send it."""
+    """Return a consumer's metadata, as current Java clients send it."""
     return encode_versioned(ConsumerProtocolSubscription(list(topics)), 1)
 
 
 @dataclass
 class Member:
-    """One member on a connection of its own; `join` takes what it is told."""
+    """One member on a separate connection. `join` stores the member id and generation of the response."""
 
     wire: Wire
     group: str
@@ -74,7 +74,7 @@ class Member:
         self.wire.send(request, version)
 
     def joined(self) -> JoinGroupResponse:
-        """The answer to `send_join`, believed when it is one of success."""
+        """Return the response to `send_join`. On success, store its member id and generation."""
         response: JoinGroupResponse = self.wire.receive()
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
@@ -85,7 +85,7 @@ class Member:
         return response
 
     def join(self, version: int = 9) -> JoinGroupResponse:
-        """Join, with a second request where the broker wants to see the member id first."""
+        """Join the group, with a second request if the broker requires the member id."""
         self.send_join(version)
         response = self.joined()
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -139,7 +139,7 @@ class Member:
         )[partition]
 
     def wait_for(self, expected: ErrorCode, timeout_s: float = 15) -> None:
-        """Heartbeat until that is the answer."""
+        """Send heartbeats until the response has this code."""
         deadline = time.monotonic() + timeout_s
         while (code := self.heartbeat()) is not expected:
             assert time.monotonic() < deadline, code
@@ -149,7 +149,7 @@ class Member:
 def commit(
     wire: Wire, group: str, offsets: dict[Partition, int], version: int = 9, metadata: str | None = "", **fields: Any
 ) -> dict[Partition, ErrorCode]:
-    """OffsetCommit, as a simple consumer unless `fields` say otherwise."""
+    """Send OffsetCommit, as a consumer outside of the group unless `fields` say otherwise."""
     topics = [
         OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(index, offset, -1, metadata)])
         for (topic, index), offset in offsets.items()
@@ -164,7 +164,7 @@ def commit(
 
 @dataclass
 class Fetched:
-    """What OffsetFetch told of one partition."""
+    """The result of OffsetFetch for one partition."""
 
     offset: int
     metadata: str | None
@@ -174,7 +174,7 @@ class Fetched:
 def fetch(
     wire: Wire, group: str, partitions: list[Partition] | None, version: int = 9, *, stable: bool = False
 ) -> dict[Partition, Fetched]:
-    """OffsetFetch of one group, in whichever form the version has."""
+    """Send OffsetFetch for one group, in the form of this version."""
     if version < 8:
         old = None if partitions is None else [OffsetFetchRequestTopic(name, [index]) for name, index in partitions]
         response = wire.call(OffsetFetchRequest(group, old, require_stable=stable), version)
@@ -200,7 +200,7 @@ def fetch(
 def txn_commit(
     txn: TransactionWire, group: str, offsets: dict[Partition, int], version: int = 3, **fields: Any
 ) -> dict[Partition, ErrorCode]:
-    """TxnOffsetCommit, once."""
+    """Send TxnOffsetCommit, once."""
     topics = [
         TxnOffsetCommitRequestTopic(topic, [TxnOffsetCommitRequestPartition(index, offset, -1, "in a transaction")])
         for (topic, index), offset in offsets.items()

@@ -1,6 +1,6 @@
-"""A group coordinator on ports that a test drives: a log that knows what is durable, and time that jumps.
+"""A group coordinator on ports that a test drives: a log that knows what is durable, and a clock that jumps.
 
-Run a test with `@in_virtual_time`: awaiting `asyncio.sleep(30)` then takes no time, and what is due happens in order.
+Run a test with `@in_virtual_time`: then `asyncio.sleep(30)` takes no time, and timers fire in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REBALANCE_MS = 60_000
 
 
 def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run an async test on a clock that jumps."""
+    """Run an async test with a clock that jumps to the next timer."""
 
     @functools.wraps(test)
     def run(*args: Any, **keywords: Any) -> None:
@@ -44,14 +44,14 @@ def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]
 
 
 class Silent:
-    """A logger that says nothing."""
+    """A logger that discards all lines."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **keywords: None
 
 
 class SimulatedGroupLog(SimulatedStateLog):
-    """SimulatedStateLog with transactions."""
+    """A SimulatedStateLog with transactions."""
 
     def append(
         self,
@@ -82,7 +82,7 @@ class SimulatedGroupLog(SimulatedStateLog):
 
 
 class Topics:
-    """As much of the metadata store as the coordinator looks at."""
+    """The part of the metadata store that the coordinator uses."""
 
     def __init__(self, **partitions: int) -> None:
         self.topics = {
@@ -95,7 +95,7 @@ class Topics:
 
 
 class GroupWorld:
-    """A coordinator that can crash and start again, and the requests of its clients in short."""
+    """A coordinator that can crash and start again, with short methods for the requests of its clients."""
 
     def __init__(self, *, flush_on_ask: bool = True, **settings: Any) -> None:
         self.log = SimulatedGroupLog(flush_on_ask=flush_on_ask)
@@ -124,7 +124,7 @@ class GroupWorld:
         await self.coordinator.stop()
 
     async def restart(self, *, lost: bool = False) -> None:
-        """Another coordinator over the same log; with `lost`, what wasn't durable is gone."""
+        """Create another coordinator over the same log. With `lost`, the log loses what was not durable."""
         await self.coordinator.stop()
         if lost:
             self.log.crash(0)
@@ -163,7 +163,7 @@ class GroupWorld:
         )
 
     async def new_member(self, **options: Any) -> str:
-        """A member id, asked for as clients do since KIP-394."""
+        """Request a member id, as clients do since KIP-394, and return it."""
         response = await self.join(**options)
         assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED, ErrorCode(response.error_code)
         return response.member_id
@@ -190,11 +190,14 @@ class GroupWorld:
         )
 
     async def stable_group(self, count: int = 2, *, group: str = "g", **options: Any) -> list[JoinGroupResponse]:
-        """A group of `count` dynamic members, stable; the first is the leader, each is assigned its own member id."""
+        """Return the JoinGroup responses of `count` dynamic members of a stable group.
+
+        The first member is the leader. Each member is assigned its own member id.
+        """
         members = [await self.new_member(group=group, **options) for _ in range(count)]
         joined = await asyncio.gather(*[self.join(member, group=group, **options) for member in members])
         if joined[0].generation_id == 1 and len(joined[0].members) != count:
-            raise AssertionError("they should have joined together")
+            raise AssertionError("the members did not join in one generation")
         leader = next(response for response in joined if response.leader == response.member_id)
         assignments = {member: member.encode() for member in members}
         synced = await asyncio.gather(
@@ -235,7 +238,7 @@ class GroupWorld:
         return self.coordinator.commit_txn_offsets(group, committer, producer, 0, commits)
 
     def end(self, producer: int, *, commit: bool, group: str = "g") -> None:
-        """The producer's marker is in the group's partition."""
+        """Write the producer's marker to the group's partition."""
         partition = self.coordinator.partition_for(group)
         offset = self.log.append_marker(partition, producer, commit)
         self.coordinator.complete_transaction(partition, producer, 0, commit, offset)

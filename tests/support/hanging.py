@@ -1,7 +1,7 @@
-"""A broker in which transactions can be made to hang: open in a partition, and no coordinator knows of them.
+"""A broker in which a test can create hanging transactions: open in a partition, and unknown to every coordinator.
 
-Neither broker lets a client make one. Apache Kafka did before it verified batches (KIP-890), and does with that turned
-off; in ours the batch is put into the log past everything that guards it.
+No client can create one on either broker. Apache Kafka allowed it before it verified batches (KIP-890), and still does
+if verification is off. On oncelog, the batch is appended to the log directly, without the checks of a request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oncelog.protocol.errors import error_code
 from support.raw_connection import RawConnection, batch
 
 Hang = Callable[[str, int, int, int], Awaitable[None]]
-"""(topic, partition, producer id, epoch): that producer has a transaction open there from now on."""
+"""A function (topic, partition, producer id, epoch) that opens a transaction of this producer in this partition."""
 
 
 def _late(producer_id: int, epoch: int) -> bytes:
@@ -25,7 +25,7 @@ def _late(producer_id: int, epoch: int) -> bytes:
 
 @asynccontextmanager
 async def broker_where_transactions_hang(directory: Path, *, kafka: bool) -> AsyncIterator[tuple[str, Hang]]:
-    """The address of a broker, and what makes a transaction hang there."""
+    """Yield the address of a broker, and the function that lets a transaction hang there."""
     if not kafka:
         async with BrokerNode(directory, logging_level="error") as broker:
 
@@ -41,7 +41,7 @@ async def broker_where_transactions_hang(directory: Path, *, kafka: bool) -> Asy
         async def send(topic: str, partition: int, producer_id: int, epoch: int) -> None:
             records = _late(producer_id, epoch)
             async with RawConnection(other.address) as wire, asyncio.timeout(20):
-                while True:  # a new topic's leader may not know of it yet
+                while True:  # the leader of a new topic may not know the topic yet
                     answer = await wire.produce(topic, records, partition=partition, transactional_id="whoever")
                     if not error_code(answer.error_code).retriable:
                         break

@@ -1,13 +1,13 @@
-"""Stock clients at work while the broker is killed: what they were told, held against what readers see afterwards.
+"""Run stock clients while the broker is killed, and compare what they were told with what readers see afterwards.
 
-Three kinds of writers on one broker, each a thread with a librdkafka client:
+Three kinds of writers use one broker, each as a thread with a librdkafka client:
 
-* an idempotent producer: an acknowledged record is there exactly once and in order; an unacknowledged one at most once;
-* an idempotent producer: an acknowledged record is there exactly once and in order, another one at most once;
-  never learned either whole or not at all;
-* a consume-transform-produce pair (KIP-447): every input exactly once in the output.
+* an idempotent producer: an acknowledged record is stored exactly once and in order, any other record at most once;
+* transactional producers: a committed transaction is stored as a whole and an aborted one not at all. One whose outcome
+  the client never learned is stored either as a whole or not at all;
+* a consume-transform-produce pair (KIP-447): every input is in the output exactly once.
 
-`run` bounds everything by time; `verify` raises AssertionError with the difference.
+`run` limits the time of everything. `verify` raises AssertionError with the difference.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STOCK = {
 
 
 class KillableBroker(Protocol):
-    """What is killed: `BrokerProcess` or `ApacheKafka`."""
+    """The broker to kill: `BrokerProcess` or `ApacheKafka`."""
 
     @property
     def address(self) -> str: ...
@@ -43,7 +43,7 @@ class KillableBroker(Protocol):
 
 
 class IdempotentWriter(threading.Thread):
-    """Sends 0, 1, 2, … to its partition; keeps what was acknowledged and at which offset."""
+    """A thread that sends 0, 1, 2, … to its partition, and stores the acknowledged records with their offsets."""
 
     def __init__(self, address: str, topic: str, partition: int, stop: threading.Event) -> None:
         super().__init__(name=f"idempotent-{partition}")
@@ -78,14 +78,15 @@ class IdempotentWriter(threading.Thread):
                 self.producer.poll(0.05)
             self.producer.poll(0)
             if number % 20 == 0:
-                # About a thousand records a second, in many small batches: kills meet many requests, readers keep up.
+                # About a thousand records a second, in many small batches, so that kills hit many requests and readers
+                # keep up.
                 self.stopping.wait(0.02)
         if self.producer.flush(SETTLE_S):
             self.failed.append("records were left in the queue")
 
 
 class TransactionalWriter(threading.Thread):
-    """Transactions of a few records over all partitions, a fifth of them aborted on purpose."""
+    """A thread that runs transactions of a few records over all partitions. It aborts a fifth on purpose."""
 
     def __init__(self, address: str, topic: str, partitions: int, name: str, seed: int, stop: threading.Event) -> None:
         super().__init__(name=name)
@@ -120,7 +121,7 @@ class TransactionalWriter(threading.Thread):
                 if outcome is self.unknown:
                     producer = self.new_producer()
                 number += 1
-        except Exception as error:  # a thread's death must reach the test
+        except Exception as error:  # the test must see the failure of a thread
             self.failed.append(repr(error))
 
     def transaction(self, producer: Producer, number: int) -> set[int]:
@@ -147,7 +148,10 @@ class TransactionalWriter(threading.Thread):
 
 
 class Transformer(threading.Thread):
-    """Copies `source` to `sink`, offsets in the transaction; rebuilt from committed offsets after every failure."""
+    """A thread that copies `source` to `sink`, and commits the offsets in the same transactions.
+
+    After every failure, it starts again with new clients from the committed offsets.
+    """
 
     def __init__(self, address: str, source: str, sink: str, stop: threading.Event) -> None:
         super().__init__(name=f"{sink}-transformer")
@@ -197,14 +201,15 @@ class Transformer(threading.Thread):
                 producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), SETTLE_S)
                 producer.commit_transaction(SETTLE_S)
         except KafkaException as failure:
-            # Whatever it was, a new life begins at the committed offsets, and init_transactions ends what was open.
+            # After any failure, new clients begin at the committed offsets, and init_transactions ends the open
+            # transaction.
             self.restarts.append(str(failure))
         finally:
             consumer.close()
 
 
 def read_all(address: str, topic: str, partitions: int, isolation: str) -> dict[int, list[tuple[int, bytes]]]:
-    """Every record up to the end as `isolation` shows it: partition → [(offset, value)]."""
+    """Return every record up to the end, as `isolation` shows it: {partition: [(offset, value)]}."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -221,7 +226,7 @@ def read_all(address: str, topic: str, partitions: int, isolation: str) -> dict[
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         while len(at_end) < partitions:
-            assert time.monotonic() < deadline, f"reading {topic} as {isolation} did not come to the end"
+            assert time.monotonic() < deadline, f"reading {topic} as {isolation} did not reach the end"
             for message in consumer.consume(5000, 0.5):
                 error = message.error()
                 if error is None:
@@ -236,7 +241,7 @@ def read_all(address: str, topic: str, partitions: int, isolation: str) -> dict[
 
 
 class Workload:
-    """Start, kill and verify; `report` says in one line what happened."""
+    """The writers of one broker. `run` starts them and kills the broker, `verify` checks, `report` is a summary."""
 
     def __init__(self, broker: KillableBroker, name: str, seed: int) -> None:
         self.broker, self.seed = broker, seed
@@ -302,7 +307,7 @@ class Workload:
         for writer in self.idempotent:
             stored = {offset: int(value) for offset, value in plain[writer.partition]}
             numbers = list(stored.values())
-            assert numbers == sorted(set(numbers)), f"partition {writer.partition}: doubled or out of order"
+            assert numbers == sorted(set(numbers)), f"partition {writer.partition}: repeated or out of order"
             wrong = {n: offset for n, offset in writer.acked.items() if stored.get(offset) != n}
             assert not wrong, f"partition {writer.partition}: acknowledged but not there: {sorted(wrong.items())[:5]}"
         self.verify_transactions()
@@ -328,7 +333,7 @@ class Workload:
                     assert there in (0, count), f"torn, {label}"
 
     def nothing_open(self) -> bool:
-        """No last stable offset is stuck: a transactional reader sees the end that any reader sees."""
+        """Return whether no last stable offset is stuck: both isolation levels have the same end offsets."""
         ends = []
         for isolation in ("read_committed", "read_uncommitted"):
             consumer = Consumer(

@@ -1,8 +1,8 @@
-"""kio as a second opinion on what the bytes are: our message, turned into kio's object of the same version.
+"""Compare our encoding with that of kio: convert our messages to kio's objects of the same version.
 
-kio knows the definitions from Kafka's own files, generated independently of ours. It gives some numbers a richer type
-(error codes, durations, points in time), which do not have every value that the wire has; `to_kio` therefore first
-moves such values of our message to one that kio can hold.
+kio's definitions are generated from Kafka's files, independently of ours. kio represents some numbers by richer types
+(error codes, durations, points in time), which cannot hold every value of the wire format. Therefore `to_kio` first
+changes such values of our message to values that kio can hold.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ERROR_CODES = sorted(int(code) for code in ErrorCode)
 
 
 def kio_class(cls: type[Message], version: int) -> type[Any] | None:
-    """Return kio's class of one version, or None for the modules that kio has nothing of."""
+    """Return kio's class of one version, or None for the modules that kio does not have."""
     if cls.__module__.rpartition(".")[2] in UNKNOWN_TO_KIO:
         return None
     name = re.sub(r"(Request|Response)$", "", cls.__name__) if cls.spec.kind is not MessageKind.HEADER else cls.__name__
@@ -51,7 +51,7 @@ def kio_class(cls: type[Message], version: int) -> type[Any] | None:
 
 
 def to_kio(message: Struct, version: int, cls: type[Any]) -> Any:
-    """Return kio's object with our values; moves those of ours that kio cannot hold."""
+    """Return kio's object with our values. Values of our message that kio cannot hold are changed."""
     specs = [spec for spec in message.fields if version in spec.versions and not is_extension(spec)]
     theirs = dataclasses.fields(cls)
     assert [plain(spec.name) for spec in specs] == [plain(field.name) for field in theirs], cls
@@ -63,19 +63,19 @@ def to_kio(message: Struct, version: int, cls: type[Any]) -> Any:
 
 
 def kio_bytes(entity: Any) -> bytes:
-    """Return what kio writes."""
+    """Return kio's encoding of an object."""
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
 def is_extension(spec: FieldSpec) -> bool:
-    """Whether a field is one of this project's tagged fields, which kio does not know."""
+    """Return whether a field is a tagged field of the extension, which kio does not know."""
     return spec.tag is not None and spec.tag >= EXTENSION_TAGS
 
 
 def plain(name: str) -> str:
-    """Take away what kio drops from, or writes differently in, a field's name."""
+    """Return a field's name without the parts that kio drops or writes differently."""
     return re.sub(r"_ms$", "", name).replace("_", "").rstrip("_")
 
 
@@ -109,7 +109,7 @@ def _one(value: Any, version: int, field: dataclasses.Field[Any]) -> tuple[Any, 
 
 
 def field_default(field: dataclasses.Field[Any]) -> Any:
-    """Return kio's zero uuid: None, which it reads back, except where a tagged field's default is another one."""
+    """Return kio's default of a field. It is None for a zero uuid, unless a tagged field has another default."""
     return None if field.default is dataclasses.MISSING else field.default
 
 

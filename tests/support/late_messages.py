@@ -1,9 +1,9 @@
-"""A message of one transaction that arrives when the producer is already further: what becomes of the transactions.
+"""Deliver a request of one transaction late, and determine what this does to the transactions.
 
-`play` lets a producer of some generation of the protocol run two transactions, and delivers one request of the first
-only after it has ended: one that was never delivered before, so that the producer aborted; or the first copy of one
-that it repeated with success, and then committed. What can be read afterwards tells the effect. Every request is raw:
-no client's carefulness helps.
+`play` lets a producer of one protocol generation run two transactions. It delivers one request of the first only after
+that transaction has ended. Either the request was not delivered before, and the producer aborted; or it is the first
+copy of a request that the producer repeated successfully before it committed. The records and offsets that can be read
+afterwards show the effect. All requests are raw, so that no safeguard of a client helps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Flow(Enum):
-    """How a producer of a generation speaks; the versions it uses are in `versions`."""
+    """The protocol generation of a producer. `versions` has the request versions that it uses."""
 
     FIRST = "Kafka 0.11"
     BEFORE_890 = "Kafka 4.1 with transaction.version 0 or 1"
@@ -45,7 +45,7 @@ class Flow(Enum):
 
     @property
     def versions(self) -> Versions:
-        """Which version of each request it sends."""
+        """The version of each request that the producer sends."""
         if self is Flow.FIRST:
             return Versions(init=0, add=0, add_offsets=0, produce=3, commit=0, end=0)
         if self in (Flow.BEFORE_890, Flow.BUMPING, Flow.SESSION_OF_OLDER):
@@ -54,7 +54,7 @@ class Flow(Enum):
 
     @property
     def registers(self) -> bool:
-        """Whether it adds partitions by requests of their own."""
+        """Whether the producer adds partitions by separate requests."""
         return self.versions.produce < 12
 
     @property
@@ -65,7 +65,7 @@ class Flow(Enum):
 
 @dataclass(frozen=True)
 class Versions:
-    """Request versions of a flow."""
+    """The request versions of a flow."""
 
     init: int
     add: int
@@ -76,7 +76,7 @@ class Versions:
 
 
 class Late(Enum):
-    """Which request of the first transaction is late."""
+    """The request of the first transaction that is late."""
 
     ADD_PARTITIONS = "AddPartitionsToTxn"
     PRODUCE = "Produce"
@@ -85,7 +85,7 @@ class Late(Enum):
 
 
 class Moment(Enum):
-    """When it arrives."""
+    """The time at which the late request arrives."""
 
     BETWEEN = "before the next transaction"
     OPENED = "when the next one is open and empty"
@@ -94,22 +94,22 @@ class Moment(Enum):
 
 
 class Effect(Enum):
-    """What becomes of it, the worst first."""
+    """The effect of the late request, the worst first."""
 
     TORN = "torn"
-    """A part of a transaction is committed, and another part is not; or a late record or offset counts."""
+    """Only a part of a transaction is committed, or a late record or offset is committed."""
     HANGS = "hangs"
-    """Something stays open in a partition after both transactions have ended."""
+    """A transaction is open in a partition after both transactions have ended."""
     FAILS = "fails"
-    """The next transaction fails as a whole, and its producer is told."""
+    """The next transaction fails as a whole, and its producer gets an error."""
     GHOST = "ghost"
-    """The coordinator has a transaction open that its producer knows nothing of."""
+    """The coordinator has an open transaction of which the producer does not know."""
     NONE = "none"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the late request was answered, and its effect."""
+    """The code of the response to the late request, and the request's effect."""
 
     code: ErrorCode
     effect: Effect
@@ -134,7 +134,7 @@ class _Play:
         self.session.clear()
 
     def open(self) -> int:
-        """Register what the transaction will write to, where the flow does so before it writes."""
+        """Register the partitions to be written, if the flow does so before writing. Return the error code."""
         if self.session or not (self.flow.registers or self.flow.is_session):
             return 0
         code = self.call(self.add_partitions(0))
@@ -197,18 +197,18 @@ class _Play:
     def end_txn(self, commit: bool) -> EndTxnRequest:
         request = EndTxnRequest(self.txn.tid, self.txn.producer_id, self.txn.epoch, commit)
         if self.flow.is_session:
-            # A topic of one group: its partition of the offsets topic is told by the broker's own state.
+            # The offsets topic is not named: the broker knows from its own state which of its partitions were written.
             request.topics = [
                 EndTxnTopic(topic, [index]) for topic, index in sorted(self.written) if topic == self.topic
             ]
         return request
 
     def call(self, request: Request[Any]) -> int:
-        """Send as a client does, which repeats what it is told to repeat; the code."""
+        """Send a request, and repeat it on retriable errors as a client does. Return the error code."""
         return retry(lambda: self.send(request), lambda code: code, *RETRIED)
 
     def send(self, request: Request[Any]) -> int:
-        """Send once; the code."""
+        """Send a request once, and return the error code."""
         return _code(self.wire.call(request, self.version_of(request)))
 
     def version_of(self, request: Request[Any]) -> int:
@@ -250,9 +250,9 @@ class _Play:
 def play(
     wire: Wire, flow: Flow, late: Late, moment: Moment, ends: tuple[bool, bool], names: tuple[str, str, str]
 ) -> Outcome:
-    """Two transactions, and one request of the first delivered late.
+    """Run two transactions, and deliver one request of the first late.
 
-    `ends`: whether each of the two is to be committed; `names`: transactional id, topic, group.
+    `ends` says for each transaction whether it commits. `names` are the transactional id, the topic and the group.
     """
     first_commits, second_commits = ends
     producer = _Play(wire, flow, *names)
@@ -268,7 +268,7 @@ def play(
     delayed = requests[late]()
     first_values, first_offset = [b"a"], 10
     if first_commits and late is not Late.END:
-        # A producer commits only what was answered: what comes late is the first copy of a request that it repeated.
+        # A producer commits only after a response, so the late request is the first copy of one that it repeated.
         assert producer.call(delayed) == 0
         if late is Late.PRODUCE:
             producer.txn.sequences[producer.topic, 0] += 1
@@ -292,7 +292,7 @@ def play(
     codes += [producer.write(b"b1"), producer.commit_offset(20)]
     deliver(Moment.DURING)
     codes += [producer.write(b"b2")]
-    if any(codes):  # it is told that the transaction is in disorder, and aborts
+    if any(codes):  # an error reports that the transaction cannot be committed, so the producer aborts
         second_commits = False
     ended = producer.end(second_commits)
     deliver(Moment.AFTER)
@@ -300,7 +300,7 @@ def play(
     values = first_values * first_commits + [b"b1", b"b2"] * second_commits
     offset = 20 if second_commits else first_offset if first_commits else -1
     effect = _effect(producer, values, offset, told=any(codes) or ended != 0)
-    # Whatever happened, a new instance goes on with the id.
+    # After any of these effects, a new instance can use the id.
     producer.init()
     for code in (producer.open(), producer.write(b"c"), producer.end(True)):
         assert code == 0, code

@@ -1,4 +1,4 @@
-"""Logs, managers and batches for tests of broker/log: over a file system in memory, with a clock that stands still."""
+"""Create logs, log managers and batches for tests of broker/log, on a file system in memory, with a still clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class StandingClock:
-    """Time passes when a test says so."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, now: int = NOW) -> None:
         self.now = now
@@ -36,7 +36,7 @@ class StandingClock:
 
 
 class CountingIds:
-    """Ids in order."""
+    """Ids that count upwards."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -49,7 +49,7 @@ class CountingIds:
 def batch(
     *values: str | None, key: bytes | None = b"k", timestamp: int = NOW, step: int = 0, **options: Any
 ) -> bytearray:
-    """A batch of these values."""
+    """Return a batch of records with these values."""
     records = [
         Record(i, timestamp + i * step, key, None if value is None else value.encode())
         for i, value in enumerate(values)
@@ -62,7 +62,7 @@ def compressed(codec: Compression, count: int = 10) -> bytearray:
 
 
 def with_attributes(data: bytes | bytearray, bits: int) -> bytearray:
-    """The batch with these attribute bits set besides its own, and the checksum that belongs to it."""
+    """Return the batch with these attribute bits set in addition, and with a matching checksum."""
     changed = bytearray(data)
     (attributes,) = struct.unpack_from(">h", changed, CRC_END)
     struct.pack_into(">h", changed, CRC_END, attributes | bits)
@@ -79,7 +79,7 @@ def open_log(
     threads: Threads | None = None,
     **config: Any,
 ) -> PartitionLog:
-    """The log in /data/t-0, which is made if it is missing."""
+    """Return the log in /data/t-0, which is created if it is missing."""
     directory = f"{DATA}/{topic}-0"
     fs.make_directory(directory)
     for path in ("", DATA):
@@ -101,13 +101,13 @@ def new_manager(fs: FaultyFileSystem, clock: StandingClock | None = None, **opti
 
 
 async def settle(manager: LogManager) -> None:
-    """Wait until everything that the manager's threads were asked to do is done."""
+    """Wait until all jobs of the manager's threads are done."""
     assert manager._flusher is not None
     await manager._flusher.drain()
 
 
 def values(batches: Iterable[tuple[BatchHeader, bytes | memoryview]]) -> list[str]:
-    """The values in what `PartitionLog.batches` yields."""
+    """Return the values in the batches that `PartitionLog.batches` yields."""
     found = []
     for header, data in batches:
         found += [(record.value or b"").decode() for record in decode_batch(data, 0, header)]
@@ -115,7 +115,7 @@ def values(batches: Iterable[tuple[BatchHeader, bytes | memoryview]]) -> list[st
 
 
 def values_of(records: bytes | bytearray | memoryview) -> list[str]:
-    """The values in the records of a fetch."""
+    """Return the values in the records of a Fetch response."""
     return [
         (record.value or b"").decode()
         for position, header in iter_batches(records)
@@ -124,7 +124,7 @@ def values_of(records: bytes | bytearray | memoryview) -> list[str]:
 
 
 def at_once(answer: T | Steps[T]) -> T:
-    """Return what a log answered in the same step, without further ones."""
+    """Return the log's result, which must not need any further steps."""
     assert not isinstance(answer, Generator)
     return answer
 

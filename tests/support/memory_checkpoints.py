@@ -1,4 +1,4 @@
-"""Checkpoints in memory: the second implementation of `Checkpoints`, beside that in files."""
+"""Keep checkpoints in memory: a second implementation of `Checkpoints`, beside the files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class MemoryCheckpoints:
-    """What several brokers would share; it outlives each of them."""
+    """Checkpoints that several brokers share, and that outlive each of them."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[tuple[str, int], int]] = {}

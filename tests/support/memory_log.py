@@ -1,7 +1,7 @@
-"""A log in memory: the second implementation of the broker's `Log`, which passes the same tests as that of files.
+"""A log in memory: the second implementation of the broker's `Log`, which passes the same tests as the log in files.
 
-What several brokers would share, the records and who owns them, is a `MemoryStore`; a `MemoryLog` is one broker's log
-over it. Nothing is at hand in a log that is `remote`: every read waits for the store, as one of an object store does.
+A `MemoryStore` has what several brokers would share: the records, and the leader epoch of their owner. A `MemoryLog` is
+the log of one broker over a store. In a `remote` log, every read waits for the store, as with an object store.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from oncelog.protocol.records import decode_batch
 from .faulty_filesystem import FaultyFileSystem
 
 NOWHERE = FaultyFileSystem()
-"""For parts that could write files, and are never asked to."""
+"""The file system for parts that could write files but never do here."""
 
 
 class MemoryStore:
@@ -54,7 +54,7 @@ class MemoryStore:
 
 
 class MemoryLog:
-    """One broker's log over a store."""
+    """The log of one broker over a store."""
 
     def __init__(self, store: MemoryStore, config: LogConfig, clock: Clock, *, remote: bool = False) -> None:
         self.store = store
@@ -113,7 +113,9 @@ class MemoryLog:
 
     def take_over(self, leader_epoch: int) -> None:
         if leader_epoch < self.store.owner_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.name}: {self.store.owner_epoch} has begun")
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH, f"{self.name}: leader epoch {self.store.owner_epoch} has begun"
+            )
         self.store.owner_epoch = leader_epoch
 
     def update_config(self, config: LogConfig) -> None:
@@ -138,7 +140,9 @@ class MemoryLog:
     ) -> AppendResult:
         store = self.store
         if leader_epoch < store.owner_epoch:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name}: {store.owner_epoch} has begun")
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name}: leader epoch {store.owner_epoch} has begun"
+            )
         if origin is AppendOrigin.CLIENT:
             if inspection is None:
                 inspection = self.inspection_of(batches)
@@ -189,7 +193,7 @@ class MemoryLog:
         return append_time
 
     def flush(self) -> None:
-        """Everything is durable, and visible."""
+        """Make all records durable and visible."""
         self.store.high_watermark = self.store.log_end_offset
         self.producers.on_high_watermark(self.store.high_watermark)
         for listener in list(self._listeners):

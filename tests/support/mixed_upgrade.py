@@ -1,9 +1,9 @@
-"""An application in the middle of its upgrade: one group of members with either kind of producers, while things die.
+"""Run an application in the middle of its upgrade: one group with both kinds of producers, whose processes are killed.
 
-Half the members are `partition_producers` (stock clients, one producer per partition), half `group_aware_member` (the
-bundled Processor). They copy `source` to `sink` while members of both kinds and the broker are killed with SIGKILL and
-started again, or members are stopped for so long that they wake up as zombies. `check` compares the copy with what was
-written: nothing doubled, nothing lost, all in order.
+Half of the members are `partition_producers` (stock clients, one producer per partition), the others are
+`group_aware_member` (the bundled Processor). They copy `source` to `sink`. Meanwhile, members of both kinds and the
+broker are killed with SIGKILL and started again, or members are paused for so long that they continue as zombies.
+`check` compares the copy with what was written: nothing is repeated or lost, and everything is in order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SESSION_TIMEOUT_MS = 6000
 
 
 class KillableBroker(Protocol):
-    """What is killed: `BrokerProcess` or `ApacheKafka`."""
+    """The broker to kill: `BrokerProcess` or `ApacheKafka`."""
 
     @property
     def address(self) -> str: ...
@@ -37,7 +37,7 @@ class KillableBroker(Protocol):
 
 
 class MixedUpgrade:
-    """`start`, `feed`, `kill…`, `until_copied`, `close`, `check`."""
+    """The application: `start`, `feed`, `kill…`, `until_copied`, `close`, `check`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class MixedUpgrade:
         self.group = f"application-{seed}"
         self.kills: list[str] = []
         self.written_by: Counter[str] = Counter()
-        """How many records each member wrote that are committed, by `check`."""
+        """The number of committed records that each member wrote, as counted by `check`."""
         self.members: dict[str, ChildProcess] = {}
         for number in range(members):
             stock = number % 2 == 0
@@ -89,7 +89,7 @@ class MixedUpgrade:
             member.close()
 
     async def feed(self, numbers: range) -> None:
-        """Write the numbers, each to its partition, in order."""
+        """Write the numbers in order, each to its partition."""
         async with Producer(bootstrap_servers=self.broker.address) as producer:
             for number in numbers:
                 await producer.enqueue(self.source, b"%d" % number, partition=number % PARTITIONS)
@@ -103,7 +103,7 @@ class MixedUpgrade:
         self.members[name].spawn()
 
     async def pause_member(self, kind: str) -> None:
-        """Stop a member for longer than its session: the group goes on without it, and then it wakes up."""
+        """Pause a member for longer than its session timeout. The group continues without it, then it wakes up."""
         name = self.random.choice([name for name in self.members if name.startswith(kind)])
         self.kills.append(f"pause {name}")
         os.kill(self.members[name].pid, signal.SIGSTOP)
@@ -111,7 +111,7 @@ class MixedUpgrade:
         os.kill(self.members[name].pid, signal.SIGCONT)
 
     async def disturb(self, how: str) -> None:
-        """Do one thing out of a list: broker, stock, aware, pause stock, pause aware."""
+        """Kill or pause one process, as `how` says: broker, stock, aware, pause stock, pause aware."""
         if how == "broker":
             await self.kill_broker()
         elif how.startswith("pause "):
@@ -125,7 +125,7 @@ class MixedUpgrade:
         await asyncio.to_thread(self.broker.start)
 
     async def copied(self) -> int:
-        """How many inputs the group has committed."""
+        """Return how many inputs the group has committed."""
         try:
             async with Admin(bootstrap_servers=self.broker.address, default_api_timeout_ms=10_000) as admin:
                 offsets = await admin.group_offsets(self.group)
@@ -145,13 +145,16 @@ class MixedUpgrade:
             assert member.running, f"{name} ended by itself: {member.last_words()}"
 
     async def check(self) -> None:
-        """Every number once, in order, in its partition, for a reader of what is committed; nothing is left open."""
+        """Check that a read_committed reader sees every number once, in order, in its partition.
+
+        Also check that no transaction is open.
+        """
         found = await self._read()
         for index, numbers in enumerate(found):
             expected = list(range(index, self.total, PARTITIONS))
             doubled = len(numbers) - len(set(numbers))
             lost = len(set(expected) - set(numbers))
-            assert (doubled, lost) == (0, 0), f"partition {index}: {doubled} doubled, {lost} lost; kills: {self.kills}"
+            assert (doubled, lost) == (0, 0), f"partition {index}: {doubled} repeated, {lost} lost; kills: {self.kills}"
             assert numbers == expected, f"partition {index} is out of order; kills: {self.kills}"
         for kind in ("stock", "aware"):
             share = sum(count for name, count in self.written_by.items() if name.startswith(kind)) / self.total
@@ -180,7 +183,7 @@ class MixedUpgrade:
 
 
 async def run(upgrade: MixedUpgrade, kills: Sequence[str], limit_s: float) -> None:
-    """Copy everything, with the kills spread over the work; each waits until there is work under way."""
+    """Copy all numbers, with the kills spread over the work. Each kill waits until work is under way."""
     try:
         await upgrade.start()
         step = upgrade.total // (len(kills) + 1)

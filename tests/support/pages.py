@@ -1,15 +1,15 @@
-"""Runs the code blocks of a page of documentation, in order and in one directory, beside a broker.
+"""Run the code blocks of a documentation page, in order and in one directory, beside a broker.
 
 A comment in front of a block says what is special about it:
 
-- `<!-- not run: REASON -->`: the block does not run, and this is why;
+- `<!-- not run: REASON -->`: the block does not run, for this reason;
 - `<!-- file: NAME -->`: the block is the content of a file, which other blocks use;
-- `<!-- prints -->`: the block is what the block before it prints.
+- `<!-- prints -->`: the block is the output of the block before it.
 
-A comment `<!-- then: CODE -->` is Python that runs next, and that readers do not see. The Python blocks of a page share
-their names, and may use `await` outside of functions. Shell blocks run in `bash -e`. The first block that needs a
-broker starts it. Its address replaces 127.0.0.1:9092 in blocks and files, and commands have it in `$ONCELOG_BOOTSTRAP`.
-A free port replaces the one of a Connect worker, 127.0.0.1:8083.
+A comment `<!-- then: CODE -->` is Python code that runs next and that readers do not see. The Python blocks of a page
+share their names, and may use `await` outside of functions. Shell blocks run in `bash -e`. The first block that needs a
+broker starts it. The broker's address replaces 127.0.0.1:9092 in blocks and files, and commands find it in
+`$ONCELOG_BOOTSTRAP`. A free port replaces that of a Connect worker, 127.0.0.1:8083.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Block:
 
     @property
     def reason(self) -> str:
-        """Why it does not run; empty where it does."""
+        """Why the block does not run, or an empty text if it runs."""
         return self._of_comment("not run")
 
     @property
@@ -90,7 +90,7 @@ def blocks(text: str) -> list[Block]:
 
 
 class PageRun(contextlib.ExitStack):
-    """Runs blocks in a directory; raises AssertionError for a command that fails and for output that differs."""
+    """A run of blocks in a directory. Raises AssertionError for a command that fails and for output that differs."""
 
     def __init__(self, name: str, directory: Path) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""A member as stock clients build it: confluent-kafka, one transactional producer per input partition.
+"""Run a member as stock clients build it: confluent-kafka, with one transactional producer per input partition.
 
-What an application had before group-aware producers: `python -m support.partition_producers …` is a process of it. For
-each assigned partition there is a producer with the id `{application}-{topic}-{partition}`, initialised before the
-committed offsets are read; offsets go with member and generation (send_offsets_to_transaction with the group's
-metadata, KIP-447), which is what keeps it apart from members of the other kind. After any failure it begins a new life:
-new clients, from the committed offsets.
+Applications were built like this before group-aware producers. `python -m support.partition_producers …` is one
+process. Each assigned partition has a producer with the id `{application}-{topic}-{partition}`, which is initialised
+before the committed offsets are read. Offsets are sent with member and generation (send_offsets_to_transaction with the
+group's metadata, KIP-447), which fences them against members of the other kind. After any failure, the process starts
+again: with new clients, from the committed offsets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALL_S = 30.0
 
 
 class PartitionProducers:
-    """Copies `source` to `sink`, partition by partition, one transaction per partition and batch."""
+    """A member that copies `source` to `sink`, with one transaction per partition and batch."""
 
     def __init__(self, options: argparse.Namespace, stopping: threading.Event) -> None:
         self.options = options
@@ -42,14 +42,14 @@ class PartitionProducers:
         }
 
     def live(self) -> None:
-        """One life; returns when it is to stop, raises KafkaException after a failure."""
+        """Copy with new clients until asked to stop. Raises KafkaException after a failure."""
         consumer = Consumer(
             {
                 **self.client(),
                 "group.id": self.options.group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",  # also makes it wait for undecided offsets (RequireStable)
+                "isolation.level": "read_committed",  # it also waits for pending offset commits (RequireStable)
                 "session.timeout.ms": self.options.session_timeout_ms,
                 "heartbeat.interval.ms": self.options.session_timeout_ms // 20,
                 "partition.assignment.strategy": self.options.strategy,
@@ -67,11 +67,11 @@ class PartitionProducers:
             consumer.close()
 
     def gather(self, consumer: Consumer) -> None:
-        """Take messages one by one: what is gathered of a partition must be dropped when a rebalance takes it away.
+        """Poll messages one by one, because a rebalance may revoke their partition: then they must be dropped.
 
-        Not `consume`: its batch may hold messages of before a rebalance that it served meanwhile, which come again. And
-        only those that are next after the committed offset: on Apache Kafka librdkafka 2.16 was seen to hand out the
-        first messages of a partition twice, within one assignment.
+        `consume` is not used: its batch may hold messages from before a rebalance that happened during the call, and
+        these messages come again. Only messages that follow the committed offset directly are taken: on Apache Kafka,
+        librdkafka 2.16 was seen to return the first messages of a partition twice within one assignment.
         """
         deadline = time.monotonic() + 0.1
         count = 0
@@ -88,9 +88,9 @@ class PartitionProducers:
             count += 1
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Called before the committed offsets are read: fences whoever had the partitions, and aborts what is open."""
+        """Fence the earlier producers of the partitions, and abort their transactions, before offsets are read."""
         if self.closing:
-            return  # nothing will be read, and `Consumer.close` hands errors on in a form that nobody can catch
+            return  # nothing will be read, and errors raised inside `Consumer.close` cannot be caught
         for one in partitions:
             producer = Producer(
                 {
@@ -138,7 +138,7 @@ def main() -> None:
         try:
             PartitionProducers(options, stopping).live()
         except (KafkaException, KeyError) as failure:  # KeyError: its producer could not be initialised
-            print(f"a new life after {failure!r}", file=sys.stderr, flush=True)
+            print(f"starting again after {failure!r}", file=sys.stderr, flush=True)
             time.sleep(0.2)
 
 

@@ -1,8 +1,9 @@
-"""A pipeline job as a process, and kill -9 of its parts: what comes out is held against what went in.
+"""Run a pipeline job as a process, end its parts with kill -9, and compare its output with its input.
 
-The job reads a topic in small micro-batches and writes each to two topics in one transaction. Killed are, at random
-moments: the driver's Python and its JVM, one Python process of Spark (a planner, a task, a commit) or all, the broker,
-and on a cluster executors and workers. A driver that died is started again; everything else mends itself.
+The job reads a topic in small micro-batches, and writes each to two topics in one transaction. At random moments, one
+of these is killed: the driver's Python or its JVM, one Python process of Spark (a planner, a task, a commit) or all of
+them, the broker, and on a cluster an executor or a worker. The test starts only a dead driver again. All other parts
+recover by themselves.
 """
 
 from __future__ import annotations
@@ -54,16 +55,16 @@ from = "routed"
 """
 
 KINDS = {"driver": 2, "jvm": 2, "worker": 6, "workers": 2, "broker": 4}
-"""What is killed, and how often. `worker` is one Python process of Spark, `workers` all of them."""
+"""The targets of kills, with their weights. `worker` is one Python process of Spark, `workers` all of them."""
 CLUSTER_KINDS = {"executor": 5, "daemon": 3}
-"""And on a cluster. `daemon` is a worker as Spark calls it: the machine that executors run on."""
+"""Additional targets on a cluster. `daemon` is one of Spark's workers, the parents of the executors."""
 IMPATIENT = 0.2
-"""How often the next kill does not wait until the job works again."""
+"""The share of kills that do not wait until the job works again."""
 STALL_S = 180.0
 
 
 class KillableBroker(Protocol):
-    """What is killed: `BrokerProcess` or `ApacheKafka`."""
+    """The broker to kill: `BrokerProcess` or `ApacheKafka`."""
 
     @property
     def address(self) -> str: ...
@@ -123,7 +124,7 @@ class PipelineKills:
         )
 
     def run(self, kills: int) -> None:
-        """Kill so many times while the job works, wait until everything has come out, and stop the job."""
+        """Kill `kills` times while the job works, wait until all rows have come out, and stop the job."""
         began = time.monotonic()
         self._start_driver()
         while self.killed.total() < kills:
@@ -137,7 +138,10 @@ class PipelineKills:
         self.took_s = time.monotonic() - began
 
     def verify(self) -> None:
-        """Every row once, in the topic and partition where it belongs, as the checkpoint says; nothing is open."""
+        """Check that every row is there once, in the right topic and partition, and as the checkpoint says.
+
+        Also check that no transaction is open.
+        """
         try:
             asyncio.run(self._topics.check_end())
         except AssertionError as wrong:
@@ -147,7 +151,7 @@ class PipelineKills:
     # -- when
 
     def _wait_for_a_moment(self) -> None:
-        """Mostly some time into a batch after the job works again, sometimes while it still mends itself."""
+        """Wait for some time into a batch after the job works again, or at times only for its recovery to begin."""
         if self.random.random() < IMPATIENT:
             self._wait_for_rows(self._count() + 1, at_most_s=self.random.uniform(0.0, 6.0))
         else:
@@ -171,7 +175,7 @@ class PipelineKills:
     # -- killing
 
     def _kill(self) -> None:
-        """Kill -9 something that is there now."""
+        """End a process that exists now with kill -9."""
         kinds = KINDS if self.cluster is None else KINDS | CLUSTER_KINDS
         victims = self._victims()
         possible = {kind: weight for kind, weight in kinds.items() if kind == "broker" or victims.get(kind)}
@@ -214,14 +218,15 @@ class PipelineKills:
     # -- the driver
 
     def _revive(self) -> None:
-        """Start the driver again if it has ended; before that, see whether what it left agrees."""
+        """Start the driver again if it has ended, after a comparison of the checkpoint with the output."""
         assert self.driver is not None
         if self.driver.poll() is None:
             if self._jvm is None:
                 self._jvm = next((one for one in self._children() if runs(one, "SparkSubmit")), None)
             return
         if self._jvm is not None and not self._jvm.is_running():
-            # Else a driver's JVM outlives its Python a little, and may commit: the next one is to meet it.
+            # If the JVM still runs, it outlives the driver's Python a little and may commit. Then nothing is compared,
+            # so that the next driver starts beside it.
             with contextlib.suppress(Undecided, KafkaError, OSError, TimeoutError):
                 asyncio.run(self._topics.check(timeout_ms=5000))
                 self.checked += 1
@@ -248,7 +253,7 @@ class PipelineKills:
         self.log.flush()
 
     def _told(self, what: str) -> str:
-        """What is wrong, with what the driver said last."""
+        """Return a message about a failure, with the last output of the driver."""
         last = (self.directory / "driver.log").read_bytes()[-3000:].decode(errors="replace")
         return f"{what}\n{self}\n{self.directory}/driver.log ends with:\n{last}"
 

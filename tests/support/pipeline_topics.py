@@ -1,8 +1,8 @@
-"""What a job that is being killed reads and writes: filled, counted, and held against the job's checkpoint.
+"""Fill, count and check the topics of a job that is being killed, by the job's checkpoint.
 
-The input's rows are numbered; each belongs into one of two topics, by its checksum, and there into the partition of its
-key. What Kafka says is committed (the sink's state) names a batch, and the checkpoint says up to which input offsets
-that batch reaches: exactly the rows below them must be in the two topics, once each.
+The rows of the input are numbered. Each row belongs to one of two output topics, by its checksum, and there to the
+partition of its key. The sink's state in Kafka names the last committed batch, and the checkpoint has the input offsets
+at which this batch ends. Exactly the rows below these offsets must be in the two topics, once each.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ STATE = TopicPartition("__oncelog_pipeline", 0)
 
 
 class Undecided(Exception):
-    """Nothing can be said now: a transaction is just being decided, or something was decided meanwhile."""
+    """The state cannot be known now, because a transaction is being decided, or was decided meanwhile."""
 
 
 class _Reader:
-    """Reads committed records on, from call to call."""
+    """A reader of committed records, which continues where its last call ended."""
 
     def __init__(self, partitions: Collection[TopicPartition]) -> None:
         self.records: dict[TopicPartition, list[tuple[int, bytes, bytes]]] = {one: [] for one in partitions}
@@ -87,16 +87,16 @@ class PipelineTopics:
         self.rows += more
 
     async def count(self, timeout_ms: int = 3000) -> int:
-        """How many rows have come out, as far as that can be told now."""
+        """Return how many rows have come out, as far as this is known now."""
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
             await self._reader.read_on(self.address, timeout_ms)
         return sum(len(records) for records in self._reader.records.values())
 
     async def check(self, timeout_ms: int = 30_000) -> int:
-        """Hold everything against the checkpoint, read anew; returns how many rows are committed.
+        """Read all topics from the beginning, compare them with the checkpoint, and count the committed rows.
 
-        Raises AssertionError for a lost, doubled or misplaced row, Undecided, and what the clients raise when the
-        broker does not answer.
+        Raises AssertionError for a lost, repeated or misplaced row, Undecided, and the errors of clients if the broker
+        does not respond.
         """
         before = await self._state()
         source, sink = _Reader(self._input), _Reader(self._output)
@@ -117,11 +117,11 @@ class PipelineTopics:
         lost, doubled = wanted - found, found - wanted
         where = f"batch {before}, input offsets {sorted(ends.values())}"
         assert not lost, f"lost {sorted(lost)[:10]} ({sum(lost.values())} rows); {where}"
-        assert not doubled, f"doubled, or not in the checkpoint: {sorted(doubled)[:10]} ({len(doubled)}); {where}"
+        assert not doubled, f"repeated, or not in the checkpoint: {sorted(doubled)[:10]} ({len(doubled)}); {where}"
         return sum(found.values())
 
     async def check_end(self) -> None:
-        """After a clean stop: the same, and all rows are there, and no transaction is open."""
+        """Check, after a clean stop, that all rows are there as in `check`, and no transaction is open."""
         async with asyncio.timeout(60):
             while True:
                 try:
@@ -139,7 +139,7 @@ class PipelineTopics:
     # -- inside
 
     async def _state(self) -> int | None:
-        """The last batch that is committed, as Kafka knows it; it must be this query's."""
+        """Return the last committed batch, as Kafka knows it. The state must belong to this query."""
         name = _of_checkpoint(str(self._checkpoint))
         async with Admin(bootstrap_servers=self.address) as admin:
             try:
@@ -158,7 +158,7 @@ class PipelineTopics:
         return position.offset
 
     def _ends(self, batch: int | None) -> dict[TopicPartition, int]:
-        """Where the committed batch ends in the input. Spark's own note of commits is it, or one batch behind."""
+        """Return where the committed batch ends in the input. Spark has noted that batch or the one before."""
         noted = max((int(one.name) for one in (self._checkpoint / "commits").glob("[0-9]*")), default=None)
         allowed = (None, 0) if noted is None else (noted, noted + 1)
         assert batch in allowed, f"Kafka has committed batch {batch}, Spark has noted {noted}"

@@ -1,7 +1,7 @@
-"""A PostgreSQL server of Debian's packages, in a temporary directory: started, killed and started again by tests.
+"""Run a PostgreSQL server of Debian's packages in a temporary directory. Tests can kill it and start it again.
 
-`with PostgresServer() as server:` gives .host and .port; `execute` runs SQL. Tests are skipped where there is
-no server: apt-get install postgresql.
+`with PostgresServer() as server:` gives .host and .port, and `execute` runs SQL. Tests are skipped if no server is
+installed: apt-get install postgresql.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def binaries() -> Path | None:
 
 
 class PostgresServer:
-    """A server with logical replication; it trusts every connection of its directory and of 127.0.0.1."""
+    """A server with logical replication, which accepts every connection from 127.0.0.1 without a password."""
 
     def __init__(self) -> None:
         binary = binaries()
         if binary is None:
             pytest.skip("needs a PostgreSQL server: apt-get install postgresql")
-        # Not below pytest's directory, which is closed to other users than root.
+        # Not below pytest's directory, which users other than root cannot open.
         self._directory = Path(tempfile.mkdtemp(prefix="oncelog-postgres-"))
         self._binaries, self._data = binary, self._directory / "data"
         self.host = "127.0.0.1"
@@ -95,14 +95,17 @@ class PostgresServer:
         )
 
     def execute(self, *statements: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run statements; returns the rows of the last one."""
+        """Run statements, and return the rows of the last one."""
         with self.connect(database) as connection:
             for statement in statements:
                 cursor = connection.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []
 
     def _unprivileged(self, directory: Path) -> list[str]:
-        """Return what starts commands as another user than root, whom PostgreSQL refuses; gives the directory to it."""
+        """Return a command prefix that runs commands as another user than root, whom PostgreSQL refuses.
+
+        The other user becomes the owner of the directory.
+        """
         if os.getuid() != 0:
             return []
         try:

@@ -1,4 +1,4 @@
-"""A PostgresSource connector on a `PostgresServer`, and what its records say."""
+"""Create a PostgresSource connector for a `PostgresServer`, and convert the values of its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pair of topics with numbers in them, and what it takes to run processors between them and to check the result."""
+"""Create two topics with numbers in one of them, run processors between them, and check the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAIT_S = 30.0
 
 
 class Job:
-    """Copies `source` to `target`, partition by partition; `extra` topics are made beside them."""
+    """A copy of `source` to `target`, partition by partition. `extra` topics are created beside them."""
 
     def __init__(self, bootstrap: str, fresh_name: Names) -> None:
         self.bootstrap = bootstrap
@@ -59,7 +59,7 @@ class Job:
         )
 
     async def until_committed(self, total: int) -> None:
-        """Wait until the group has committed so many offsets."""
+        """Wait until the group has committed `total` offsets."""
         async with Admin(bootstrap_servers=self.bootstrap) as admin, asyncio.timeout(WAIT_S):
             while True:
                 offsets = await admin.group_offsets(self.group)
@@ -67,7 +67,7 @@ class Job:
                     return
 
     async def _until_decided(self) -> None:
-        """Wait until no transaction is open: Kafka tells of a commit before its markers are in every partition."""
+        """Wait until no transaction is open: Kafka confirms a commit before its markers are in every partition."""
         partitions = [(self.target, index) for index in range(PARTITIONS)]
         client = {"bootstrap.servers": self.bootstrap}
         async with (
@@ -79,7 +79,7 @@ class Job:
                 pass
 
     async def result(self) -> list[list[int]]:
-        """What a read_committed reader sees, per partition."""
+        """Return the numbers that a read_committed reader sees, per partition."""
         await self._until_decided()
         async with Consumer(
             bootstrap_servers=self.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
@@ -95,7 +95,7 @@ class Job:
             return found
 
     async def check(self, total: int) -> None:
-        """Every number once, in order."""
+        """Check that every number is there once, and in order."""
         assert await self.result() == [list(range(index, total, PARTITIONS)) for index in range(PARTITIONS)]
 
 
@@ -108,7 +108,10 @@ async def stop(processor: Processor, running: asyncio.Task[None]) -> None:
 def make_copier(
     number: int, *, bootstrap: str, source: str, target: str, group: str, group_aware: object = True, poison: str = ""
 ) -> Processor:
-    """The factory of worker processes: copies partition by partition; fails on the value `poison`."""
+    """Return a processor that copies partition by partition, and fails on the value `poison`.
+
+    This is a factory for worker processes.
+    """
 
     def copy(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
         for record in records:
@@ -131,4 +134,4 @@ def make_copier(
 
 
 def make_nothing(number: int) -> None:
-    """A factory that makes no processor."""
+    """Return None: a factory that makes no processor."""

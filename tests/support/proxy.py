@@ -1,11 +1,11 @@
 """A TCP proxy in front of a broker that makes the network fail on demand.
 
-It reads frames, so that a fault can be aimed at an API: break the connection before a request reaches the broker or
-before its answer reaches the client, hold an answer back, answer in the broker's place, or change an answer. It puts
-its own address into Metadata and FindCoordinator answers, so that everything goes through it.
+It reads frames, so that a fault can be aimed at an API. It can break the connection before a request reaches the broker
+or before its response reaches the client, delay a response, respond in the broker's place, or change a response. It
+puts its own address into Metadata and FindCoordinator responses, so that all connections go through it.
 
     async with FaultProxy(bootstrap) as proxy:
-        proxy.break_after(ProduceRequest)          # the next answer to Produce is lost
+        proxy.break_after(ProduceRequest)      # the next response to Produce is lost
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Q = TypeVar("Q", bound=Request[Any])
 
 
 class _Fault:
-    """One fault for the next `times` requests of an API, after `skip` of them went through."""
+    """One fault for the next `times` requests of an API, after `skip` requests without it."""
 
     def __init__(self, api: type[Request[Any]], kind: str, times: int, skip: int, what: Any = None) -> None:
         self.api = api
@@ -40,7 +40,7 @@ class _Fault:
 
 
 class FaultProxy:
-    """See the module's docstring. `seen` counts the requests by API name."""
+    """The proxy that the module describes. `seen` counts the requests by API name."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -53,16 +53,16 @@ class FaultProxy:
         self.seen: Counter[str] = Counter()
         self.versions: dict[str, int] = {}
         self.features: dict[str, int] = {}
-        """Finalized features to claim instead of the broker's, name → level."""
+        """Finalized features (name → level) that the proxy announces instead of the broker's."""
         self.silent = False
         """While true, nothing passes in either direction, and connections stay as they are."""
         self.open = asyncio.Event()
-        """While cleared, requests are not read; they go on once it is set again."""
+        """While this event is cleared, requests are not read. They continue when it is set again."""
         self.open.set()
         self.down = False
-        """While true, connections are closed as soon as they are made."""
+        """While true, connections are closed as soon as they are opened."""
         self.on_answer: Callable[[type[Request[Any]], Response], None] | None = None
-        """Called with each answer of the broker, before a fault changes it."""
+        """Called with each response of the broker, before a fault changes it."""
 
     @property
     def address(self) -> str:
@@ -70,7 +70,7 @@ class FaultProxy:
 
     @property
     def target_address(self) -> str:
-        """The broker's own address, for clients that no fault is meant for."""
+        """The broker's own address, for clients that no fault should affect."""
         return f"{self._target[0]}:{self._target[1]}"
 
     async def __aenter__(self) -> Self:
@@ -95,27 +95,27 @@ class FaultProxy:
     # -- faults
 
     def break_before(self, api: type[Request[Any]], times: int = 1, skip: int = 0) -> None:
-        """Close the connection instead of passing the request on."""
+        """Close the connection instead of forwarding the request."""
         self._faults.append(_Fault(api, "before", times, skip))
 
     def break_after(self, api: type[Request[Any]], times: int = 1, skip: int = 0) -> None:
-        """Let the broker answer, and close the connection instead of passing the answer on."""
+        """Let the broker respond, and close the connection instead of forwarding the response."""
         self._faults.append(_Fault(api, "after", times, skip))
 
     def hold(self, api: type[Request[Any]], seconds: float, times: int = 1, skip: int = 0) -> None:
-        """Pass the answer on that much later (and those behind it)."""
+        """Forward the response after a delay of `seconds`. Later responses wait behind it."""
         self._faults.append(_Fault(api, "hold", times, skip, seconds))
 
     def answer(self, api: type[Q], make: Callable[[Q], Response], times: int = 1, skip: int = 0) -> None:
-        """Answer in the broker's place, which does not see the request."""
+        """Respond in the broker's place. The broker does not see the request."""
         self._faults.append(_Fault(api, "answer", times, skip, make))
 
     def change(self, api: type[Request[Any]], change: Callable[[Any], None], times: int = 1, skip: int = 0) -> None:
-        """Change the broker's answer."""
+        """Change the broker's response."""
         self._faults.append(_Fault(api, "change", times, skip, change))
 
     def clear_faults(self) -> None:
-        """Let everything through again."""
+        """Remove all faults."""
         self._faults.clear()
 
     def break_connections(self) -> None:
@@ -155,7 +155,7 @@ class FaultProxy:
             self._tasks.discard(task)
 
     def rewrite(self, response: Response) -> bool:
-        """Put this proxy's address in; returns whether the answer was one that says where brokers are."""
+        """Put the proxy's address into a response. Return whether the response has addresses of brokers."""
         if isinstance(response, MetadataResponse):
             for broker in response.brokers:
                 broker.host, broker.port = "127.0.0.1", self._port
@@ -173,7 +173,7 @@ class FaultProxy:
 
 
 class _Pipe:
-    """One client connection and its connection to the broker."""
+    """A client's connection, and the proxy's connection to the broker for it."""
 
     def __init__(self, proxy: FaultProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.proxy = proxy
@@ -263,7 +263,7 @@ class _Pipe:
 
 @contextlib.asynccontextmanager
 async def topic_behind_proxy(name: str) -> AsyncIterator[FaultProxy]:
-    """A broker in this process with a topic of one partition, behind a proxy."""
+    """Yield a proxy in front of a broker in this process, which has a topic of one partition."""
     async with Broker() as broker, Admin(bootstrap_servers=broker.address) as admin:
         await admin.create_topic(name, 1)
         async with FaultProxy(broker.address) as proxy:

@@ -1,4 +1,4 @@
-"""Raw requests over one connection, asynchronously: what a test sends is what the broker gets, nothing is retried.
+"""Send raw requests over one asyncio connection: the broker gets exactly what a test sends, and nothing is retried.
 
 `async with RawConnection(address) as wire: await wire.call(request, version)`.
 """
@@ -32,12 +32,12 @@ STAMP_MS = 1_700_000_000_000
 
 
 def batch(*values: bytes, **fields: Any) -> bytes:
-    """One record batch with these values, as a producer sends it."""
+    """Return one record batch with these values, as a producer sends it."""
     return encode_batch([Record(index, STAMP_MS, None, value, []) for index, value in enumerate(values)], **fields)
 
 
 def values_in(records: bytes | bytearray | memoryview | None) -> list[bytes | None]:
-    """The values of all records, control batches left out."""
+    """Return the values of all records, without control batches."""
     found: list[bytes | None] = []
     for position, header in iter_batches(records or b""):
         if not header.is_control:
@@ -46,7 +46,7 @@ def values_in(records: bytes | bytearray | memoryview | None) -> list[bytes | No
 
 
 class RawConnection:
-    """One connection."""
+    """One connection to a broker."""
 
     def __init__(self, address: str, client_id: str | None = "raw") -> None:
         host, _, port = address.rpartition(":")
@@ -68,38 +68,38 @@ class RawConnection:
             await self._writer.wait_closed()
 
     def close(self) -> None:
-        """Close without waiting."""
+        """Close the connection without waiting."""
         self._writer.close()
 
     def send(self, request: Request[Any], version: int, extension_version: int = -1) -> int:
-        """Send without waiting; returns the correlation id."""
+        """Send a request without waiting for the response. Return the correlation id."""
         correlation_id = next(self._ids)
         self._writer.writelines(encode_request(request, version, correlation_id, self._client_id, extension_version))
         return correlation_id
 
     def send_bytes(self, data: bytes) -> None:
-        """Send anything at all."""
+        """Send any bytes."""
         self._writer.write(data)
 
     async def receive_bytes(self) -> bytes:
-        """The next response's frame; IncompleteReadError when the broker closed."""
+        """Return the next response's frame. Raises IncompleteReadError if the broker has closed the connection."""
         async with asyncio.timeout(TIMEOUT_S):
             (size,) = struct.unpack(">i", await self._reader.readexactly(4))
             return await self._reader.readexactly(size)
 
     async def receive(self, request_class: type[Request[R]], version: int) -> tuple[int, R]:
-        """The next response: (correlation id, response)."""
+        """Return (correlation id, response) of the next response."""
         return decode_response(request_class.response, version, await self.receive_bytes())  # type: ignore[arg-type]
 
     async def call(self, request: Request[R], version: int, extension_version: int = -1) -> R:
-        """Send and wait for the answer, which must be this request's."""
+        """Send a request, and return the next response, which must belong to it."""
         correlation_id = self.send(request, version, extension_version)
         got, response = await self.receive(type(request), version)
         assert got == correlation_id
         return response
 
     async def closed(self) -> bool:
-        """Whether the broker closes without saying anything more."""
+        """Return whether the broker closes the connection without sending anything more."""
         async with asyncio.timeout(TIMEOUT_S):
             try:
                 return await self._reader.read(1) == b""
@@ -109,7 +109,7 @@ class RawConnection:
     # ---- what most tests need
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
-        """Create a topic (configs in snake case) and return its id once it can be used."""
+        """Create a topic (configs in snake case), and return its id as soon as it can be used."""
         rows = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
         response = await self.call(CreateTopicsRequest([CreatableTopic(name, partitions, -1, [], rows)], 10_000), 7)
         assert [topic.error_code for topic in response.topics] == [0], response
@@ -143,7 +143,7 @@ class RawConnection:
         max_wait_ms: int = 0,
         **fields: Any,
     ) -> FetchResponse:
-        """Fetch one partition, without a session unless `fields` say so."""
+        """Fetch from one partition, without a fetch session unless `fields` say so."""
         fields.setdefault("min_bytes", 1)
         asked = FetchPartition(partition, -1, offset, partition_max_bytes=partition_max_bytes)
         topics = [FetchTopic(topic, partitions=[asked])]

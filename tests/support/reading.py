@@ -1,4 +1,4 @@
-"""Reading back what is in a topic with a client that is not ours: writer and reader cannot be wrong together."""
+"""Read topics back with confluent-kafka, so that oncelog's writer and reader cannot be wrong in the same way."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_topic(bootstrap: str, topic: str, committed: bool = True) -> dict[int, 
         left = set(partitions)
         deadline = time.monotonic() + TIMEOUT_S
         while left:
-            assert time.monotonic() < deadline, f"no end of {topic} partitions {left}"
+            assert time.monotonic() < deadline, f"the end of {topic} was not reached in the partitions {left}"
             message = consumer.poll(0.5)
             if message is None:
                 continue
@@ -61,14 +61,14 @@ def read_topic(bootstrap: str, topic: str, committed: bool = True) -> dict[int, 
 
 
 def partition_of(message: Message) -> int:
-    """The partition of a message that was read."""
+    """Return the partition of a message that was read."""
     partition = message.partition()
     assert partition is not None
     return partition
 
 
 def offset_of(message: Message) -> int:
-    """The offset of a message that was read."""
+    """Return the offset of a message that was read."""
     offset = message.offset()
     assert offset is not None
     return offset
@@ -85,7 +85,7 @@ def end_offsets(bootstrap: str, topic: str, stable: bool = False) -> dict[int, i
 
 
 def await_decided(bootstrap: str, topic: str) -> None:
-    """Wait until no transaction is open: a commit is told of before its markers are in every partition."""
+    """Wait until no transaction is open: a commit is confirmed before its markers are in every partition."""
     deadline = time.monotonic() + TIMEOUT_S
     while end_offsets(bootstrap, topic) != end_offsets(bootstrap, topic, stable=True):
         assert time.monotonic() < deadline, f"a transaction on {topic} stays open"

@@ -1,7 +1,7 @@
-"""A small data directory of the running release, to be opened by every later one.
+"""Write a small data directory of the current release, which every later release must be able to open.
 
-`python -m support.release_fixture 0.1.0` (in tests/) writes `fixtures/data-directory-0.1.0.tar.gz`; it is made once per
-release and then never changed. What is in it is said here once, for the writer and for the test that reads it.
+`python -m support.release_fixture 0.1.0` (in tests/) writes `fixtures/data-directory-0.1.0.tar.gz`. It is written once
+per release and then never changed. Its content is defined here, for the writer and for the test that reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMITTED_OFFSET = 7
 
 
 def make(release: str) -> Path:
-    """Write the fixture: plain records, a committed, an aborted and an open transaction, a group, topic settings."""
+    """Write the fixture: plain records, a committed, an aborted and an open transaction, a group, topic configs."""
     target = FIXTURES / f"data-directory-{release}.tar.gz"
     with tempfile.TemporaryDirectory() as directory:
         with BrokerProcess(Path(directory)) as broker:

@@ -1,4 +1,4 @@
-"""The HTTP server of connect's REST interface, with handlers of a test."""
+"""Run the HTTP server of Connect's REST interface with a test's handler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oncelog.connect.rest.server import RestServer
 
 @asynccontextmanager
 async def serving(handler: Handler, max_body_bytes: int = 100) -> AsyncIterator[str]:
-    """Serve requests by a handler that needs no herder, on a port of 127.0.0.1; gives the URL."""
+    """Serve requests with a handler that needs no herder, on a free port of 127.0.0.1. Yield the URL."""
     server = RestServer(["http://127.0.0.1:0"])
     server.bind()
     await server.serve(cast(Herder, None), max_body_bytes, handler)

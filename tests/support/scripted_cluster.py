@@ -1,7 +1,7 @@
-"""A cluster of one node that never answers by itself, and a transactional producer's parts above it.
+"""A cluster of one node whose responses a test determines, and the parts of a transactional producer above it.
 
-Requests wait in `asked` for the test to decide what becomes of them: each can be lost, late or an error, and what
-the broker says it offers can change in the middle. Everything runs in virtual time.
+Requests wait in `asked` until the test decides about them: each can be lost, late or an error. The features that the
+broker announces can change at any time. Everything runs in virtual time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def known_topic(name: str, partitions: int) -> TopicMetadata:
 
 
 class ScriptedConnection:
-    """Offers every version, up to `produce` of Produce, and the features that the cluster had when it was made."""
+    """A connection that supports every version of all APIs, except that Produce ends at the version `produce`.
+
+    Its features are those that the cluster had when the connection was made.
+    """
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.cluster = cluster
@@ -77,7 +80,7 @@ class ScriptedConnection:
 
 
 class ScriptedCluster:
-    """See the module's docstring. `reconnect` has the next request find what `features` says then."""
+    """The cluster that the module describes. After `reconnect`, the next request finds the current `features`."""
 
     def __init__(self, transaction_version: int, group_aware: int = 0) -> None:
         self.features = {"transaction.version": transaction_version, GROUP_AWARE_TRANSACTION: group_aware}
@@ -146,7 +149,7 @@ class ScriptedCluster:
         return await ask()
 
     async def next(self, kind: type[Any]) -> tuple[Any, asyncio.Future[Any]]:
-        """Wait for the next request, which has to be of this kind."""
+        """Wait for the next request, which must be of this kind. Return it and the future of its response."""
         while not self.asked:
             self.arrived.clear()
             async with asyncio.timeout(1000):
@@ -156,7 +159,7 @@ class ScriptedCluster:
         return request, future
 
     async def answer(self, kind: type[Any], response: Any) -> Any:
-        """Answer the next request, which has to be of this kind; returns it."""
+        """Respond to the next request, which must be of this kind, and return the request."""
         request, future = await self.next(kind)
         future.set_result(response)
         return request
@@ -189,7 +192,7 @@ class World:
         raise cause
 
     async def init(self, epoch: int = 0) -> None:
-        """Initialise as Kafka does it."""
+        """Initialise the producer, with responses like Kafka's."""
         task = asyncio.create_task(self.transactions.init())
         await self.cluster.answer(InitProducerIdRequest, InitProducerIdResponse(producer_id=7, producer_epoch=epoch))
         await task
@@ -210,7 +213,7 @@ class World:
 
 
 def in_world(test: Callable[[World], Awaitable[None]], version: int, group_aware: int = 0, **settings: Any) -> None:
-    """Run a test in virtual time; the producer is not initialised yet."""
+    """Run a test in virtual time. The producer is not initialised yet."""
 
     async def main() -> None:
         world = World(version, group_aware, **settings)

@@ -1,7 +1,7 @@
-"""A distributed herder on a scripted group: no brokers, no HTTP, simulated time.
+"""A distributed herder in a scripted group: without brokers and without HTTP, in simulated time.
 
-`Cluster` has the topics; `Herder` is one worker of it, whose rebalances are given by the test, and whose connectors and
-tasks only note that they run.
+`Cluster` has the internal topics. `Herder` is one worker, whose rebalances the test determines. Its connectors and
+tasks only record that they run.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ WORKER = {
 
 
 def simulate(scenario: Coroutine[Any, Any, None]) -> None:
-    """Run in simulated time."""
+    """Run a scenario in simulated time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(asyncio.wait_for(scenario, 100_000))
 
 
 class Scripted(SourceConnector):
-    """A connector that is never started; its methods are coroutines, as threads know no simulated time."""
+    """A connector that never starts. Its methods are coroutines, because threads do not know simulated time."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -75,13 +75,13 @@ class Scripted(SourceConnector):
 
 
 class SharedTopic:
-    """A topic that several workers read; every append is read by all at once, unless `unreadable`."""
+    """A topic of several workers. All of them read an append at once, except while the topic is unreadable."""
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
         self.readers: list[tuple[ScriptedLog, Apply]] = []
         self.owner: ScriptedLog | None = None
-        """Who has claimed the fenced appends."""
+        """The worker's log that may make fenced appends."""
         self.readable = asyncio.Event()
         self.readable.set()
 
@@ -127,7 +127,7 @@ class ScriptedLog:
 
 
 class ScriptedMember:
-    """A membership whose rebalances the test gives with `Herder.assign`."""
+    """A group membership whose rebalances the test determines with `Herder.assign`."""
 
     stops_before_joining = False
 
@@ -189,7 +189,7 @@ class ScriptedMember:
 
 
 class ScriptedClient:
-    """Requests to the leader; `outcomes` says how each ends: an exception, or None."""
+    """Requests to the leader. `outcomes` has the outcome of each: an exception, or None for success."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, ...]] = []
@@ -209,7 +209,7 @@ class ScriptedClient:
 
 
 class ScriptedWork:
-    """The connectors and tasks of one worker: it notes what is asked of it, in `done`."""
+    """The connectors and tasks of one worker. All calls are recorded in `done`."""
 
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> None:
         self.herder = listener
@@ -219,7 +219,7 @@ class ScriptedWork:
         self.checks: dict[ConnectorTaskId, Any] = {}
         self.offsets_of: set[str] = set()
         self.configs: dict[str, list[dict[str, str]]] = {}
-        """What each connector answers when it is asked for its tasks."""
+        """The task configs that each connector returns."""
         self.fencing = asyncio.Event()
         self.fencing.set()
         self.fence_error: ConnectError | None = None
@@ -285,7 +285,7 @@ class ScriptedWork:
 
 
 class ScriptedOutside(Outside):
-    """A worker that notes, in a cluster with an id."""
+    """The environment of a herder: scripted work, and a cluster with a fixed id."""
 
     def worker(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> Any:
         return ScriptedWork(config, offsets, listener)
@@ -302,14 +302,14 @@ class Cluster:
         self.generation = 0
 
     async def worker(self, name: str, settings: Mapping[str, str] | None = None) -> Herder:
-        """Start a worker, which waits for its first assignment."""
+        """Start a worker, which then waits for its first assignment."""
         herder = Herder(self, name, {**WORKER, **(settings or {})})
         await herder.begin()
         return herder
 
 
 class Herder:
-    """A worker, with its scripted parts."""
+    """A worker with its scripted parts."""
 
     def __init__(self, cluster: Cluster, name: str, settings: Mapping[str, str]) -> None:
         self.cluster, self.name, self.url = cluster, name, f"http://{name}/"
@@ -349,7 +349,10 @@ class Herder:
         error: bool = False,
         protocol: ConnectProtocol = ConnectProtocol.SESSIONED,
     ) -> None:
-        """Give the outcome of the next rebalance: all that the worker runs behind it; with an error, what it ran."""
+        """Determine the outcome of the next rebalance.
+
+        `connectors` and `tasks` are all that the worker runs afterwards, or with `error` what it ran before.
+        """
         lead = leader or self
         self.cluster.generation += 1
         offset = self.member.configs.offset if offset is None else offset
@@ -366,7 +369,7 @@ class Herder:
         self.member.give(Rebalance(self.cluster.generation, protocol, lead is self, received, self._running))
 
     async def settle(self) -> list[str]:
-        """Let the worker do what it can; returns what was done with connectors and tasks."""
+        """Let the worker do everything that it can do now. Return what it did with connectors and tasks."""
         await asyncio.sleep(0.01)
         return self.work.forget()
 

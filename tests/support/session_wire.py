@@ -1,4 +1,4 @@
-"""A producer with a transaction session, request by request, in the versions of a newer or of an older client."""
+"""Send the requests of a producer with a transaction session, in the versions of a newer or an older client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Speech:
-    """Request versions of a client."""
+    """The request versions of a client."""
 
     name: str
     produce: int
@@ -35,7 +35,7 @@ class Speech:
 
     @property
     def bumps(self) -> bool:
-        """Whether each of its transactions has an epoch of its own."""
+        """Whether each of its transactions has a new epoch."""
         return self.end >= 5
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ MIXED = Speech("older produce, newer end", produce=11, end=5, offsets=4)
 
 @dataclass
 class SessionProducer:
-    """One transactional id. `wire` is the connection used unless a call names another."""
+    """One transactional id. Requests use the connection `wire` unless a call names another one."""
 
     wire: RawConnection
     tid: str
@@ -65,7 +65,7 @@ class SessionProducer:
         self.sequences.clear()
 
     async def add(self, *partitions: Partition, session: bool = True) -> set[ErrorCode]:
-        """AddPartitionsToTxn v3."""
+        """Send AddPartitionsToTxn v3. Return the error codes."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.tid,
             v3_and_below_producer_id=self.who[0],
@@ -81,7 +81,7 @@ class SessionProducer:
         }
 
     async def add_batched(self, *partitions: Partition, session: bool, verify_only: bool) -> set[ErrorCode]:
-        """AddPartitionsToTxn v4+."""
+        """Send AddPartitionsToTxn v4 or later. Return the error codes."""
         topics = [AddPartitionsToTxnTopic(topic, [index]) for topic, index in partitions]
         transaction = AddPartitionsToTxnTransaction(self.tid, *self.who, verify_only, topics, session)
         answer = await self.wire.call(AddPartitionsToTxnRequest([transaction]), 5, self.extension_version)
@@ -94,7 +94,7 @@ class SessionProducer:
         }
 
     def produce_request(self, *partitions: Partition, sequence: int | None = None) -> ProduceRequest:
-        """One record for each partition."""
+        """Return a request that writes one record to each partition."""
         topics: dict[str, list[PartitionProduceData]] = {}
         for topic, index in partitions:
             base = self.sequences.get((topic, index), 0) if sequence is None else sequence
@@ -112,7 +112,7 @@ class SessionProducer:
     async def produce(
         self, *partitions: Partition, sequence: int | None = None, wire: RawConnection | None = None
     ) -> set[ErrorCode]:
-        """Produce one record to each; with `sequence` it is another batch than the next one."""
+        """Write one record to each partition. With `sequence`, the batch is not the producer's next one."""
         request = self.produce_request(*partitions, sequence=sequence)
         answer = await (wire or self.wire).call(request, self.speech.produce, self.extension_version)
         codes = {ErrorCode(p.error_code) for topic in answer.responses for p in topic.partition_responses}
@@ -132,7 +132,7 @@ class SessionProducer:
         return EndTxnRequest(self.tid, *self.who, commit, topics)
 
     async def end(self, *written: Partition, commit: bool = True, stock: bool = False) -> ErrorCode:
-        """EndTxn that names what was written; `stock` names nothing."""
+        """Send EndTxn, which names the written partitions. With `stock`, it names none."""
         request = self.end_request(commit, None if stock else written)
         answer = await self.wire.call(request, self.speech.end, self.extension_version)
         if answer.error_code == 0 and self.speech.bumps:

@@ -1,11 +1,11 @@
-"""A group of distributed herders in simulated time, with crashes, expulsions and zombies; a seed is a history.
+"""Run a group of distributed herders in simulated time, with crashes, expulsions and zombies. A seed is a history.
 
-Real are the herders, their memberships' logic and the leader's assignment; simulated are the group's coordinator, the
-internal topics, HTTP between workers, and transactional producers, of which only identity and epoch count.
+The herders, the logic of their memberships and the leader's assignment are real. Simulated are the group coordinator,
+the internal topics, HTTP between workers, and transactional producers, of which only identity and epoch matter.
 
-Safety (KIP-618), checked when a task begins to run: no task of another set of settings of its connector can still
-commit, and no other instance of the task itself. Liveness, checked when nothing disturbs any more: whatever is
-configured runs once, and nothing else runs.
+Safety (KIP-618) is checked when a task begins to run: no task with other settings of the same connector can still
+commit, and no other instance of the task itself. Liveness is checked when nothing disturbs the group any more:
+everything that is configured runs once, and nothing else runs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LATENCY_S = 0.05
 
 
 class Coordinator:
-    """The group's coordinator: a round is complete when every member that it knows has joined."""
+    """The group coordinator. A join phase is complete when every member that it knows has joined."""
 
     def __init__(self) -> None:
         self.members: dict[str, Membership] = {}
@@ -69,7 +69,7 @@ class Coordinator:
         return answer
 
     def complete(self) -> None:
-        """End the join phase where everybody is there."""
+        """End the join phase if all members have joined."""
         if not self.waiting or set(self.waiting) != set(self.members):
             return
         self.generation_id += 1
@@ -93,7 +93,7 @@ class Coordinator:
                     answer.set_result(shares[member_id])
 
     def remove(self, member_id: str) -> None:
-        """Forget a member that has left, died or stayed away; the others divide the work anew."""
+        """Forget a member that has left, died or stayed away. The other members divide the work again."""
         if self.members.pop(member_id, None) is None:
             return
         waiting = self.waiting.pop(member_id, None)
@@ -112,7 +112,7 @@ class Coordinator:
 
 
 class Membership:
-    """What a `WorkerGroupMember` needs of the client's `GroupMembership`."""
+    """The part of the client's `GroupMembership` that a `WorkerGroupMember` uses."""
 
     failure = None
     coordinator_lost_at = None
@@ -154,7 +154,7 @@ class Membership:
         return self.generation.member_id in self._coordinator.members
 
     def expelled(self) -> None:
-        """Learn by a heartbeat that the group goes on without this member."""
+        """Learn from a heartbeat that the group continues without this member."""
         if self.generation.member_id not in self._coordinator.members:
             self.generation = Generation()
             self.request_rejoin("the coordinator does not know this member")
@@ -169,7 +169,7 @@ class Membership:
 
 
 class SimulatedMember(WorkerGroupMember):
-    """A membership at the simulated coordinator."""
+    """A `WorkerGroupMember` of the simulated coordinator."""
 
     def simulate(self, coordinator: Coordinator, name: str, rng: random.Random) -> None:
         self.simulated = Membership(coordinator, name, self._due.set, rng)
@@ -184,7 +184,7 @@ class SimulatedMember(WorkerGroupMember):
 
 
 class LaggingLog(ScriptedLog):
-    """One worker's view of a topic, which comes late; whoever reads to the end waits for it."""
+    """One worker's view of a topic, which is delayed. Reading to the end waits for the delayed records."""
 
     def __init__(self, topic: SharedTopic, rng: random.Random) -> None:
         super().__init__(topic)
@@ -229,7 +229,7 @@ class LaggingLog(ScriptedLog):
 
 @dataclass(eq=False)
 class Instance:
-    """A task that runs somewhere, or believes so."""
+    """A task that runs, or believes that it runs."""
 
     worker: str
     task: ConnectorTaskId
@@ -239,7 +239,7 @@ class Instance:
 
 @dataclass
 class Producers:
-    """The epochs of transactional ids, and who runs."""
+    """The epochs of transactional ids, and the task instances that run."""
 
     epochs: Counter[ConnectorTaskId] = field(default_factory=Counter)
     running: set[Instance] = field(default_factory=set)
@@ -249,9 +249,9 @@ class Producers:
         return self.epochs[task]
 
     def run(self, instance: Instance) -> None:
-        """Let a task run, and check that nobody else can commit in its place."""
+        """Let a task run, after a check that no other instance can commit in its place."""
         if self.epochs[instance.task] != instance.epoch:
-            return  # it was fenced meanwhile, and its first commit will say so
+            return  # it was fenced meanwhile, and its first commit will fail
         for other in self.running:
             if other.task.connector != instance.task.connector or self.epochs[other.task] != other.epoch:
                 continue
@@ -326,7 +326,7 @@ class Work(ScriptedWork):
         await self.stop_tasks(list(self.tasks))
 
     def die(self) -> None:
-        """End without a word; what runs goes on as a zombie in the model."""
+        """End without notice. Running instances continue as zombies in the model."""
         for running in self.tasks.values():
             running.cancel()
 
@@ -343,7 +343,7 @@ class Work(ScriptedWork):
 
 
 class Client:
-    """Internal requests to the other workers of the simulation."""
+    """The internal requests to other workers of the simulation."""
 
     def __init__(self, world: World, configs: ConfigStore) -> None:
         self._world, self._configs = world, configs
@@ -412,7 +412,7 @@ class Worker:
 
 
 class World:
-    """A group, with a user who changes connectors, and with accidents."""
+    """A group, a user who changes connectors, and accidents."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -445,7 +445,7 @@ class World:
         self.workers[name] = Worker(self, name)
 
     def _check_alive(self) -> None:
-        """Check that no worker has ended by itself, and raise what a task has found wrong."""
+        """Check that no worker has ended by itself, and raise the errors that tasks have found."""
         for worker in self.workers.values():
             worker.work.check()
             running = worker.herder._running
@@ -498,7 +498,7 @@ class World:
         await self._ask(lambda herder: herder.alter_offsets(name, [({"task": 0}, None)]))
 
     async def _ask(self, request: Callable[[DistributedHerder], Awaitable[Any]]) -> None:
-        """Ask a worker, then whom it names, in two hops; errors are the user's."""
+        """Send a user's request to a worker, and then to the workers that it names, for at most two hops."""
         if not self.workers:
             return
         worker: Worker | None = self.rng.choice(list(self.workers.values()))
@@ -534,7 +534,7 @@ class World:
         asyncio.get_running_loop().call_later(SESSION_TIMEOUT_S, self.coordinator.remove, member_id)
 
     async def _expel(self) -> None:
-        """Let the group drop a worker that only learns of it later."""
+        """Let the group remove a worker, which learns of it only later."""
         if not self.workers:
             return
         member = self.rng.choice(list(self.workers.values())).member.simulated
@@ -551,7 +551,7 @@ class World:
             self.add()
 
     def check_at_rest(self) -> None:
-        """Check that what is configured runs once, and nothing else."""
+        """Check that everything that is configured runs once, and that nothing else runs."""
         workers = list(self.workers.values())
         state = workers[0].herder._configs.snapshot()
         connectors = Counter(name for worker in workers for name in worker.work.running)

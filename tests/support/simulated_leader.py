@@ -1,8 +1,8 @@
-"""A partition leader as the producer sees it, simulated: Kafka's rules for sequences, and a network that loses things.
+"""A simulated partition leader for the producer: Kafka's rules for sequence numbers, and a network that loses requests.
 
-`SimulatedCluster` stands in for `oncelog.client.cluster.Cluster` below the real `Sender`, so that every interleaving of
-lost requests, lost answers, refusals and late arrivals can be tried in virtual time. The rules are those of Kafka's
-ProducerStateManager, including the one that an unknown producer may start at any sequence number.
+`SimulatedCluster` replaces `oncelog.client.cluster.Cluster` below the real `Sender`. In virtual time, every
+interleaving of lost requests, lost responses, refusals and late arrivals can be tried. The rules are those of Kafka's
+ProducerStateManager, including that an unknown producer may start at any sequence number.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ REMEMBERED = 5
 
 
 class Fate(Enum):
-    """What happens to a request."""
+    """The outcome of a request."""
 
     SERVED = "appended and answered"
-    LOST_BEFORE = "the connection breaks before the broker reads it; those behind it never arrive"
-    GHOST = "the connection breaks; it and those behind it arrive later all the same"
+    LOST_BEFORE = "the connection breaks before the broker reads the request; later requests never arrive"
+    GHOST = "the connection breaks; the request and later ones arrive later nevertheless"
     LOST_AFTER = "appended, then the connection breaks"
     NOT_LEADER = "refused, nothing appended"
     TIMED_OUT = "appended, and answered with REQUEST_TIMED_OUT"
-    INVALID = "refused for good, nothing appended"
+    INVALID = "refused permanently, nothing appended"
     TOO_LARGE = "refused for its size, nothing appended"
 
 
@@ -49,7 +49,7 @@ class ProducerState:
 
 
 class SimulatedPartition:
-    """One log, with the producer state that decides what is appended."""
+    """One log, and the producer state that decides which batches are appended."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
@@ -80,7 +80,7 @@ class SimulatedPartition:
 
 
 class SimulatedConnection:
-    """Serves requests one after the other, each after the delay that `next_fate` gives with its fate."""
+    """A connection that serves one request after the other. `next_fate` gives the fate and delay of each."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.cluster = cluster
@@ -141,7 +141,7 @@ class SimulatedConnection:
 
 
 class SimulatedCluster:
-    """One node that leads every partition; what `Sender` needs of a Cluster."""
+    """One node that leads every partition: the part of a `Cluster` that `Sender` uses."""
 
     def __init__(self, next_fate: Callable[[], tuple[Fate, float]]) -> None:
         self.next_fate = next_fate

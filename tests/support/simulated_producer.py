@@ -1,4 +1,4 @@
-"""A producer on a simulated cluster: the real accumulator and sender, without a client around them."""
+"""A producer on a simulated cluster: the real accumulator and sender, without a client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "t"
 
 
 class SimulatedProducer:
-    """An idempotent producer to one topic; leaving its context closes the sender and waits for its tasks."""
+    """An idempotent producer of one topic. Leaving its context closes the sender and waits for its tasks."""
 
     def __init__(self, cluster: SimulatedCluster, config: Mapping[str, object], partitions: int = 1) -> None:
         loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class SimulatedProducer:
         await asyncio.gather(*self._tasks)
 
     def append(self, partition: int, value: bytes) -> Delivery:
-        """Append a record, for which the buffer has room."""
+        """Append a record. The buffer must have room for it."""
         delivery = self.accumulator.append(self._topic, partition, 0, None, value, ())
         assert delivery is not None
         return delivery

@@ -1,4 +1,4 @@
-"""Runs a handler's steps one by one, so that a test can do something else at each point where others may come in."""
+"""Run a handler's steps one by one, so that a test can act wherever other requests may be executed in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def context_of(broker: BrokerNode, request: Request[Any], version: int) -> Reque
 
 
 def run(steps: Any, between: Callable[[int], None]) -> Any:
-    """Run a handler's steps to their end; `between` is called at each point where others may come in."""
+    """Run a handler's steps to the end. Wherever other requests may be executed in between, `between` is called."""
     count = 0
     while True:
         try:

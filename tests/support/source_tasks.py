@@ -1,7 +1,7 @@
-"""Runs source tasks without a worker: what the worker would commit is kept, and a task can start again anywhere.
+"""Run source tasks without a worker. The offsets that a worker would commit are stored, and tasks can start again.
 
-`Source(connector_class, config)` holds the committed offsets. `await source.read(n)` starts the task anew and polls
-until there are n records; those behind `keep` are dropped, as by a crash before their commit.
+`Source(connector_class, config)` holds the committed offsets. `await source.read(n)` starts a new instance of the task,
+and polls until it has returned n records. Records after the first `keep` are not committed, as after a crash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oncelog.connect.worker.task_context import TaskContext
 
 
 class Offsets:
-    """Committed offsets, as JSON like in the topic."""
+    """Committed offsets as JSON, like in the offsets topic."""
 
     def __init__(self) -> None:
         self.known: dict[str, str] = {}
@@ -25,7 +25,9 @@ class Offsets:
     def commit(self, records: Iterable[SourceRecord]) -> None:
         for record in records:
             if record.source_partition is not None:
-                offset_key("connector", record.source_partition)  # raise for what no topic of offsets can hold
+                offset_key(
+                    "connector", record.source_partition
+                )  # raises for a partition that the offsets topic cannot hold
                 offset_value(record.source_offset)
                 key = json.dumps(dict(record.source_partition), sort_keys=True)
                 self.known[key] = json.dumps(record.source_offset)
@@ -42,7 +44,7 @@ class Offsets:
 
 
 class ConnectorContext:
-    """Counts requests for reconfiguration."""
+    """A context that counts the requests for reconfiguration."""
 
     def __init__(self, offsets: Offsets) -> None:
         self.offsets = offsets
@@ -57,7 +59,7 @@ class ConnectorContext:
 
 
 class RunningTask:
-    """A task that was started; its methods are called as the worker calls them."""
+    """A task that was started. Its methods are called as a worker calls them."""
 
     def __init__(self, task: SourceTask, offsets: Offsets, config: Mapping[str, str]) -> None:
         self.task, self.config = task, config
@@ -80,7 +82,7 @@ class RunningTask:
         return list(await self._calls.call(self.task.poll) or ())
 
     async def commit(self, records: Iterable[SourceRecord]) -> None:
-        """Tell the task that records are committed."""
+        """Tell the task that these records are committed."""
         for record in records:
             await self._calls.call(self.task.commit_record, record, None)
         await self._calls.call(self.task.commit)
@@ -107,7 +109,7 @@ class Source:
         return RunningTask(self.connector_class().task_class(), self.offsets, config)
 
     async def read(self, count: int, *, keep: int | None = None) -> list[SourceRecord]:
-        """Return the next `count` records of a new instance of the task; those behind `keep` are not committed."""
+        """Return the next `count` records of a new task instance. Only the first `keep` are committed (None: all)."""
         records: list[SourceRecord] = []
         async with await self.task() as task, asyncio.timeout(30):
             while len(records) < count:
@@ -122,7 +124,7 @@ class Source:
         return records
 
     async def nothing(self, polls: int = 3) -> None:
-        """Assert that a new instance of the task has nothing to return."""
+        """Check that a new instance of the task returns no records."""
         async with await self.task() as task:
             for _ in range(polls):
                 assert await task.poll() == []

@@ -1,7 +1,7 @@
-"""Java options that let Spark start in half the time, for tests that start it again and again.
+"""Provide Java options with which Spark starts in half the time, for tests that start it again and again.
 
-Compiled code and parallel collectors pay off only in long runs; an archive of Spark's loaded classes (JDK 13 and newer)
-saves reading and verifying them. The archive is made once, by a small session, and kept in `.build/spark/`.
+Compiled code and parallel garbage collectors pay off only in long runs. An archive of Spark's loaded classes (JDK 13
+and newer) saves reading and verifying them. A small session writes the archive once, into `.build/spark/`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ spark.stop()
 
 
 def java_options(*, make_archive: bool) -> str:
-    """The options; with the archive if it is there, or `make_archive` says to make it."""
+    """Return the options. They use the archive if it exists, or if `make_archive` says to create it."""
     archive = CACHE / f"{_fingerprint()}.jsa"
     if not archive.exists() and make_archive:
         _make(archive)
@@ -42,7 +42,7 @@ def java_options(*, make_archive: bool) -> str:
 
 
 def _make(archive: Path) -> None:
-    """Without an archive everything works as well: a failure is none."""
+    """Create the archive. A failure is ignored, because everything works without it."""
     CACHE.mkdir(parents=True, exist_ok=True)
     fresh = archive.with_suffix(f".{os.getpid()}")
     try:
@@ -60,7 +60,7 @@ def _make(archive: Path) -> None:
 
 
 def _wait_for(archive: Path) -> None:
-    """The JVM writes it while it ends, which is after its Python has."""
+    """Wait for the archive, which the JVM writes while it ends, after its Python process has ended."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and any(
         f"-XX:ArchiveClassesAtExit={archive}" in (one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])
@@ -69,6 +69,6 @@ def _wait_for(archive: Path) -> None:
 
 
 def _fingerprint() -> str:
-    """An archive is of one Java and one class path."""
+    """Return a name for the Java version and the class path, because an archive fits only one of each."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     return hashlib.sha256(f"{java}{pyspark.__file__}{pyspark.__version__}".encode()).hexdigest()[:16]

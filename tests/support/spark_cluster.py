@@ -1,4 +1,4 @@
-"""`oncelog pipeline cluster` as a process, and the processes that it consists of."""
+"""Run `oncelog pipeline cluster` as a process, and find the processes of the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START_TIMEOUT_S = 120.0
 
 
 class SparkCluster(ChildProcess):
-    """`with SparkCluster(directory) as cluster: cluster.url`: a master and two workers of one core."""
+    """A master and two workers of one core: `with SparkCluster(directory) as cluster: cluster.url`."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         given = ["pipeline", "cluster", "--port", "0", "--directory", str(directory / "cluster"), *arguments]
@@ -43,22 +43,22 @@ class SparkCluster(ChildProcess):
             assert not left, f"the cluster left {left} behind"
 
     def processes(self) -> list[psutil.Process]:
-        """All below it: daemons, executors, and their Python processes."""
+        """Return all processes below it: daemons, executors, and their Python processes."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return list(psutil.Process(self.pid).children(recursive=True))
         return []
 
     def daemons(self) -> list[psutil.Process]:
-        """Spark's workers."""
+        """Return Spark's workers."""
         return [one for one in self.processes() if runs(one, "org.apache.spark.deploy.worker.Worker")]
 
     def executors(self) -> list[psutil.Process]:
-        """The executors of all applications."""
+        """Return the executors of all applications."""
         return [one for one in self.processes() if runs(one, "executor.CoarseGrainedExecutorBackend")]
 
 
 def runs(process: psutil.Process, name: str) -> bool:
-    """Whether a process is a JVM with a main class that ends so. One that is gone is none."""
+    """Return whether a process is a JVM whose main class ends with `name`. A process that has ended is not."""
     try:
         command = process.cmdline()
     except psutil.Error:
@@ -67,7 +67,7 @@ def runs(process: psutil.Process, name: str) -> bool:
 
 
 def is_python(process: psutil.Process) -> bool:
-    """Whether a process is one of Spark's Python processes."""
+    """Return whether a process is one of Spark's Python processes."""
     try:
         name: str = process.name()
         return name.startswith("python")

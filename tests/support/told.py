@@ -1,23 +1,23 @@
-"""A program of another language at work while the broker or itself is killed: what it was told, held against the log.
+"""Run a program in another language while it or the broker is killed, and compare its reports with the log.
 
 The program (tests/interop/clients/<language>) is called with `bootstrap name partitions incarnation directory`. It runs
 an idempotent producer on topic `<name>-plain` (value `incarnation-partition-n`), two transactional producers on
 `<name>-txn` (ids `<name>-w0`, `-w1`, value `id/incarnation.number/index`) and a copy of `-plain` to the same partitions
-of `<name>-copy` (group and transactional id `<name>-copy`). It ends its writers when `directory/writers.stop` exists
-and itself when `all.stop` does. On stdout it tells, one line at a time:
+of `<name>-copy` (group and transactional id `<name>-copy`). It ends its writers when `directory/writers.stop` exists,
+and itself when `all.stop` exists. It reports each event as a line on stdout:
 
-    A partition offset value   acknowledged (offset -1: the client was not told)
-    N value error              refused for good, or unknown
+    A partition offset value   acknowledged (offset -1: unknown to the client)
+    N value error              refused permanently, or outcome unknown
     T label count              a transaction begins (label is `id/incarnation.number`)
-    K label                    its commit is asked for from here on
-    C | X | U label            committed | aborted | the client was not told
-    B who error                a transaction was aborted after an error, the client goes on
-    R who error                a client was thrown away and made anew
-    F who error                what no rule of the client covers
+    K label                    its commit is requested from here on
+    C | X | U label            committed | aborted | outcome unknown to the client
+    B who error                a transaction was aborted after an error, the client continues
+    R who error                a client was replaced by a new one
+    F who error                an error that the client's rules do not cover
     V partition offset value   read as committed while it was written, from the beginning (Java only)
     D, E                       writers have ended, everything has ended
 
-With one argument more, `member`, it is only one more member of the copying group, with the transactional id
+With the additional argument `member`, it is only another member of the copying group, with the transactional id
 `<name>-copy<member>`.
 """
 
@@ -42,11 +42,12 @@ FIRST_S = 40.0
 SETTLE_S = 90.0
 COPIED_S = 45.0
 STUCK_S = 20.0
-"""Both shorter than the programs' transaction timeout (60 s): what is open longer than this was left behind."""
+"""Both are shorter than the programs' transaction timeout (60 s): a transaction that is open for longer was left
+behind."""
 
 
 class KillableBroker(Protocol):
-    """What is killed: `BrokerProcess` or `ApacheKafka` (which has no `spawn`)."""
+    """The broker to kill: `BrokerProcess` or `ApacheKafka` (which has no `spawn`)."""
 
     @property
     def address(self) -> str: ...
@@ -56,7 +57,7 @@ class KillableBroker(Protocol):
 
 
 class Told:
-    """The lines of all incarnations, read again whenever asked."""
+    """The lines that all incarnations of the program have printed so far."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -77,7 +78,7 @@ class Told:
 
 
 def end(process: subprocess.Popen[bytes] | None) -> None:
-    """As a crash would."""
+    """Kill the process, as a crash would."""
     if process is not None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -85,7 +86,7 @@ def end(process: subprocess.Popen[bytes] | None) -> None:
 
 
 class ForeignWorkload:
-    """Start, kill, settle and verify; `report` says in one line what happened."""
+    """The program, and the kills. Start, run, settle and verify. `report` says in one line what happened."""
 
     def __init__(
         self, broker: KillableBroker, command: Sequence[str], directory: Path, name: str, seed: int, cwd: Path
@@ -121,7 +122,7 @@ class ForeignWorkload:
             self.process = subprocess.Popen([*self.command, *arguments], stdout=out, stderr=errors, cwd=self.cwd)
 
     def start_member(self) -> None:
-        """One more member of the copying group, as a process of its own."""
+        """Start another member of the copying group, as a process."""
         arguments = [self.broker.address, self.name, str(PARTITIONS), "0", str(self.directory), "-second"]
         with (
             (self.directory / "told.member").open("ab") as out,
@@ -146,7 +147,8 @@ class ForeignWorkload:
                 self.kill_client()
                 self.client_kills += 1
                 self.start_client()
-                # Well before the transaction timeout: the new incarnation ended what the old one left open.
+                # This happens well before the transaction timeout, because the new incarnation ends the transactions
+                # that the old one left open.
                 self.under_way()
             else:
                 self.broker.kill9()
@@ -219,7 +221,7 @@ class ForeignWorkload:
             time.sleep(pause_s)
 
     def words(self) -> str:
-        """What the program complained about."""
+        """Return the errors that the program has reported."""
         said = (self.directory / f"stderr.{self.incarnation}").read_text(errors="replace")[-1500:]
         told = [" ".join(line)[:300] for line in self.told.lines() if line[0] in "FRBN"][-12:]
         return "\n".join([*told, said])
@@ -254,7 +256,7 @@ class ForeignWorkload:
             if line[0] == "A":
                 partition, offset, text = int(line[1]), int(line[2]), line[3]
                 assert text in values, f"acknowledged but lost: {line}"
-                assert offset < 0 or at.get((partition, offset)) == text, f"not where it was told to be: {line}"
+                assert offset < 0 or at.get((partition, offset)) == text, f"not at the acknowledged offset: {line}"
 
     def verify_transactions(self) -> None:
         stored = read_all(self.broker.address, self.transactional, PARTITIONS, "read_committed")
@@ -267,7 +269,7 @@ class ForeignWorkload:
             if line[0] == "T":
                 begun[line[1]] = int(line[2])
             elif line[0] in "KCXU":
-                # An unknown outcome before the commit was asked for can only be an abort.
+                # An unknown outcome before the commit was requested can only be an abort.
                 outcome[line[1]] = line[0] if line[0] != "U" else outcome.get(line[1], "-")
         assert set(per_transaction) <= set(begun)
         self.verify_reader(stored)
@@ -277,7 +279,7 @@ class ForeignWorkload:
             assert there in expected, f"{label} ({told}): {there} of {count} records"
 
     def verify_reader(self, stored: dict[int, list[tuple[int, bytes]]]) -> None:
-        """A reader that was there all the time saw what one sees that comes afterwards."""
+        """Check that a reader during the whole run received the same records as a reader afterwards."""
         read: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(PARTITIONS)}
         for line in self.told.lines(self.incarnation):
             if line[0] == "V":
@@ -287,7 +289,7 @@ class ForeignWorkload:
                 assert read[partition] == records, f"partition {partition} was read otherwise while it was written"
 
     def nothing_open(self) -> bool:
-        """No last stable offset is stuck: a transactional reader sees the end that any reader sees."""
+        """Return whether no last stable offset is stuck: both isolation levels have the same end offsets."""
         ends = []
         for isolation in ("read_committed", "read_uncommitted"):
             consumer = Consumer(

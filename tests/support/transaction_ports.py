@@ -1,8 +1,8 @@
-"""The transaction coordinator's ports, in memory: a state log, partition logs and a clock that tests drive.
+"""The ports of the transaction coordinator in memory: a state log, partition logs and a clock, which tests drive.
 
-`SimulatedStateLog` and `SimulatedPartitions` know what is durable, so that a test can crash them: with `flush_on_ask`
-off, an append is durable only when the test says `flush()`, and `crash()` takes the rest back. They keep the contracts
-of StateLog and PartitionGateway and nothing else.
+`SimulatedStateLog` and `SimulatedPartitions` know what is durable, so that a test can crash them. Without
+`flush_on_ask`, an append becomes durable only when the test calls `flush()`, and `crash()` removes the rest. Both keep
+the contracts of StateLog and PartitionGateway, and nothing more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from structlog.testing import LogCapture
 
 
 class FakeClock:
-    """Time stands still until the test moves it."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.time_ms = now_ms
@@ -46,7 +46,7 @@ class FakeClock:
 
 
 class Flushing:
-    """Appends that become durable in order, when asked or when the test says so."""
+    """Appends that become durable in order: when durability is requested, or only when the test calls `flush`."""
 
     def __init__(self, flush_on_ask: bool) -> None:
         self.flush_on_ask = flush_on_ask
@@ -78,7 +78,7 @@ class Flushing:
 
 @dataclass(slots=True)
 class WrittenRecord:
-    """A record of a simulated state log; `commit` is set for a marker, whose key and value mean nothing."""
+    """A record of a simulated state log. `commit` is set for a marker, whose key and value have no meaning."""
 
     offset: int
     timestamp_ms: int
@@ -89,7 +89,7 @@ class WrittenRecord:
     commit: bool | None = None
 
     def batch(self) -> bytes:
-        """A batch with this record alone, as a real log has it."""
+        """Return a batch with this record alone, as a real log stores it."""
         if self.commit is not None:
             return control_batch(self.commit, 0, self.producer_id, 0, self.timestamp_ms, self.offset)
         return encode_batch(
@@ -102,7 +102,7 @@ class WrittenRecord:
 
 
 class SimulatedStateLog:
-    """StateLog in memory, with one order over all partitions."""
+    """A StateLog in memory, whose records have one order over all partitions."""
 
     def __init__(self, partitions: int = 4, flush_on_ask: bool = True) -> None:
         self.partitions = partitions
@@ -139,7 +139,7 @@ class SimulatedStateLog:
         return self.disk.ask(end_offset)
 
     def crash(self, kept: int) -> None:
-        """Lose what is not durable, except for the first `kept` records of it."""
+        """Lose the records that are not durable, except for the first `kept` of them."""
         survivors = min(self.disk.end, self.disk.durable_end + kept)
         self.records = [entry for entry in self.records if entry[1].offset < survivors]
         self.disk.end = self.disk.durable_end = survivors
@@ -148,7 +148,7 @@ class SimulatedStateLog:
 
 @dataclass
 class LogEvent:
-    """A batch (decision None) or a marker in a simulated partition."""
+    """A batch (`decision` is None) or a marker in a simulated partition."""
 
     producer_id: int
     producer_epoch: int
@@ -158,13 +158,13 @@ class LogEvent:
 
 @dataclass
 class SimulatedPartition:
-    """What one partition's log holds, and how much of it is durable."""
+    """The content of one partition's log, and how much of it is durable."""
 
     events: list[LogEvent] = field(default_factory=list)
     durable: int = 0
 
     def open_by_producer(self) -> dict[int, list[LogEvent]]:
-        """Batches without a marker yet."""
+        """Return the batches that have no marker yet, by producer id."""
         opened: dict[int, list[LogEvent]] = {}
         for event in self.events:
             if event.decision is None:
@@ -174,7 +174,7 @@ class SimulatedPartition:
         return opened
 
     def decisions(self) -> dict[object, set[bool]]:
-        """For each transaction that was ended here, how."""
+        """Return all decisions about each transaction that was ended here."""
         opened: dict[int, list[LogEvent]] = {}
         decided: dict[object, set[bool]] = {}
         for event in self.events:
@@ -187,7 +187,7 @@ class SimulatedPartition:
 
 
 class SimulatedPartitions:
-    """PartitionGateway in memory; `fail` answers the named partitions with an error until it is cleared."""
+    """A PartitionGateway in memory. Markers for the partitions in `fail` get the error given there."""
 
     def __init__(self, clock: Clock, flush_on_ask: bool = True) -> None:
         self.clock = clock
@@ -199,7 +199,7 @@ class SimulatedPartitions:
         self.written: list[Marker] = []
 
     def produce(self, partition: TopicPartition, producer_id: int, producer_epoch: int, transaction: object) -> None:
-        """Append a batch; KafkaError INVALID_PRODUCER_EPOCH when the log knows a newer epoch, as a log does."""
+        """Append a batch. Raises INVALID_PRODUCER_EPOCH if the log knows a newer epoch, as a real log does."""
         log = self.logs.setdefault(partition, SimulatedPartition())
         if any(event.producer_id == producer_id and event.producer_epoch > producer_epoch for event in log.events):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -247,7 +247,7 @@ class SimulatedPartitions:
                 future.set_result(None)
 
     def crash(self, kept: int) -> None:
-        """Lose what is not durable, except for `kept` events of each partition."""
+        """Lose the events that are not durable, except for `kept` events of each partition."""
         for log in self.logs.values():
             del log.events[log.durable + kept :]
             log.durable = len(log.events)
@@ -286,7 +286,7 @@ class SimulatedPartitions:
 
 
 class SimulatedMetadata:
-    """The part of MetadataStore that hands out producer ids and knows the feature level."""
+    """The part of the metadata store that allocates producer ids and knows the feature level."""
 
     def __init__(self, transaction_version: int = 2, first_producer_id: int = 1000, block: int = 1000) -> None:
         self.features = {"transaction.version": transaction_version}
@@ -309,7 +309,7 @@ class SimulatedMetadata:
 
 
 class CoordinatorWorld:
-    """One coordinator on simulated ports; `restart` makes a new one on what the old left. `logs` is what it said."""
+    """One coordinator on simulated ports. `restart` creates a new one from what the old one left."""
 
     def __init__(
         self, *, transaction_version: int = 2, flush_on_ask: bool = True, clock: Clock | None = None, **config: Any
@@ -348,11 +348,11 @@ class CoordinatorWorld:
         await self.coordinator.stop()
 
     async def crash(self, kept_records: int = 0, kept_events: int = 0) -> None:
-        """Lose what is not durable, but for a prefix of it, and start again on the rest."""
+        """Lose what is not durable, except for a prefix, and start again from the rest."""
         crashed = self.coordinator
         self.log.crash(kept_records)
         self.partitions.crash(kept_events)
-        self.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR  # whatever of the dead coordinator still moves
+        self.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR  # for tasks of the old coordinator that still run
         await crashed.stop()
         self.log.refuse = None
         self.coordinator = self._make()
@@ -366,6 +366,6 @@ class CoordinatorWorld:
 
 
 async def settle() -> None:
-    """Let everything run that can run without a disk or a timer."""
+    """Run everything that can run without a disk or a timer."""
     for _ in range(20):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A transactional producer and a reader, request by request: every version and every wrong turn can be tried."""
+"""Send the requests of a transactional producer and of a reader, in every version, and also in a wrong order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RETRIED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
-"""What Apache Kafka answers for a moment where we wait, or have nothing to wait for."""
+"""Temporary errors of Apache Kafka, in situations in which oncelog waits or need not wait."""
 
 
 @dataclass
 class Seen:
-    """What a reader gets from the start of a partition."""
+    """The content of a partition, as a reader sees it from the start."""
 
     values: list[bytes]
     last_stable_offset: int
@@ -35,7 +35,7 @@ class Seen:
 
 
 class TransactionWire:
-    """One transactional id on one connection; it retries what Apache Kafka wants retried, and nothing else."""
+    """One transactional id on one connection. It retries only the errors that Apache Kafka wants retried."""
 
     def __init__(self, wire: Wire, transactional_id: str) -> None:
         self.wire = wire
@@ -46,7 +46,7 @@ class TransactionWire:
     def init(
         self, version: int = 5, timeout_ms: int = 60_000, believed: tuple[int, int] = (-1, -1)
     ) -> InitProducerIdResponse:
-        """InitProducerId; takes over the identity when it succeeds."""
+        """Send InitProducerId. On success, use the producer id and epoch of the response."""
         self.wire.find_coordinator(self.tid, 1)
         request = InitProducerIdRequest(self.tid, timeout_ms, *believed)
         answer = retry(lambda: self.wire.call(request, version), lambda got: got.error_code, *RETRIED)
@@ -56,7 +56,7 @@ class TransactionWire:
         return answer
 
     def add(self, topic: str, *partitions: int, version: int = 3, epoch: int | None = None) -> dict[int, int]:
-        """AddPartitionsToTxn up to v3; the code of each partition."""
+        """Send AddPartitionsToTxn, up to v3. Return the error code of each partition."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.tid,
             v3_and_below_producer_id=self.producer_id,
@@ -73,7 +73,7 @@ class TransactionWire:
     def produce(
         self, topic: str, *values: bytes, partition: int = 0, version: int = 9, epoch: int | None = None
     ) -> int:
-        """Produce one transactional batch; the partition's code."""
+        """Send one transactional batch. Return the partition's error code."""
         where = topic, partition
         sequence = self.sequences.get(where, 0)
         now_ms = int(time.time() * 1000)
@@ -96,7 +96,7 @@ class TransactionWire:
         return code
 
     def end(self, commit: bool, version: int = 3, epoch: int | None = None) -> EndTxnResponse:
-        """EndTxn; v5 takes over the new identity when it succeeds."""
+        """Send EndTxn. On success of v5, use the producer id and epoch of the response."""
         request = EndTxnRequest(self.tid, self.producer_id, self.epoch if epoch is None else epoch, commit)
         answer = retry(lambda: self.wire.call(request, version), lambda got: got.error_code, *RETRIED)
         if version >= 5 and answer.error_code == 0:
@@ -106,7 +106,7 @@ class TransactionWire:
 
 
 def read(wire: Wire, topic: str, partition: int = 0, committed: bool = True) -> Seen:
-    """Everything in a partition that this isolation level lets a reader see, aborted transactions left out."""
+    """Return everything in a partition that a reader with this isolation level sees, without aborted transactions."""
     values: list[bytes] = []
     offset, seen_to = 0, -1
     while offset != seen_to:
@@ -136,6 +136,6 @@ def read(wire: Wire, topic: str, partition: int = 0, committed: bool = True) -> 
 
 
 def read_decided(wire: Wire, topic: str, partition: int = 0) -> list[bytes]:
-    """The committed values, when the markers of all transactions are there: a commit is answered before."""
+    """Return the committed values as soon as all transactions have markers, which are written after the response."""
     eventually(lambda: (seen := read(wire, topic, partition)).last_stable_offset == seen.high_watermark)
     return read(wire, topic, partition).values

@@ -1,6 +1,6 @@
-"""An event loop whose clock jumps: timers fire in order and at once, nothing ever sleeps.
+"""An event loop whose clock jumps: timers fire in order and at once, and nothing ever sleeps.
 
-With nothing ready and no timer set, it raises Deadlock instead of waiting for ever.
+If nothing is ready and no timer is set, the loop raises Deadlock instead of waiting for ever.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class Deadlock(RuntimeError):
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """Where the loop would wait, time passes."""
+    """A selector that advances the time instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
 
     def jump(self, timeout: float | None) -> None:
-        """The wait is over."""
+        """Advance the time by `timeout` seconds. Raises Deadlock if there is no timeout."""
         if timeout is None:
             raise Deadlock("nothing is ready and no timer is set")
         if timeout > 0:
@@ -34,7 +34,7 @@ class JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Use as `asyncio.Runner(loop_factory=VirtualTimeLoop)`."""
+    """An event loop with a clock that jumps. Use it as `asyncio.Runner(loop_factory=VirtualTimeLoop)`."""
 
     selector = JumpingSelector
 
@@ -47,7 +47,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """Clock port that tells the running loop's time; its wall clock is `ahead_ms` ahead of that."""
+    """A clock with the time of the running loop. Its wall clock is ahead of that by `ahead_ms`."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0

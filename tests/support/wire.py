@@ -1,4 +1,4 @@
-"""The protocol, by hand: one blocking connection that sends requests of any version and returns the decoded answers."""
+"""A blocking connection that sends requests of any version and returns the decoded responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Wire:
-    """A connection; requests may be sent ahead (`send`) and their answers read later (`receive`), in order."""
+    """A connection. Requests may be sent ahead (`send`) and their responses read later (`receive`), in order."""
 
     def __init__(self, address: str, timeout_s: float = 30, extension_version: int = -1) -> None:
         host, _, port = address.rpartition(":")
@@ -36,36 +36,36 @@ class Wire:
         self._socket.close()
 
     def send(self, request: Request[Any], version: int) -> None:
-        """Send without waiting."""
+        """Send a request without waiting for the response."""
         self._correlation_id += 1
         self._sent.append((self._correlation_id, request.response, version))
         frames = encode_request(request, version, self._correlation_id, "wire", self._extension_version)
         self.send_bytes(b"".join(frames))
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet."""
+        """Return the response to the oldest request that has none yet."""
         correlation_id, cls, version = self._sent.pop(0)
         answered, response = decode_response(cls, version, self.receive_frame())
         assert answered == correlation_id
         return response
 
     def send_bytes(self, data: bytes) -> None:
-        """Send a request that is encoded, its size included; `receive_frame` gets its answer."""
+        """Send a request that is already encoded, including its size. `receive_frame` returns its response."""
         self._socket.sendall(data)
 
     def receive_frame(self) -> bytes:
-        """The next answer, without its size, not decoded."""
+        """Return the next response's bytes, without the size."""
         return self._read(int.from_bytes(self._read(4), "big"))
 
     def call(self, request: Request[R], version: int) -> R:
-        """Send one request and return its answer."""
+        """Send one request and return its response."""
         assert not self._sent, "answers are outstanding"
         self.send(request, version)
         response: R = self.receive()
         return response
 
     def create_topic(self, name: str, partitions: int = 1) -> bytes:
-        """Create it and return its id, when its partitions have leaders."""
+        """Create a topic, and return its id when its partitions have leaders."""
         created = self.call(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]), 7).topics[0]
         assert created.error_code == 0, created
         topic = MetadataRequestTopic(name=name)
@@ -78,7 +78,7 @@ class Wire:
         return created.topic_id
 
     def find_coordinator(self, key: str, key_type: int) -> None:
-        """Wait until the broker coordinates `key` (0 group, 1 transaction): Apache Kafka makes its topic meanwhile."""
+        """Wait until the broker coordinates `key` (0 group, 1 transaction). Apache Kafka first creates its topic."""
 
         def ready() -> bool:
             answer = self.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
@@ -97,15 +97,15 @@ class Wire:
 
 
 def eventually(succeeds: Callable[[], bool], timeout_s: float = 15) -> None:
-    """Ask again until it holds; for what a broker does in its own time."""
+    """Repeat `succeeds` until it returns True. For changes that a broker makes in the background."""
     deadline = time.monotonic() + timeout_s
     while not succeeds():
-        assert time.monotonic() < deadline, "did not come about in time"
+        assert time.monotonic() < deadline, "the condition was not fulfilled in time"
         time.sleep(0.02)
 
 
 def retry(call: Callable[[], T], code_of: Callable[[T], int], *codes: ErrorCode, timeout_s: float = 15) -> T:
-    """Repeat a call while it answers one of `codes` (Apache Kafka's CONCURRENT_TRANSACTIONS and the like)."""
+    """Repeat a call while its result has one of `codes` (such as Apache Kafka's CONCURRENT_TRANSACTIONS)."""
     deadline = time.monotonic() + timeout_s
     while code_of(answer := call()) in codes and time.monotonic() < deadline:
         time.sleep(0.02)

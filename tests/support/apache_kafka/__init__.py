@@ -1,9 +1,9 @@
-"""Apache Kafka beside us: the stock broker, from Maven's artifacts, as one process on 127.0.0.1.
+"""Run Apache Kafka's broker, from Maven's artifacts, as a process on 127.0.0.1.
 
-Tests run the same cases against it, benchmarks compare with it, and its tools read our files. Needs `java` (17+) and
-`mvn`; the class path is resolved once per version and kept in `.build/apache-kafka/`.
+Tests run the same cases against it, benchmarks compare oncelog with it, and its tools read oncelog's files. It needs
+`java` (17+) and `mvn`. The class path is resolved once per version and kept in `.build/apache-kafka/`.
 
-Versions before 3.3 get a ZooKeeper beside them, those from 3.3 on are controller and broker in one (KRaft).
+Versions before 3.3 run with a ZooKeeper process. From 3.3 on, one process is controller and broker (KRaft).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ STOP_TIMEOUT_S = 30.0
 
 
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that was free a moment ago."""
+    """Return a TCP port on 127.0.0.1 that no process uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def class_path(version: str = VERSION, pom: Path = HERE / "pom.xml") -> str:
-    """The class path of the stock broker and its tools, or of another pom; resolved with Maven at first use.
+    """Return the class path of the broker and its tools, or of another pom. Maven resolves it at the first call.
 
-    Raises RuntimeError with Maven's own words where it can't be resolved.
+    Raises RuntimeError, with Maven's output, if Maven cannot resolve it.
     """
     here = CACHE if version == VERSION else CACHE / version
     kept = here / ("classpath.txt" if pom.stem == "pom" else f"classpath-{pom.stem}.txt")
@@ -66,7 +66,7 @@ def class_path(version: str = VERSION, pom: Path = HERE / "pom.xml") -> str:
 def java(
     main_class: str, *arguments: str, timeout: float = 120, version: str = VERSION
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of Kafka's tools (`kafka.tools.DumpLogSegments`, ...) to its end and return what it printed."""
+    """Run one of Kafka's tools (`kafka.tools.DumpLogSegments`, ...) to its end, and return the result with output."""
     return subprocess.run(
         ["java", *jvm_options("256m"), "-cp", class_path(version), main_class, *arguments],
         capture_output=True,
@@ -77,7 +77,7 @@ def java(
 
 
 def jvm_options(heap: str) -> list[str]:
-    """The same small, quiet JVM for the broker and its tools; warnings go to stderr, the start is logged."""
+    """Return the options of a small JVM for the broker and its tools. It logs its start, and warnings to stderr."""
     return [
         f"-Xmx{heap}",
         "-XX:+UseG1GC",
@@ -88,9 +88,9 @@ def jvm_options(heap: str) -> list[str]:
 
 
 class ApacheKafka:
-    """One stock broker, as one process or with a ZooKeeper beside it: `with ApacheKafka(directory) as kafka`.
+    """A broker of Apache Kafka, with a ZooKeeper process if needed: `with ApacheKafka(directory) as kafka`.
 
-    `properties` override the defaults below. `address` is "127.0.0.1:port"; a restart keeps port and data.
+    `properties` override the defaults below. `address` is "127.0.0.1:port". A restart keeps port and data.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ApacheKafka:
 
     @property
     def with_zookeeper(self) -> bool:
-        """Whether the version is older than KRaft."""
+        """Whether the version needs ZooKeeper, because it is older than KRaft."""
         major, minor, *_ = self.version.split(".")
         return (int(major), int(minor)) < (3, 3)
 
@@ -135,7 +135,7 @@ class ApacheKafka:
         self._stop_zookeeper()
 
     def start(self) -> float:
-        """Start, wait until it serves, return the seconds from process start until then (without formatting)."""
+        """Start the broker. Return the seconds until it accepted requests, not counting the time for formatting."""
         config = self._write_config()
         if self.with_zookeeper:
             if self.zookeeper is None:
@@ -163,7 +163,7 @@ class ApacheKafka:
         raise RuntimeError(f"Apache Kafka did not start: {log.read_text()[-3000:]}")
 
     def kill9(self) -> None:
-        """End it as a crash would."""
+        """Kill the broker, as a crash would."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
@@ -171,7 +171,7 @@ class ApacheKafka:
             self.process = None
 
     def stop(self) -> None:
-        """End it cleanly."""
+        """Stop the broker cleanly."""
         if self.process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -220,7 +220,7 @@ class ApacheKafka:
                 "broker.id": "1",
                 "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
                 "zookeeper.connect": f"127.0.0.1:{self.controller_port}",
-                # A broker that was killed is still registered there until its session is over.
+                # A killed broker stays registered in ZooKeeper until its session expires.
                 "zookeeper.session.timeout.ms": "2000",
             }
         else:

@@ -1,4 +1,4 @@
-"""Kafka Connect's own distributed worker, from Maven's artifacts, as one process on 127.0.0.1."""
+"""Run Kafka Connect's distributed worker, from Maven's artifacts, as a process on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_S = 120
 
 
 class JavaWorker:
-    """`connect-distributed` with the settings of one of our workers; a worker of `support.connect_workers.Group`."""
+    """A process `connect-distributed` with the settings of an oncelog worker, for `support.connect_workers.Group`."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ class JavaWorker:
         return self._log.read_text()
 
     async def start(self) -> None:
-        """Start, and wait until it says that it is healthy."""
+        """Start the process, and wait until it reports that it is healthy."""
         path = await asyncio.to_thread(class_path, VERSION, HERE / "connect.xml")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -62,7 +62,7 @@ class JavaWorker:
                 await asyncio.sleep(0.1)
 
     async def end(self, number: int = signal.SIGTERM) -> int:
-        """End the process with a signal; returns its exit code."""
+        """End the process with a signal, and return its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0

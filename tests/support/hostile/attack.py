@@ -1,4 +1,4 @@
-"""What an attack is: a name, a function that runs it against a siege, and the settings of the attacked broker."""
+"""Define what an attack is: a name, a function that attacks a siege's broker, and the settings of this broker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from support.hostile.siege import Siege
 
 Run = Callable[[Siege, bool], Awaitable[None]]
-"""(siege, whole): attack; with `whole` at full size, else in a few seconds."""
+"""A function (siege, whole) that attacks: at full size with `whole`, else for a few seconds."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack. `short`: its small form is part of `make test`."""
+    """One attack. `short` says whether its small form belongs to `make test`."""
 
     name: str
     run: Run

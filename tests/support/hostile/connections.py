@@ -1,4 +1,4 @@
-"""Connections that send slowly, never read, or want all of the broker's time."""
+"""Attack with connections that send slowly, never read, or demand all of the broker's time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from support.raw_connection import batch
 ANNOUNCED = 100_000_000
 
 _SEND_BUFFER = 32_768
-"""Bytes. The kernel would give megabytes to each, until the machine's memory for TCP is used up, and then lose packets
-of all connections. Real attackers are on other machines than the broker and its neighbours."""
+"""The size in bytes of each socket's send buffer.
+
+By default the kernel would give megabytes to each socket, until the machine's memory for TCP is used up, and then lose
+packets of all connections. Real attackers are on other machines than the broker and its neighbours.
+"""
 
 
 @contextlib.asynccontextmanager
 async def sockets(siege: Siege, count: int, receive_buffer: int = 0) -> AsyncIterator[list[socket.socket]]:
-    """`count` connections that read nothing unless somebody does."""
+    """Yield `count` connections, which read nothing unless the caller does."""
     loop = asyncio.get_running_loop()
     host, _, port = siege.address.rpartition(":")
     with contextlib.ExitStack() as stack:
@@ -45,7 +48,7 @@ async def sockets(siege: Siege, count: int, receive_buffer: int = 0) -> AsyncIte
 
 
 async def send(sock: socket.socket, data: bytes, patience_s: float) -> None:
-    """Send as much as the broker takes within `patience_s`; it may close the connection."""
+    """Send as much as the broker accepts within `patience_s` seconds. The broker may close the connection."""
     with contextlib.suppress(ConnectionError, TimeoutError):
         async with asyncio.timeout(patience_s):
             await asyncio.get_running_loop().sock_sendall(sock, data)
@@ -81,7 +84,7 @@ async def dripping_frames(siege: Siege, whole: bool) -> None:
 
 
 async def create_wide_topics(siege: Siege, count: int) -> None:
-    """Create `count` topics of 10,000 partitions, whose logs nobody opens."""
+    """Create `count` topics of 10,000 partitions, whose logs stay closed."""
     async with siege.wire() as wire:
         for number in range(count):
             topic = CreatableTopic(f"t-{number}", 10_000, -1, [], [])

@@ -1,4 +1,4 @@
-"""Frames that are almost requests: random ones of every API and version, with bytes changed, cut off or doubled."""
+"""Attack with frames that are almost requests: random ones of every API, with bytes changed, cut off or repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _EDGES = (
     b"\xff\xff\xff\xff\x0f",
 )
 _NAMES = ("", "t", "group", "other", "__consumer_offsets", "é" * 40, "x" * 300)
-"""Not the neighbour's topic: without authorization every client may delete it."""
+"""Names in random requests. The neighbour's topic is not among them: without authorization, any client may delete it.
+"""
 
 
 def _primitive(kind: WireType, rng: Random) -> Any:
@@ -58,13 +59,13 @@ def _one(spec: FieldSpec, version: int, rng: Random) -> Any:
 
 
 def random_message(cls: type[Any], version: int, rng: Random) -> Any:
-    """An instance of a message or struct with random values in the fields that `version` has."""
+    """Return a message or struct with random values in the fields that `version` has."""
     fields = {spec.name: _value(spec, version, rng) for spec in cls.fields if version in spec.versions}
     return cls(**fields)
 
 
 def mutated(frame: bytes, rng: Random) -> bytes:
-    """The frame, size included, with its body changed and its size right again (mostly)."""
+    """Return the frame with changes to its body. The size in front usually fits again."""
     body = bytearray(frame[4:])
     for _ in range(rng.choice((0, 1, 1, 2, 4))):
         at = rng.randrange(len(body))
@@ -85,7 +86,7 @@ def mutated(frame: bytes, rng: Random) -> bytes:
 
 
 def frames(rng: Random) -> list[bytes]:
-    """Valid frames, one of each request and version."""
+    """Return valid frames, one for each request and version."""
     made = []
     for cls in message_classes():
         if issubclass(cls, Request) and cls.spec.key >= 0:
@@ -104,7 +105,7 @@ async def mutated_frames(siege: Siege, whole: bool) -> None:
 
 
 async def _send(siege: Siege, rng: Random, count: int) -> None:
-    """Send `count` frames; a closed connection, which a malformed frame earns, is replaced."""
+    """Send `count` frames. A connection that the broker closes because of a malformed frame is replaced."""
     host, _, port = siege.address.rpartition(":")
     valid: list[bytes] = []
     while count > 0:

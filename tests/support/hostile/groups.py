@@ -1,4 +1,4 @@
-"""Groups and members that nobody needs."""
+"""Attack with useless groups and members."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A well-behaved client in a process of its own, which measures how long the broker takes to answer it.
+"""Run a well-behaved client as a separate process, which measures how long the broker takes to respond.
 
 `python -m support.hostile.neighbour HOST:PORT` creates a topic and then sends one request after another until it is
-terminated: Metadata, a small Produce, a Fetch, and now and then a Produce of 500 KB. Each answer is one line of stdout:
-the request's name, when it was sent (`time.monotonic()`, seconds) and how long its answer took (seconds). A request
-that fails is the line `failed`, the time and the reason; the client then connects anew.
+terminated: Metadata, a small Produce, a Fetch, and at times a Produce of 500 KB. Each response is one line of stdout:
+the request's name, when it was sent (`time.monotonic()`, seconds) and how long the response took (seconds). A failed
+request is the line `failed`, the time and the reason; the client then connects again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def produce(wire: Wire, size: int) -> int:
 
 
 def requests(wire: Wire) -> Iterator[tuple[str, float, float]]:
-    """Send requests for ever; yields the name of each, when it was sent and how long its answer took."""
+    """Send requests for ever. Yield the name of each, when it was sent, and how long its response took, in seconds."""
     rounds = 0
     while True:
         rounds += 1

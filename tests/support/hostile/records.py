@@ -1,4 +1,4 @@
-"""Batches that cost the broker more than they weigh: files, memory, time."""
+"""Attack with small batches that cost the broker a lot: files, memory, time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INT32_MAX = 2**31 - 1
 
 
 def long_batch() -> bytes:
-    """A batch of one record that announces as many records as its header can: the next one needs a new segment."""
+    """Return a batch of one record that claims as many offsets as possible: the next batch needs a new segment."""
     record = encode_record(0, 0, None, b"", [])
     return assemble_batch(
         record,
@@ -39,7 +39,7 @@ def long_batch() -> bytes:
 
 
 def many_headers(count: int) -> bytes:
-    """A batch of one record with `count` empty headers, compressed to a few kilobytes."""
+    """Return a batch of one record with `count` empty headers, compressed to a few kilobytes."""
     body = bytearray(1)
     write_varint(body, 0)
     write_varint(body, 0)

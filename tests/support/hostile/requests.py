@@ -1,4 +1,4 @@
-"""Requests that make the broker work: a few bytes, or many, that ask for much."""
+"""Attack with requests, small or large, that cause a lot of work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATIENCE_S = 120.0
 
 
 async def ask(siege: Siege, request: Request[Any], version: int, times: int = 1) -> None:
-    """Send a request and wait until it is answered or the connection is closed: both are the broker's right."""
+    """Send a request, and wait until it is answered or the broker closes the connection. Both are allowed."""
     frame = b"".join(encode_request(request, version, 1, "attacker"))
     for _ in range(times):
         async with siege.wire() as wire:
@@ -51,7 +51,7 @@ async def ask(siege: Siege, request: Request[Any], version: int, times: int = 1)
 
 
 async def pipelined(wire: RawConnection, requests: Iterable[tuple[Request[Any], int]]) -> None:
-    """Send all requests at once, then read all answers."""
+    """Send all requests at once, then read all responses."""
     sent = [(wire.send(request, version), type(request), version) for request, version in requests]
     for correlation_id, request_class, version in sent:
         assert (await wire.receive(request_class, version))[0] == correlation_id

@@ -1,7 +1,7 @@
-"""A broker process under attack, a neighbour that works beside the attacker, and what both came to.
+"""Run a broker process under attack, with a well-behaved client (the neighbour) beside the attacker, and measure both.
 
-`async with Siege(directory) as siege:` starts both; the body attacks `siege.address`. At its end the neighbour must be
-answered again, and the broker is stopped and started again. `siege.outcome` then says how it went.
+`async with Siege(directory) as siege:` starts both. The body attacks `siege.address`. At its end, the neighbour must
+get responses again, and the broker is stopped and started again. `siege.outcome` then has the measurements.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TESTS = Path(__file__).resolve().parents[2]
 WARM_UP_ANSWERS = 90
 RECOVERY_S = 60.0
 STOP_S = 60.0
-"""An attack may leave 30,000 partitions with records, which a stop puts on disk."""
+"""The limit of a clean stop in seconds. An attack may leave 30,000 partitions with records, which a stop syncs."""
 ADDRESS_SPACE = 6 << 30
-"""What the attacked process may map: an attack that succeeds must not take the memory of the machine."""
+"""The limit of the broker's memory mappings in bytes: a successful attack must not use up the machine's memory."""
 
 
 @dataclass
 class Outcome:
-    """What an attack did. Times in ms; `peak_mb` is the largest resident size of the broker in 10^6 bytes."""
+    """The effects of an attack. Times are in ms. `peak_mb` is the broker's largest resident size in 10^6 bytes."""
 
     attack_s: float = 0.0
     peak_mb: float = 0.0
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class Siege:
-    """The broker and the neighbour; `settings` are `name=value`."""
+    """The broker and the neighbour. `settings` are texts `name=value`."""
 
     def __init__(self, directory: Path, *settings: str, descriptors: int = 0) -> None:
         arguments = [argument for setting in settings for argument in ("--set", setting)]
@@ -66,7 +66,7 @@ class Siege:
         return self.broker.address
 
     def wire(self) -> RawConnection:
-        """A connection of the attacker's."""
+        """Return a connection of the attacker."""
         return RawConnection(self.address, "attacker")
 
     async def __aenter__(self) -> Self:
@@ -96,7 +96,7 @@ class Siege:
         ended = time.monotonic()
         try:
             if error is None:
-                # The last request before the end counts for as long as its answer takes.
+                # The last request before the end counts until its response arrives.
                 await self._until_answered(1, since=ended)
                 self._measure(ended)
                 await asyncio.to_thread(self._restart)

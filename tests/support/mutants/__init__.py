@@ -1,1 +1,1 @@
-"""Realistic bugs, each put into a copy of the source, and the suites that must notice it: `make mutants`."""
+"""Put realistic bugs into a copy of the source, one by one, and run suites that must detect them: `make mutants`."""

@@ -1,7 +1,8 @@
 """Put one bug after the other into a copy of the source, and run the suites until one fails.
 
-`python -m support.mutants [NAME ...] [--all]`, in tests/. A mutant survives when every suite passes; the exit code is 1
-if one does. With `--all` every suite runs for every mutant, so that the table shows all that notice it.
+`python -m support.mutants [NAME ...] [--all]`, in tests/. A mutant survives if every suite passes; the exit code is
+then
+1. With `--all`, every suite runs for every mutant, so that the table shows all suites that detect it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pathlib import Path
 from .catalogue import MUTANTS, ROOT, SUITES, Mutant, mutated
 
 LIMIT_S = 1200
-"""A suite that runs longer counts as one that noticed: the bug hangs something."""
+"""The limit of a suite in seconds. A suite that exceeds it counts as failed, because the bug makes it hang."""
 
 
 def copy_of_the_source(target: Path) -> None:
-    """Copy what git tracks, and what it does not ignore, and make the package importable under its name."""
+    """Copy all files that git tracks or does not ignore, and make the package importable under its name."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -39,7 +40,7 @@ def copy_of_the_source(target: Path) -> None:
 
 
 def notices(suite: str, mutant: Mutant, tree: Path) -> bool:
-    """Whether the suite fails on the tree."""
+    """Return whether the suite fails on the tree."""
     command = SUITES[suite](mutant)
     environment = os.environ | {"PYTHONPATH": str(tree / ".build/src"), "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
@@ -65,7 +66,7 @@ def notices(suite: str, mutant: Mutant, tree: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m support.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants to try; all of them by default")
-    parser.add_argument("--all", action="store_true", help="run every suite, even when one has noticed the mutant")
+    parser.add_argument("--all", action="store_true", help="run every suite, even if one has detected the mutant")
     options = parser.parse_args()
     unknown = set(options.names) - {mutant.name for mutant in MUTANTS}
     if unknown:

@@ -1,7 +1,7 @@
-"""The mutants: in which file, which text becomes which, and the suites that are tried.
+"""Define the mutants: the file of each, the text and its replacement, and the suites to run.
 
-A text must stand in its file exactly once; `tests/house/test_mutants.py` says so when the code has moved on. Write the
-smallest change that a tired engineer could make, and one that no type checker or linter would find.
+Each text must occur exactly once in its file; `tests/house/test_mutants.py` fails if the code has changed. A mutant
+should be the smallest change that a tired engineer could make, and that no type checker or linter would find.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[3]
 
 HISTORIES: Final = 2000
-"""As many as `make test` runs."""
+"""The number of histories that `make test` runs."""
 
 BROKER: Final = ("unit", "property", "histories", "e2e")
 CLIENT: Final = ("unit", "e2e")
@@ -22,7 +22,7 @@ CLIENT: Final = ("unit", "e2e")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One bug: in `file`, `find` becomes `put`. `end_to_end` names the e2e tests to try, a pattern of pytest's -k."""
+    """One bug: `put` replaces `find` in `file`. `end_to_end` selects e2e tests, as a pattern for pytest's -k."""
 
     name: str
     part: str
@@ -34,9 +34,9 @@ class Mutant:
 
 
 def mutated(mutant: Mutant, source: str) -> str:
-    """The source with the bug in it; AssertionError where its text does not stand there exactly once."""
+    """Return the source with the bug in it. Raises AssertionError unless the text occurs exactly once."""
     count = source.count(mutant.find)
-    assert count == 1, f"{mutant.name}: its text stands {count} times in {mutant.file}"
+    assert count == 1, f"{mutant.name}: its text occurs {count} times in {mutant.file}"
     return source.replace(mutant.find, mutant.put)
 
 

@@ -1,8 +1,8 @@
 """Run many histories: `python -m support.simulation FIRST LAST [--processes N] [--failures N]`, in tests/.
 
-Tells how far it is, and for each failure the seed and what was broken; exit code 1 if there was one. A single failing
-seed is looked at with `--trace`, which prints what happened in it, step by step. Hashes are not random here, so that a
-seed is the same history every time; where they are, in pytest, it may differ by moments.
+The command prints its progress, and for each failure the seed and the broken promise. The exit code is 1 if a history
+failed. `--trace` prints a single history step by step. Hashes are not random here, so that a seed gives the same
+history in each run. Under pytest hashes are random, and the times of a history may differ slightly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHUNK = 50
 
 
 def run_chunk(seeds: range) -> tuple[int, Counter[str], list[str]]:
-    """(histories, what they contained, failures) of some seeds."""
+    """Return (number of histories, what they contained, failures) of some seeds."""
     contents: Counter[str] = Counter()
     failures = []
     for seed in seeds:
@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int, help="not included")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--failures", type=int, default=10, help="stop after so many")
+    parser.add_argument("--failures", type=int, default=10, help="stop after this number of failures")
     parser.add_argument("--trace", action="store_true", help="run the first seed only and print its trace")
     options = parser.parse_args()
     if options.trace:
@@ -75,6 +75,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.flags.hash_randomization:  # sets of strings would have another order each time
+    if sys.flags.hash_randomization:  # sets of strings would have a different order in each run
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
     sys.exit(main())

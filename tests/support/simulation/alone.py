@@ -1,7 +1,8 @@
-"""Producers without transactions: an idempotent one sends each batch until it is acknowledged, and it is there once.
+"""Simulate producers without transactions. An idempotent one repeats each batch until it is acknowledged.
 
-Up to five batches are in flight on one connection. When it breaks, or one is refused for the moment, they are all sent
-again, in order, as clients do; what was on its way may still arrive. A careless one (acks=0) sends, and closes behind.
+Up to five batches are in flight on one connection. If the connection breaks, or a batch is refused temporarily, the
+producer sends all of them again, in order, as clients do. Requests that were under way may still arrive. The log must
+have each batch once. A careless producer (acks=0) sends its batches, and then closes the connection.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ IDEMPOTENT, CARELESS = range(2)
 """The partitions."""
 
 EXPANDED = (1 << 20) + 1
-"""Bytes of a value that takes a thread to decompress."""
+"""The size in bytes of a value that is large enough to be decompressed in a thread."""
 
 
 @dataclass(eq=False)
 class Batch:
-    """Records `first` to `end` (exclusive) of one producer id; `offset` is where the broker said that they are."""
+    """The records `first` to `end` (exclusive) of one producer id. `offset` is the offset in the broker's response."""
 
     producer: str
     first: int
@@ -52,7 +53,7 @@ class Batch:
 
 
 class LoneProducer:
-    """An idempotent producer of one process after another. `acknowledged` are its batches that must be there."""
+    """An idempotent producer whose process is replaced at times. `acknowledged` has the batches that must be stored."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -71,7 +72,7 @@ class LoneProducer:
 
 
 class _Life:
-    """One process, with one producer id."""
+    """One process of a producer, with one producer id."""
 
     def __init__(self, world: World, name: str, rng: Random, acks: int, acknowledged: list[Batch]) -> None:
         self._world = world
@@ -85,7 +86,7 @@ class _Life:
         self._is_known = False
 
     async def run(self) -> None:
-        """Returns when the process ends, or its producer id is worth nothing any more."""
+        """Send batches until the process ends, or until its producer id can no longer be used."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         made = await self._caller.ask(lambda: request, 4, lambda answer: [answer.error_code])
         producer_id = made.producer_id
@@ -113,7 +114,10 @@ class _Life:
         return made
 
     async def _send_all(self) -> bool:
-        """Send what is in flight, and take up the answers; False when the id is worth nothing any more."""
+        """Send the batches in flight, and handle the responses.
+
+        Return False if the producer id can no longer be used.
+        """
         calls = [self._caller.once(_request(IDEMPOTENT, batch.content, self._acks), 9) for batch in self._flying]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         pending, self._flying = self._flying, []
@@ -131,7 +135,7 @@ class _Life:
                 self._acknowledged.append(batch)
                 self._is_known = True
             elif code in RETRIABLE or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._flying):
-                self._flying.append(batch)  # behind one that has to be sent again
+                self._flying.append(batch)  # after one that has to be sent again
             elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._world.loses_unsynced:
                 return False
             else:
@@ -142,7 +146,7 @@ class _Life:
 
 
 async def be_careless(world: World, number: int) -> None:
-    """Send a few batches with acks=0 and close behind them: they are all there, if the broker stays as it is."""
+    """Send a few batches with acks=0, and close. All of them must be stored if the broker keeps running."""
     rng = Random(f"careless producer {number} of {world.scenario.seed}")
     life = world.broker.lives
     count = rng.randint(1, 4)
@@ -154,20 +158,20 @@ async def be_careless(world: World, number: int) -> None:
         await link.finish()
     except Disconnected:
         return
-    while link.is_open and world.broker.lives == life:  # busy threads may hold up what the broker has received
+    while link.is_open and world.broker.lives == life:  # busy threads may delay batches that the broker has received
         await asyncio.sleep(0.1)
     if world.broker.up and world.broker.lives == life and not world.disk_may_fail:
         log = world.broker.broker.log_manager.get(ALONE, CARELESS)
         numbers = [] if log is None else [header.max_timestamp - TIMESTAMP for header, _ in log.batches(0)]
         there = [each % 10 for each in numbers if each // 10 == number]
-        gone = count - len(there) if log is not None and log.log_start_offset > 0 else 0  # by retention
+        gone = count - len(there) if log is not None and log.log_start_offset > 0 else 0  # deleted by retention
         assert there == list(range(count))[gone:], (
             f"careless {number} sent {count} batches and closed, there are {there}"
         )
 
 
 def _careless(number: int, index: int, value: bytes, compression: Compression = Compression.NONE) -> bytes:
-    """A batch that its timestamp identifies."""
+    """Return a batch that its timestamp identifies."""
     return encode_batch([Record(0, TIMESTAMP + 10 * number + index, None, value, [])], compression=compression)
 
 
@@ -182,7 +186,7 @@ def _request(partition: int, content: bytes, acks: int) -> ProduceRequest:
 
 
 def note_what_goes(world: World, log: PartitionLog, offset: int) -> None:
-    """Retention is about to delete what lies below the offset: note where each producer's last number was."""
+    """Record each producer's last number below `offset`, because retention is about to delete these records."""
     if log.partition == IDEMPOTENT:
         for header, content in log.batches(log.log_start_offset, offset):
             for record in decode_batch(content, 0, header):
@@ -191,9 +195,9 @@ def note_what_goes(world: World, log: PartitionLog, offset: int) -> None:
 
 
 def acknowledged_once(world: World, *, at_rest: bool) -> None:
-    """What lone producers sent is there once and in order, and what was acknowledged is there where it was said to be.
+    """Check that each record of lone producers is stored once and in order, and acknowledged ones at their offset.
 
-    What waited for no sync may be missing when the power failed, and before everything is `at_rest`.
+    Records that waited for no sync may be missing after a power failure, and before everything is `at_rest`.
     """
     log = world.broker.broker.log_manager.get(ALONE, IDEMPOTENT)
     if log is None or log.failure is not None:

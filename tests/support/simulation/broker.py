@@ -1,6 +1,6 @@
-"""The real broker on a disk that loses power, on simulated threads and simulated connections; no sockets.
+"""Run the real broker on a disk that loses power, with simulated threads and connections, and without sockets.
 
-`SimulatedBroker` outlives its crashes: each start is a new `Broker` over what the disk still has.
+`SimulatedBroker` outlives its crashes: each start creates a new `Broker` on the content of the disk.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _LOGGING = (
 
 
 class Silent:
-    """A logger that says nothing, but remembers what must not happen."""
+    """A logger that prints nothing, but stores the errors that must not happen."""
 
     def __init__(self) -> None:
         self.alarms: list[str] = []
@@ -84,7 +84,7 @@ class Silent:
 
 
 class SeededIds:
-    """Random ids that a seed gives."""
+    """Random ids that depend on a seed only."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -94,11 +94,11 @@ class SeededIds:
 
 
 class PowerCut(BaseException):
-    """The power fails while the broker starts: whatever it does about that, it is not there any more."""
+    """The power fails while the broker starts. Nothing that the broker does after this has any effect."""
 
 
 class SocketlessListener(Listener):
-    """A listener that nobody can reach but by `SimulatedBroker.listener`."""
+    """A listener without a socket, which only `SimulatedBroker.listener` can reach."""
 
     async def start(self) -> None:
         self.port = 9092
@@ -106,8 +106,10 @@ class SocketlessListener(Listener):
 
 @contextmanager
 def simulated_parts(log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterator[None]:
-    """While brokers are made and started: their sockets are simulated ones, and producer epochs end where the history
-    wants it."""
+    """Give brokers that are created and started in this context simulated sockets.
+
+    Their producer epochs end at `max_epoch`.
+    """
     with mock.patch.object(node_module, "ListeningSocket", SocketlessListener):
         before = [module.logger for module in _LOGGING]
         for module in _EPOCHS:
@@ -125,7 +127,7 @@ def simulated_parts(log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterato
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of memory for the keys of one compaction, and for the indexes of finished segments."""
+    """The memory in bytes for the keys of one compaction, and for the indexes of finished segments."""
 
     key_bytes: int = MAX_KEY_BYTES
     index_bytes: int = DEFAULT_BYTES
@@ -135,7 +137,10 @@ AMPLE = Memory()
 
 
 class SimulatedBroker:
-    """Use inside of `simulated_parts`. `note` gets a line for everything that happens in a thread."""
+    """A broker that can crash and start again, for use inside `simulated_parts`.
+
+    `note` gets a line for each event in a thread.
+    """
 
     def __init__(
         self,
@@ -154,9 +159,9 @@ class SimulatedBroker:
         self._stopping = False
         self._config = config
         self.has_extension = group_aware(config)
-        """Whether the life in hand, or the last one, has the feature group.aware.transaction."""
+        """Whether the current broker, or the last one, has the feature group.aware.transaction."""
         self.next_config: Callable[[], BrokerConfig] | None = None
-        """Gives the settings of the next life, where they change."""
+        """Returns the settings of the next start, if they change."""
         self._memory = memory
         self._rng = rng
         self._thread_rng = random.Random(rng.getrandbits(32))
@@ -175,17 +180,17 @@ class SimulatedBroker:
 
     @property
     def broker(self) -> BrokerNode:
-        """The life in hand."""
+        """The current broker."""
         assert self._broker is not None
         return self._broker
 
     @property
     def listener(self) -> Any:
-        """Where connections belong."""
+        """The listener of the current broker, to which connections belong."""
         return self.broker._listener
 
     async def start(self) -> None:
-        """Start on what is on disk."""
+        """Start a broker on the content of the disk."""
         self.lives += 1
         if self.next_config is not None:
             self._config = self.next_config()
@@ -208,7 +213,7 @@ class SimulatedBroker:
             made._warm_up.cancel()
 
     async def start_and_crash(self, after: int) -> None:
-        """The power fails with the operation `after` so many, in whatever thread, or as soon as it has started."""
+        """Start, and let the power fail at operation number `after` of any thread, or at the end of the start."""
         self._operations_left = after
         self._power_fails.clear()
         starting = asyncio.ensure_future(self.start())
@@ -230,7 +235,7 @@ class SimulatedBroker:
                 raise PowerCut
 
     async def crash(self, *, power: bool) -> None:
-        """The process ends; with `power` what was not synced is lost. Its connections are the caller's to break."""
+        """End the process. With `power`, unsynced data is lost. The caller has to break the connections."""
         broker, self._broker = self._broker, None
         assert broker is not None
         assert self._threads is not None
@@ -249,12 +254,12 @@ class SimulatedBroker:
                 await getattr(broker, part).stop()
         if broker._listener is not None:
             broker._listener.stop_accepting()
-            # What is carried out though its connection is lost ends with the process.
+            # Requests that are executed although their connection is lost end with the process.
             for connection in sorted(broker._listener._connections, key=lambda connection: connection.id):
                 connection.give_up()
 
     async def stop(self) -> None:
-        """Stop in order."""
+        """Stop the broker cleanly."""
         broker = self._broker
         if broker is not None and not self._stopping:
             self._stopping = True
@@ -266,7 +271,7 @@ class SimulatedBroker:
 
 
 def copy_of(fs: FaultyFileSystem) -> FaultyFileSystem:
-    """Another disk with the same content, all of it synced."""
+    """Return another disk with the same content, all of it synced."""
     made = FaultyFileSystem()
     made.root = _copy(fs.root)
     return made
@@ -285,7 +290,7 @@ def _copy(node: _Node) -> _Node:
 async def new_disk(
     config: BrokerConfig, topics: dict[str, int], configs: Mapping[str, dict[str, str]] | None = None
 ) -> FaultyFileSystem:
-    """A data directory with these topics, of which some have a configuration, cleanly stopped."""
+    """Return a disk with a data directory that has these topics, some with configs, and was cleanly stopped."""
     fs = FaultyFileSystem()
     log = Silent()
     with simulated_parts(log):

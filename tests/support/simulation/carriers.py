@@ -1,7 +1,8 @@
-"""Plain code that stops in its middle: it runs in a thread of its own while everybody else waits, piece by piece.
+"""Run plain code that pauses in the middle: it runs in a separate thread, piece by piece, while everything else waits.
 
-A `Carrier` runs a call until that calls `pause`, and hands over to its owner; `resume` goes on from there. Exactly one
-of the two runs at any time, so nothing depends on how the system schedules threads. Threads are kept and used again.
+A `Carrier` runs a call until the call invokes `pause`, which returns control to the carrier's owner. `resume` continues
+the call. Exactly one of the two runs at any time, so nothing depends on how the system schedules threads. Threads are
+reused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _idle: list[Carrier] = []
 
 
 class Carrier:
-    """One call at a time, and the thread that carries it."""
+    """A thread that runs one call at a time, piece by piece."""
 
     def __init__(self) -> None:
         self._call: Callable[[], None] | None = None
@@ -22,7 +23,7 @@ class Carrier:
         threading.Thread(target=self._carry, name="simulated", daemon=True).start()
 
     def resume(self) -> bool:
-        """Go on until the call pauses (True) or has ended (False)."""
+        """Continue the call until it pauses (return True) or has ended (return False)."""
         self._go_on.release()
         self._back.acquire()
         if self._call is not None:
@@ -31,7 +32,7 @@ class Carrier:
         return False
 
     def pause(self) -> None:
-        """Called from within the call: let the owner run until it resumes the call."""
+        """Return control to the owner until it resumes the call. Only the call itself may use this method."""
         self._back.release()
         self._go_on.acquire()
 
@@ -45,7 +46,7 @@ class Carrier:
 
 
 def carrier_of(call: Callable[[], None]) -> Carrier:
-    """A carrier for a call that catches whatever it raises; it begins with the first `resume`."""
+    """Return a carrier for a call that catches all of its exceptions. The first `resume` begins the call."""
     carrier = _idle.pop() if _idle else Carrier()
     carrier._call = call
     return carrier

@@ -1,4 +1,4 @@
-"""What must hold, whatever happened: read from the broker's logs and memory, compared with what clients know."""
+"""Check what must hold in every history, by comparing the broker's logs and memory with what clients know."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Source: TypeAlias = tuple[str, int, int]
 
 
 def logs_of(world: World, topic: str, count: int) -> Iterator[tuple[int, PartitionLog]]:
-    """The logs of a topic that were ever written."""
+    """Yield (partition, log) for each log of a topic that was ever written."""
     manager = world.broker.broker.log_manager
     for partition in range(count):
         log = manager.get(topic, partition)
@@ -44,7 +44,7 @@ def logs_of(world: World, topic: str, count: int) -> Iterator[tuple[int, Partiti
 
 
 def look(world: World) -> None:
-    """As a reader between crashes: what it has been given stays as it is, and only grows."""
+    """Check, as a reader between crashes, that the records read so far do not change, and that more are only added."""
     if world.scenario.may_lose:
         world.seen.clear()
     for partition, log in logs_of(world, OUTPUT, world.outputs):
@@ -67,7 +67,7 @@ def _look_at_output(world: World, partition: int, log: PartitionLog) -> None:
 
 
 def _extension_does_not_act(world: World) -> None:
-    """Below its level there are no sessions and no claims, whatever is on disk."""
+    """Check that below its feature level there are no sessions and no claims, even if the disk has some."""
     broker = world.broker.broker
     for entry in broker.transaction_coordinator._state.entries():
         assert not entry.metadata.session_partitions, f"{entry.metadata} has a session, which is off"
@@ -77,7 +77,7 @@ def _extension_does_not_act(world: World) -> None:
 
 
 def look_before_deletion(world: World, log: PartitionLog, offset: int) -> None:
-    """As a reader who was quick enough: note what is about to go."""
+    """Record, as a reader who was fast enough, the records that are about to be deleted."""
     if log.topic == OUTPUT:
         if world.scenario.may_lose:
             world.seen.pop(log.partition, None)
@@ -87,7 +87,7 @@ def look_before_deletion(world: World, log: PartitionLog, offset: int) -> None:
 
 
 def at_rest(world: World) -> None:
-    """All timeouts have passed: see the module."""
+    """Check everything that must hold when all timeouts have passed."""
     look(world)
     if world.consumer is not None:
         world.consumer.has_everything()
@@ -111,7 +111,7 @@ def at_rest(world: World) -> None:
     if world.scenario.may_lose:
         _nothing_that_nobody_asked_for(world)
         return
-    if not (world.scenario.steady and "claims_dropped" in world.log.events):  # the steady one was put out after all
+    if not (world.scenario.steady and "claims_dropped" in world.log.events):  # even the steady member was removed
         _exactly_once(world)
     if world.scenario.small:
         _last_values_stay(world)
@@ -120,7 +120,7 @@ def at_rest(world: World) -> None:
 
 
 def nothing_was_refused(world: World) -> None:
-    """Where nothing went wrong, every request was served, and every transaction ended as its worker asked."""
+    """Check, for a history without faults, that all requests succeeded and all transactions ended as requested."""
     assert not world.refusals, f"refused for no reason: {world.refusals}"
     for transaction in world.transactions[:-1]:  # the last one may be under way
         assert transaction.told is not None, f"{transaction} has no end"
@@ -129,10 +129,10 @@ def nothing_was_refused(world: World) -> None:
 
 
 def _markers_where_something_was_written(world: World) -> None:
-    """Producers whose transactions have an epoch each (KIP-890): the markers are where they wrote, and nowhere else.
+    """Check, for producers with an epoch per transaction (KIP-890), that exactly the written partitions have markers.
 
-    Not known for a transaction that ended otherwise than its producer was told, or whose broker was restarted while
-    there was work: then whatever is registered counts as written.
+    This is unknown for a transaction that ended otherwise than its producer was told, and for one whose broker was
+    restarted during the work: then every registered partition counts as written.
     """
     if world.lives_of_work > 1 or world.deleted_records:
         return
@@ -148,22 +148,23 @@ def _markers_where_something_was_written(world: World) -> None:
             continue
         producer_id, epoch = transaction.identity
         there = sorted(markers[producer_id, epoch + 1])
-        # The one may be another by now, and compaction removes markers of the other.
+        # The first topic may have been recreated since, and compaction removes markers of the second.
         there = [marker for marker in there if marker[0] not in (f"{EXTRA}-0", f"{KEYED}-0")]
         written = {f"{OUTPUT}-{partition}" for partition in transaction.outputs} | {
             f"{OFFSETS_TOPIC}-{world.home_of(transaction.group)}"
         }
         if transaction.told:
             assert there == sorted((name, True) for name in written), f"{transaction} has the markers {there}"
-        elif transaction.whole:  # whoever fences the producer aborts what is registered, which may be more
+        elif transaction.whole:  # fencing the producer aborts all registered partitions, which may be more
             assert {(name, False) for name in written} <= set(there), f"{transaction} has the markers {there}"
             assert not any(commit for _, commit in there), f"{transaction} has the markers {there}"
 
 
 def _nothing_that_nobody_asked_for(world: World) -> None:
-    """Whatever the disk lost: what readers are given, some worker asked to commit."""
+    """Check that some worker asked to commit what readers receive, whatever the disk has lost."""
     if not all(KINDS[plan.kind].tv2 for plan in world.scenario.workers):
-        # Where the epoch stays from one transaction to the next, a marker that outlives what it was for ends more.
+        # If the epoch stays the same from one transaction to the next, a marker that is written late may end the next
+        # one, too.
         return
     for values in world.seen.values():
         for _, value in values:
@@ -204,7 +205,7 @@ def _exactly_once(world: World) -> None:
 
 
 def _last_values(world: World) -> dict[bytes, Record]:
-    """The last committed record of each key of the compacted topic."""
+    """Return the last committed record of each key of the compacted topic."""
     last: dict[bytes, Record] = {}
     for _, log in logs_of(world, KEYED, 1):
         for record in world.readers.committed(log):
@@ -216,17 +217,17 @@ def _last_values(world: World) -> dict[bytes, Record]:
 
 
 def _no_key_goes_back(world: World) -> None:
-    """Whatever compaction is doing, the last value of a key is followed by later ones only."""
+    """Check that the last value of a key is replaced only by later ones, also during compaction."""
     last = _last_values(world)
     for key, offset in world.keyed_last.items():
-        # A key is missing where its last record was a tombstone, and compaction has removed it.
+        # A key is missing if its last record was a tombstone that compaction has removed.
         assert key not in last or last[key].offset >= offset, f"{key!r} had a value at {offset}, now {last[key]}"
     for key, record in last.items():
         world.keyed_last[key] = record.offset
 
 
 def _last_values_stay(world: World) -> None:
-    """Of each key of the compacted topic, what the last committed transaction wrote is there."""
+    """Check that the compacted topic has, for each key, what the last committed transaction wrote."""
     committed = {int(value.split(b":")[0]) for values in world.seen.values() for _, value in values}
     expected: dict[bytes, Transaction] = {}
     for transaction in sorted(
@@ -246,7 +247,7 @@ def _last_values_stay(world: World) -> None:
 
 
 def _commits_in_order(offsets: CommittedOffsets) -> dict[Source, int]:
-    """Where the committed offsets of each source end, each commit the continuation of the one before."""
+    """Return where the committed offsets of each source end. Check that each commit continues the one before."""
     ends: dict[Source, int] = {}
     last: dict[Source, Any] = {}
     for transaction in offsets.transactions:
@@ -257,11 +258,12 @@ def _commits_in_order(offsets: CommittedOffsets) -> dict[Source, int]:
                 f"{transaction} begins at {start} of input {partition}, {before} ended at {ends.get(source, 0)}"
             )
             if before is not None and source not in offsets.unprotected:
-                # Without generations a producer that initialises the id of its input comes next, whoever it is.
+                # Without generations, any producer that initialises the transactional id of its input may be the next
+                # one.
                 late = KINDS[transaction.kind].generation and transaction.generation < before.generation
                 assert not late, f"{transaction} commits after {before}"
                 if before.generation == transaction.generation:
-                    # One that initialises again may be given another id by the broker, which fences the first.
+                    # A producer that initialises again may get another id from the broker, which fences the first id.
                     same = (
                         before.transactional_id == transaction.transactional_id or before.worker == transaction.worker
                     )
@@ -272,7 +274,7 @@ def _commits_in_order(offsets: CommittedOffsets) -> dict[Source, int]:
 
 
 def committed_in_memory(world: World) -> dict[GroupInput, int]:
-    """Committed offsets as the group coordinator tells them."""
+    """Return the committed offsets that the group coordinator reports."""
     ends = {}
     wanted = [(INPUT, partition) for partition in range(world.inputs)]
     for group in world.groups:
@@ -284,12 +286,14 @@ def committed_in_memory(world: World) -> dict[GroupInput, int]:
 
 
 class CommittedOffsets:
-    """What the log of offsets says. `transactions` committed offsets, in the order of their markers; `deletions` is how
-    often the offsets of a group's input were deleted: what is committed afterwards begins at 0 again.
+    """The committed offsets according to the log.
+
+    `transactions` are those that committed offsets, in the order of their markers. `deletions` counts how often the
+    offsets of a group's input were deleted: later commits begin at 0 again.
 
     `unprotected` are the sources on which an outdated commit without generation was accepted while no claim covered the
-    partition. A group-aware producer gives a partition up when it claims others. Until the next one claims it, nothing
-    tells an outdated member from a current one: docs/processor.md, "Upgrading".
+    partition. A group-aware producer gives up a partition when it claims others. Until another producer claims the
+    partition, an outdated member cannot be distinguished from a current one: docs/processor.md, "Upgrading".
     """
 
     def __init__(self, world: World) -> None:
@@ -312,7 +316,7 @@ class CommittedOffsets:
                         self._note_deletion(record)
 
     def source(self, transaction: Transaction, partition: int) -> Source:
-        """What a transaction consumed: deleted offsets are those of another source."""
+        """Return the source that a transaction consumed. After a deletion of offsets, an input is a new source."""
         return transaction.group, partition, self._deletions_before.get((transaction.number, partition), 0)
 
     def _commit(self, producer_id: int, record: Record) -> None:
@@ -348,9 +352,9 @@ class CommittedOffsets:
 
 
 async def memory_is_what_the_log_says(world: World) -> None:
-    """A restart changes nothing: what the coordinators know is what a replay gives.
+    """Check that a restart changes nothing: the coordinators know what a replay of their logs gives.
 
-    A request that has waited for another change begins when that change is complete, so one calm moment is not enough.
+    A request that waits for another change begins when that change is complete, so one calm moment is not enough.
     """
     calm = 0
     for _ in range(3000):
@@ -363,13 +367,14 @@ async def memory_is_what_the_log_says(world: World) -> None:
         entries = [
             (e.metadata, e.pending, e.unwritten) for e in world.broker.broker.transaction_coordinator._state.entries()
         ]
-        raise AssertionError(f"the broker doesn't come to rest: {logs}, {entries}")
+        raise AssertionError(f"the broker does not come to rest: {logs}, {entries}")
     before = snapshot(world)
     unfinished = bool(world.broker.broker.metadata._deleting)
     outlived = _groups_with_outlived_claims(world)
     await world.restart_broker(power=False, down_s=0.0)
     after = snapshot(world)
-    # What there was no space for before, the start has done: noted that a deleted topic is gone, dropped claims.
+    # The start has done what there was no space for before: it has recorded that a deleted topic is gone, and dropped
+    # claims.
     longer = ("__cluster_metadata",) * unfinished + ("__transaction_state",) * bool(outlived)
     for logs in (before["logs"], after["logs"]):
         for name in [name for name in logs if name.startswith(longer)]:
@@ -381,9 +386,9 @@ async def memory_is_what_the_log_says(world: World) -> None:
         if part == "transactions" and world.keeps_no_sessions:
             value, now = ({name: (*entry[:5], *entry[6:]) for name, entry in of.items()} for of in (value, now))
         if part == "claims" and world.scenario.may_lose:
-            continue  # offsets that became committed since the loss bring theirs back
+            continue  # offsets that were committed since the loss restore their claims
         if part == "transactions" and world.scenario.may_lose:
-            # Epochs were raised to those of logs, of which some may be deleted by now.
+            # Epochs were raised to the epochs in logs, and some of these logs may be deleted by now.
             value, now = ({name: entry[:1] + entry[2:] for name, entry in of.items()} for of in (value, now))
         if part == "groups":
             now = {name: now.get(name) for name in value}
@@ -402,7 +407,7 @@ def _groups_with_outlived_claims(world: World) -> set[str]:
 
 
 def _is_calm(world: World) -> bool:
-    """Nothing is on its way to the disk, and nothing is about to happen by itself."""
+    """Return whether nothing is being written to disk, and nothing is about to happen by itself."""
     broker = world.broker.broker
     now_ms = broker.clock.now_ms()
     if broker.group_initialiser._fencing or not broker.metadata.is_settled:
@@ -420,7 +425,7 @@ def _is_calm(world: World) -> bool:
 
 
 def snapshot(world: World) -> dict[str, Any]:
-    """What the coordinators know, as far as it is to survive."""
+    """Return what the coordinators know, as far as it must survive a restart."""
     broker = world.broker.broker
     offsets = broker.group_coordinator._offsets
     claims = broker.group_coordinator._claims
@@ -454,7 +459,7 @@ def snapshot(world: World) -> dict[str, Any]:
             key: {target: _as_recorded(offset) for target, offset in value.items()}
             for key, value in offsets._pending.items()
         },
-        "groups": {  # a generation that has no assignment yet is nobody's
+        "groups": {  # a generation without an assignment belongs to no member yet
             group.group_id: (group.generation_id, sorted(group.members))
             for group in broker.group_coordinator.groups()
             if group.state.name == "STABLE"
@@ -464,7 +469,10 @@ def snapshot(world: World) -> dict[str, Any]:
 
 
 def _owner(claim: Claim) -> tuple[str, int]:
-    """What a claim rests on; the producer id in it is for people, and may be of before or after a rotation."""
+    """Return what identifies the owner of a claim.
+
+    The claim's producer id does not: it only informs people, and may be from before or after a rotation.
+    """
     return claim.transactional_id, claim.generation_id
 
 

@@ -1,7 +1,7 @@
-"""What every simulated client does: connect, ask, repeat itself when a connection breaks or a code says so.
+"""Define what every simulated client does: connect, send requests, and repeat them after disconnects and errors.
 
-A call ends with an answer, with `Fenced` (this producer is worth nothing any more) or with `Abortable` (this
-transaction is); any other code is a failure of the test. A client whose process was stopped or halted asks nothing.
+A call ends with a response, with `Fenced` (the producer cannot continue) or with `Abortable` (the transaction cannot be
+committed). Any other error code fails the test. A client whose process has ended or halted sends nothing.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ ABORTABLE = frozenset(
     }
 )
 LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_REQUEST})
-"""Answers to a producer whose last batches, or whose registered partitions, a power failure took."""
+"""Errors for a producer whose last batches, or whose registered partitions, were lost in a power failure."""
 
 
 class Fenced(Exception):
-    """Somebody else has the transactional id, or the claim."""
+    """Another client has taken over the transactional id or the claim."""
 
 
 class Abortable(Exception):
-    """The transaction can't be committed; the producer lives on."""
+    """The transaction cannot be committed, but the producer can continue."""
 
 
 class Unexpected(AssertionError):
-    """A code that this request should never get."""
+    """The response has an error code that this request must never get."""
 
 
 class Process:
-    """A client's process: it can halt for a while, without noticing, and end."""
+    """A client's process. It can halt for a while without noticing, and it can end."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -76,18 +76,18 @@ class Process:
         self._going: asyncio.Future[None] | None = None
 
     def halt(self) -> None:
-        """From now on nothing of it moves."""
+        """Stop everything in the process from now on."""
         if self._going is None:
             self._going = asyncio.get_running_loop().create_future()
 
     def go_on(self) -> None:
-        """It moves again."""
+        """Let a halted process continue."""
         going, self._going = self._going, None
         if going is not None and not going.done():
             going.set_result(None)
 
     async def awake(self) -> None:
-        """Returns while the process moves."""
+        """Return as soon as the process is not halted."""
         while self._going is not None:
             await self._going
 
@@ -97,7 +97,7 @@ class Process:
 
 
 class Caller:
-    """One connection of a process at a time."""
+    """A client in a process, with one connection at a time."""
 
     def __init__(self, process: Process, *, late: bool, extension: bool, in_order: bool = False) -> None:
         self.process = process
@@ -107,7 +107,7 @@ class Caller:
         self._link: Link | None = None
 
     def close(self, *, late: bool = False) -> None:
-        """See Link.close."""
+        """Close the connection, as `Link.close` does."""
         if self._link is not None:
             self._link.close(late=late)
 
@@ -124,7 +124,7 @@ class Caller:
         return self._link
 
     async def once(self, request: Request[R], version: int) -> R:
-        """One attempt; raises Disconnected."""
+        """Send the request once, and return the response. Raises Disconnected."""
         await self.process.awake()
         try:
             link = self._connected()
@@ -143,7 +143,7 @@ class Caller:
         *,
         attempts: int = 200,
     ) -> R:
-        """Ask until there is an answer without a retriable code. Raises Fenced, Abortable, Unexpected."""
+        """Send the request until the response has no retriable code. Raises Fenced, Abortable, Unexpected."""
         process = self.process
         for _ in range(attempts):
             try:

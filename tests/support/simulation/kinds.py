@@ -1,23 +1,24 @@
-"""The kinds of clients that there are: how each fences, registers, commits and reads offsets.
+"""Define the kinds of clients: how each one fences, registers, commits and reads offsets.
 
-Each is a protocol that a correct client follows. MIXES says which of them may share a group with exactly-once kept by
-design:
+Each kind follows a protocol that correct clients use. MIXES lists the kinds that may share a group while exactly-once
+is guaranteed by design:
 
-* classic: one transactional id per input partition, commits without generation. A zombie is fenced when its successor
-  initialises the same id, and only then.
-* with generation (kip447, tv2): one id per worker; TxnOffsetCommit names member and generation, OffsetFetch waits for
-  pending commits. A zombie's commit is refused by the group.
-* aware: as that, and InitProducerId claims the partitions for the generation: it ends whatever touches them, and from
-  then on refuses commits without, or with a smaller, generation. So that afterwards even a plain fetch will do.
+* classic: one transactional id per input partition, and commits without generation. A zombie is fenced only when its
+  successor initialises the same id.
+* with generation (kip447, tv2): one id per worker. TxnOffsetCommit names member and generation, and OffsetFetch waits
+  for pending commits. The group refuses a zombie's commit.
+* aware: like the kind before, and InitProducerId also claims the partitions for the generation. This ends all
+  transactions on these partitions. From then on, commits without a generation, or with a smaller one, are refused.
+  After that, even a plain OffsetFetch is safe.
 
-The claims of a group go when its last member leaves. A zombie of the classic kind that sleeps for so long is fenced by
-nobody any more; so where both kinds work, some member stays.
+The claims of a group are dropped when its last member leaves. Nothing fences a classic zombie that sleeps beyond that
+moment. In a group with both kinds, one member therefore always stays.
 
-A claim also ends when its producer gives the partition up by claiming others. A zombie of the classic kind may commit
-until the next one claims it; `checks` looks for such commits, and leaves out the inputs concerned.
+A claim also ends when its producer gives up the partition by claiming others. Until another producer claims the
+partition, a classic zombie may commit. `checks` finds such commits, and leaves out the inputs concerned.
 
-So anyone may take over from one with a generation or a claim, and only classic or aware from classic: nothing would
-stop a classic zombie from committing after a worker that is merely "with generation" read the offsets.
+So any kind may take over from a kind with a generation or a claim, but only classic or aware may take over from
+classic: after a worker "with generation" has read the offsets, nothing prevents a classic zombie from committing.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """Request versions and habits. `per_partition`: an id for each input partition. `late`: its requests may be
-    executed long after it gave them up and went on; older protocols don't survive that (KIP-890's reason to be).
-    `extension`: it says that it knows the extension, and names in EndTxn what it wrote; `session`: it registers
-    partitions beyond the transaction."""
+    """The request versions and habits of a client.
+
+    `per_partition`: it has an id for each input partition. `late`: its requests may be executed long after it gave them
+    up and continued; older protocols do not survive that, which is the reason for KIP-890. `extension`: it announces
+    the extension, and names in EndTxn what it wrote. `session`: its partitions stay registered beyond the transaction.
+    """
 
     name: str
     per_partition: bool
@@ -52,7 +55,7 @@ class Kind:
 
     @property
     def tv2(self) -> bool:
-        """KIP-890: partitions register themselves, and EndTxn gives the next epoch."""
+        """Whether partitions register themselves, and EndTxn returns the next epoch (KIP-890)."""
         return self.produce >= 12
 
 

@@ -1,7 +1,7 @@
-"""Feature levels that change from one start of the broker to the next: transaction.version, and the extension's.
+"""Change feature levels from one start of the broker to the next: transaction.version, and the level of the extension.
 
-Clients learn at each connection whether the extension acts, as the bundled client does, and speak stock Kafka where it
-does not. So only those kinds work here that are safe by their generations alone.
+At each connection, clients learn whether the extension is active, as the bundled client does. If it is not, they use
+Kafka's protocol. Only kinds that are safe by their generations alone therefore work in these histories.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from .kinds import GENERATION
 R = TypeVar("R", bound=Response)
 
 SAFE = (*GENERATION, "aware", "aware, pre-registered", "aware, v4 session", "aware, static")
-"""Kinds whose offsets are fenced by generations, too, and whose OffsetFetch waits for pending ones."""
+"""Kinds whose offset commits are also fenced by generations, and whose OffsetFetch waits for pending commits."""
 
 LEVELED = (3, 8, 13)
-"""What seeds leave over when divided by 19 whose histories have changing levels."""
+"""The remainders modulo 19 of the seeds whose histories have changing levels."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """What one life of the broker is configured with."""
+    """The feature levels of one start of the broker."""
 
     transaction_version: int = 2
     protocol_version: str = "4.1"
 
     @property
     def has_extension(self) -> bool:
-        """Whether group.aware.transaction acts."""
+        """Whether group.aware.transaction is active."""
         return self.protocol_version != "4.0"
 
     @property
     def settings(self) -> dict[str, str]:
-        """The broker's settings."""
+        """The broker's settings for these levels."""
         return {
             "transaction.version": str(self.transaction_version),
             "inter.broker.protocol.version": self.protocol_version,
@@ -48,17 +48,17 @@ class Level:
 
 
 def is_leveled(seed: int) -> bool:
-    """Whether levels change in the history of the seed."""
+    """Return whether the levels change in the history of this seed."""
     return seed % 19 in LEVELED
 
 
 def drawn(rng: Random) -> Level:
-    """The level of one life."""
+    """Return random levels for one start."""
     return Level(rng.choice((0, 1, 2, 2)), rng.choice(("4.0", "4.1", "4.1")))
 
 
 def without_extension(request: Request[R]) -> Request[R]:
-    """The request as a client sends it to a broker without the extension."""
+    """Return the request as a client sends it to a broker without the extension."""
     changes: dict[str, Any] = {}
     if isinstance(request, InitProducerIdRequest):
         changes = {"consumer_group_id": None, "consumer_group_generation": -1, "assigned_partitions": []}

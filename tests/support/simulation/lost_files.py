@@ -1,4 +1,4 @@
-"""Files of a broker that can be made again from its logs, and are lost, or are those of an older backup."""
+"""Remove files of a broker that it can rebuild from its logs, or replace them by those of an older backup."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _OF_THE_BROKER = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, CLEAN_SHU
 
 
 class Loss:
-    """What is going to be lost: `target` 0: indexes, 1: producer snapshots and marks of partitions, 2: checkpoints.
+    """Files to lose. `target` is 0 for indexes, 1 for producer snapshots and marks of partitions, 2 for checkpoints.
 
-    With `may_be_older` some checkpoints come back as they were when this object was made: not where topics are made
-    anew, of which they would say what was true of the ones before, and not where records are deleted. With an older
-    log start offset their segments seem to be lost, and the partition stays offline.
+    With `may_be_older`, some checkpoints become as they were when this object was created. This is not possible if
+    topics are recreated, because the checkpoints would describe the earlier topics, or if records are deleted: with an
+    older log start offset, segments seem to be lost, and the partition stays offline.
     """
 
     def __init__(self, fs: FaultyFileSystem, rng: Random, target: int, *, may_be_older: bool) -> None:
@@ -44,8 +44,8 @@ class Loss:
         self._older = {path: fs.read_file(path) for path in _checkpoints(fs)} if may_be_older else {}
 
     def happen(self) -> None:
-        """The broker is down: lose some of them."""
-        self._fs.heal_operations()  # a failure that was on its way was the broker's
+        """Lose some of the files, while the broker is down."""
+        self._fs.heal_operations()  # a pending fault was meant for the broker
         if self._target == 0:
             remove_indexes(self._fs, self._rng)
         elif self._target == 1:
@@ -75,8 +75,11 @@ class Loss:
 
 
 def remove_indexes(fs: FaultyFileSystem, rng: Random) -> None:
-    """Remove index files, whoever reads them. Of a segment they all go, or their checksums stay: a segment without
-    checksums and without a transaction index is one that Apache Kafka wrote, and has no aborted transactions."""
+    """Remove random index files, even if they are in use.
+
+    Of a segment, either all of them are removed, or its checksums stay: a segment without checksums and without a
+    transaction index is one that Apache Kafka wrote, and has no aborted transactions.
+    """
     share = rng.choice((0.2, 1.0))
     for directory in _partitions(fs):
         for name in sorted(fs.list(directory)):

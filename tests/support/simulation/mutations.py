@@ -1,10 +1,11 @@
-"""Bugs on purpose: each takes one safeguard out of the broker, and the histories must notice.
+"""Define deliberate bugs: each one removes a safeguard from the broker, and the histories must detect it.
 
-Not here, for safety does not rest on them: that an older generation may not initialise, and that a victim without open
-transactions has its epoch bumped: either way its commits are refused by the group, or by the claim. That a new owner
-waits until a fence is complete matters for the time of a marker's flush; no history has hit that yet.
+Two checks are not among them, because safety does not depend on them: that an older generation may not initialise, and
+that a fenced id without an open transaction gets a new epoch. Without either check, the group or the claim refuses the
+commits. Another safeguard matters only while a marker is being flushed, which no history has hit yet: a new owner waits
+until a fence is complete.
 
-A mutation is a context manager. It changes the broker's code in this process only, for as long as it is entered.
+A mutation is a context manager, which changes the broker's code in this process only until it is left.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Mutation = Callable[[], Any]
 
 
 def replaced(target: Any, name: str, value: Any) -> Mutation:
-    """Another function in the place of one."""
+    """Return a mutation that replaces a function."""
     return lambda: mock.patch.object(target, name, value)
 
 
@@ -152,7 +153,7 @@ def _read_values(change: Callable[[TransactionMetadata], TransactionMetadata]) -
 
 @contextmanager
 def _markers_of_named_partitions_only() -> Iterator[None]:
-    """The decision's record says what it always said; its markers go elsewhere."""
+    """Record the decision as usual, but write its markers only to the partitions of the session."""
     original = marker_writer.marker_of
 
     def some(metadata: TransactionMetadata, partitions: Any) -> Any:
@@ -203,4 +204,4 @@ MIXES_THAT_NOTICE: dict[str, tuple[tuple[str, ...], ...]] = {
     "claims are not checked": BOTH,
     "a new owner fences nobody": (*BOTH, (PLAIN, "tv2")),
 }
-"""Where a safeguard protects certain kinds only: those, in contended histories, so that it doesn't take so many."""
+"""The kinds that a safeguard protects, if it does not protect all. Contended histories of them detect its loss soon."""

@@ -1,8 +1,8 @@
-"""Connections in simulated time: the broker's real `Connection` behind a transport that delays, breaks and loses.
+"""Simulate connections: the broker's real `Connection` behind a transport that delays, breaks and loses.
 
-A connection keeps its order, as TCP does. What can go wrong with it is drawn for each request: it never leaves, its
-answer never arrives, or it is slow. A client whose connection broke opens another and repeats itself; with `late` the
-broker doesn't know that the old one is broken and still executes, any time later, what was on its way there.
+A connection keeps its order, as TCP does. A fault may be drawn for each request: it never leaves, its response never
+arrives, or it is slow. A client whose connection broke opens another one and repeats the request. With `late`, the
+broker does not notice the broken connection, and may execute requests that were under way on it at any later time.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ R = TypeVar("R", bound=Response)
 
 
 BETWEEN_FRAMES_S = 1e-5
-"""Where frames arrive in order."""
+"""Seconds between the arrivals of frames that must keep their order."""
 
 
 class Disconnected(Exception):
-    """The connection is broken, or nobody listens: whether the request was executed is not known."""
+    """The connection is broken, or the broker is down. It is unknown whether the request was executed."""
 
 
 @dataclass
 class Weather:
-    """How the network is; changed by the scenario as time passes. Times in seconds."""
+    """The state of the network, which the scenario changes as time passes. Times are in seconds."""
 
     rng: Random
     latency: float = 0.01
@@ -39,7 +39,7 @@ class Weather:
     slow: float = 0.0
 
     def delay(self) -> float:
-        """How long one frame takes."""
+        """Return the time that one frame takes, in seconds."""
         rng = self.rng
         if self.slow and rng.random() < self.slow:
             return rng.random() * 2.0
@@ -47,7 +47,7 @@ class Weather:
 
 
 class BrokerSide:
-    """The transport that the broker's connection writes to."""
+    """The transport to which the broker's connection writes."""
 
     def __init__(self, link: Link) -> None:
         self._link: Link | None = link
@@ -91,7 +91,7 @@ class BrokerSide:
     # --- what the network does
 
     def arrive(self, frame: bytes) -> None:
-        """A frame is there."""
+        """Pass a frame that has arrived to the broker."""
         self._arrived.append(frame)
         self._feed()
 
@@ -111,16 +111,16 @@ class BrokerSide:
                 self.lose()
 
     def end(self) -> None:
-        """The client has closed behind what arrived."""
+        """Close the connection after the frames that have arrived, because the client has closed it."""
         self._ended = True
         self._feed()
 
     def forget_client(self) -> None:
-        """Answers go nowhere from now on."""
+        """Drop all responses from now on."""
         self._link = None
 
     def lose(self) -> None:
-        """The broker finds the connection closed."""
+        """Let the broker find the connection closed."""
         self._closing = True
         connection, self.connection = self.connection, None
         if connection is not None:
@@ -142,7 +142,7 @@ class Network:
         self.open: dict[BrokerSide, None] = {}
 
     def connect(self, link: Link) -> BrokerSide:
-        """Open a connection; raises Disconnected while nobody listens."""
+        """Open a connection. Raises Disconnected while the broker is down."""
         if not self.broker.up:
             raise Disconnected
         listener = self.broker.listener
@@ -155,15 +155,18 @@ class Network:
         return side
 
     def break_all(self) -> None:
-        """The broker is gone: nothing that is under way arrives, on either side."""
+        """Break all connections, because the broker has ended: nothing under way arrives on either side."""
         for side in list(self.open):
             side.lose()
         self.open.clear()
 
 
 class Link:
-    """A client's connection. `late`: after it broke, the broker may still execute what was on its way. `in_order`:
-    requests that are in flight together arrive one after the other, and none behind one that does not arrive."""
+    """A client's connection.
+
+    `late`: after the connection broke, the broker may still execute requests that were under way. `in_order`: requests
+    in flight together arrive one after the other, and none arrives after one that was lost.
+    """
 
     def __init__(
         self, network: Network, client_id: str, *, late: bool, extension: int = -1, in_order: bool = False
@@ -182,7 +185,7 @@ class Link:
         self.broken = False
 
     def send(self, request: Request[R], version: int) -> asyncio.Future[R]:
-        """Send a request; the future fails with Disconnected when the connection breaks first."""
+        """Send a request. The future fails with Disconnected if the connection breaks before the response."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         if self.broken:
@@ -204,7 +207,7 @@ class Link:
             if luck < weather.breaks / 2:
                 loop.call_at(self._there_at, self.close)  # it never arrives
                 return future
-            # It arrives and its answer doesn't; the client may give up before it does.
+            # The request arrives, but its response does not. The client may give up before the request arrives.
             early = self._late and weather.rng.random() < 0.5
             loop.call_at(loop.time() + weather.delay() if early else self._there_at + weather.delay() / 2, self.close)
             if early:
@@ -218,7 +221,7 @@ class Link:
         return self._side.connection is not None
 
     async def finish(self) -> None:
-        """Close when everything that was sent has arrived. Raises Disconnected where it broke before."""
+        """Close the connection after everything that was sent has arrived. Raises Disconnected if it broke before."""
         left_s = max(0.0, self._there_at - asyncio.get_running_loop().time())
         await asyncio.sleep(left_s + self._network.weather.delay())
         if self.broken or self._is_cut:
@@ -226,7 +229,7 @@ class Link:
         self._side.end()
 
     def answered(self, frame: bytes) -> None:
-        """The broker sent an answer."""
+        """Receive a response of the broker."""
         loop = asyncio.get_running_loop()
         self._back_at = max(self._back_at, loop.time() + self._network.weather.delay())
         loop.call_at(self._back_at, self._receive, frame)
@@ -240,13 +243,15 @@ class Link:
             future.set_result(decode_response(response, version, memoryview(frame)[4:])[1])
 
     def broker_closed(self) -> None:
-        """The broker closed the connection, or died."""
+        """Notice that the broker has closed the connection, or has ended."""
         loop = asyncio.get_running_loop()
         loop.call_at(max(self._back_at, loop.time() + self._network.weather.delay()), self.close)
 
     def close(self, *, late: bool = False) -> None:
-        """The client's side is closed. With `late` what is on its way to the broker still arrives, as it does for a
-        connection that is `late` by itself."""
+        """Close the client's side.
+
+        With `late`, requests under way still arrive at the broker, as they do on a connection that is always `late`.
+        """
         if self.broken:
             return
         self.broken = True

@@ -1,4 +1,4 @@
-"""A transactional producer of any kind: InitProducerId, then transactions of records and offsets."""
+"""Simulate a transactional producer of any kind: InitProducerId, then transactions of records and offsets."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ INPUT = "in"
 OUTPUT = "out"
 EXTRA = "extra"
 GROUPS = ("g", "h")
-"""Consumer groups; the first one is everybody's unless the history has two."""
+"""The consumer groups. All workers are in the first one, unless the history has two groups."""
 
 
 @dataclass(eq=False)
 class Transaction:
-    """What one transaction is for: `inputs` is partition → (first offset, next offset) of what it consumes.
+    """One transaction. `inputs` maps each consumed partition to (first offset, next offset).
 
-    `wish` is what EndTxn asked for, None if it never came to that; `told` what the answer was; `whole` says that all
-    of it was acknowledged before.
+    `wish` is what EndTxn requested (True: commit), or None if it was never sent. `told` is the outcome in its response.
+    `whole` says that everything in the transaction was acknowledged before.
     """
 
     number: int
@@ -59,12 +59,12 @@ class Transaction:
 
     @property
     def keyed_offset(self) -> int:
-        """Where it wrote to the compacted topic, -1 if it did not, or never learned of it."""
+        """The offset of its write to the compacted topic, or -1 if it wrote nothing or did not learn the offset."""
         return -1 if self.keyed is None else self.keyed.offset
 
 
 class Producer:
-    """One transactional id, as one process holds it."""
+    """One transactional id, as one process uses it."""
 
     def __init__(self, worker: Worker, transactional_id: str) -> None:
         self.worker = worker
@@ -83,7 +83,7 @@ class Producer:
         self._uncertain = False
 
     async def init(self) -> None:
-        """Fence whoever has the id; ends what it left open."""
+        """Fence the earlier owner of the id, and end the transaction that it left open."""
         await self._init(-1, -1)
 
     async def _init(self, producer_id: int, epoch: int) -> None:
@@ -121,11 +121,11 @@ class Producer:
     # ---- a transaction
 
     async def send(self, transaction: Transaction) -> None:
-        """Everything but the end."""
+        """Send everything of the transaction except its end."""
         kind = self.kind
         transaction.identity = self.producer_id, self.epoch
         if kind.session and self.worker.world.broker.has_extension:
-            # Now and then all that there is, more than what is going to be written.
+            # Sometimes register all partitions, which are more than will be written.
             whole = self.worker.rng.random() < 0.3
             wanted = set(range(self.worker.world.outputs)) if whole else set(transaction.outputs)
             if (not kind.tv2 and not self._session.issuperset(wanted)) or (kind.tv2 and self.worker.rng.random() < 0.5):
@@ -146,7 +146,7 @@ class Producer:
         if transaction.keyed is not None:
             sends.append(self._produce_keyed(transaction, transaction.keyed))
         if kind.tv2 and self.worker.rng.random() < 0.5:
-            # In flight together, on one connection.
+            # These requests are in flight together, on one connection.
             await _all([*sends, self._commit_offsets(transaction)])
         else:
             await _all(sends)
@@ -193,7 +193,7 @@ class Producer:
             raise
 
     async def _produce_extra(self, transaction: Transaction) -> None:
-        """Write to the extra topic, if it is there; what becomes of it nobody checks, but it must not be in the way."""
+        """Write to the extra topic, if it exists. Its records are not checked, but must not disturb anything."""
         sequence = self._extra_sequence
         self._extra_sequence += 1
         batch = encode_batch(
@@ -204,7 +204,7 @@ class Producer:
             transactional=True,
         )
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        # A topic made anew knows nothing of the producer, and expects its epoch's first sequence.
+        # A recreated topic does not know the producer, and expects the first sequence number of its epoch.
         passed_over = {int(missing), int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)}
 
         def codes(answer: ProduceResponse) -> list[int]:
@@ -284,7 +284,7 @@ class Producer:
         worker.world.acknowledged("offsets")
 
     async def end(self, transaction: Transaction, commit: bool, *, knows_what_is_written: bool = True) -> None:
-        """Commit or abort; repeated until it is answered."""
+        """Commit or abort. The request is repeated until it is answered."""
         transaction.wish, transaction.whole = commit, knows_what_is_written
         topics = None
         if self.kind.extension and knows_what_is_written:
@@ -310,12 +310,14 @@ class Producer:
         if self.kind.end >= 5:
             self._become(answer.producer_id, answer.producer_epoch)
         elif not commit and self._uncertain:
-            # A batch whose fate is unknown may still arrive: another epoch keeps it out (KIP-360).
+            # A batch whose outcome is unknown may still arrive: a new epoch fences it (KIP-360).
             await self._init(self.producer_id, self.epoch)
 
     async def _named(self, topics: list[EndTxnTopic], commit: bool) -> list[EndTxnTopic]:
-        """What is named as written: now and then too little, which changes nothing; or first too much, which is
-        refused."""
+        """Return the partitions that EndTxn names as written.
+
+        Sometimes these are too few, which changes nothing. Sometimes too many are named first, which is refused.
+        """
         world = self.worker.world
         luck = world.naming.random()
         if luck < 0.15 and world.broker.has_extension:
@@ -339,12 +341,13 @@ class Producer:
         named = [*topics, EndTxnTopic(INPUT, [0])]
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit, named)
         await self.caller.ask(lambda: request, self.kind.end, codes)
-        # What has timed out is aborted already; without the extension, after a restart meanwhile, nothing is named.
+        # A transaction that has timed out is already aborted. After a restart without the extension, no partition is
+        # named.
         assert refused or not commit or self.worker.world.scenario.leveled, f"{request} was not refused"
 
 
 async def _all(calls: list[object]) -> None:
-    """Run calls at the same time, to their ends; then the first failure is raised."""
+    """Run calls concurrently to their ends, then raise the first failure."""
     results = await asyncio.gather(*calls, return_exceptions=True)  # type: ignore[call-overload]
     for result in results:
         if isinstance(result, BaseException):

@@ -1,8 +1,8 @@
-"""What readers are given: by the log, or by the Fetch handler, whose answers are judged; and a consumer that stays.
+"""Read a history's logs directly or by the Fetch handler, whose responses are checked, and simulate a lasting consumer.
 
-`Readers` is for checks, which must not wait: it calls the handler, and runs its steps, without a connection; the answer
-is encoded and decoded as on the wire. `Consumer` fetches by connections that break, with long polls and sessions; in
-the end it has been given everything.
+`Readers` is for checks, which must not wait. It calls the handler and runs its steps without a connection. The response
+is encoded and decoded as on the wire. `Consumer` fetches over connections that break, with long polls and sessions. In
+the end it must have received everything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_VERSION_BY_ID = 13
 FIRST_VERSION_WITH_SESSION = 7
 VERSIONS = (4, 6, 8, 11, 12, 13, 17)
 SIZES = (1, 300, 1 << 20, 1 << 20)
-"""Bytes that a Fetch asks for; the first batch comes whole all the same."""
+"""The limits of a Fetch in bytes. The first batch is complete even if it is larger."""
 
 BY_FETCH = 0.4
 """The share of the checks' reads that go through the Fetch handler: they cost several times as much."""
@@ -43,13 +43,13 @@ Given: TypeAlias = "LogRead | PartitionData"
 
 
 class _Nowhere:
-    """The connection of a reader who calls the handler."""
+    """A stand-in for the connection of a reader that calls the handler."""
 
     answer_allowance = 1 << 30
 
 
 def _run(steps: Any) -> Any:
-    """The result of steps that find everything at hand."""
+    """Return the result of steps that never have to wait."""
     while True:
         try:
             cost = next(steps)
@@ -64,18 +64,18 @@ def _topic(name: str, topic_id: bytes, version: int, partitions: list[FetchParti
 
 
 class Readers:
-    """Reads for the checks of one history; a share of it by the Fetch handler."""
+    """The reads of one history's checks. A share of them goes through the Fetch handler."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = Random(f"reads of {world.scenario.seed}")
 
     def committed(self, log: PartitionLog) -> list[Record]:
-        """What a read_committed consumer is given, by its own filtering."""
+        """Return the records that a read_committed consumer keeps, by its own filtering."""
         end = log.last_stable_offset
         if log.failure is not None:
             end = min(end, log.flushed_offset)  # what follows is refused
-        with log.reader.side_reads.at_once():  # also what has to be made again
+        with log.reader.side_reads.at_once():  # also indexes that have to be rebuilt
             if log.failure is not None or self._rng.random() > BY_FETCH:
                 return committed_records(log, end, partial(log.read, max_bytes=1 << 20, isolation=_COMMITTED))
             version, size = self._rng.choice(VERSIONS), self._rng.choice(SIZES)
@@ -84,7 +84,7 @@ class Readers:
             return committed_records(log, end, lambda at: self._fetch(log, at, _COMMITTED, version, size))
 
     def _look_at_the_rest(self, log: PartitionLog, version: int, size: int) -> None:
-        """Read what is uncommitted, and where nothing is."""
+        """Check reads of uncommitted records, and reads at offsets that the log does not have."""
         start, end = log.log_start_offset, log.high_watermark
         batches: list[bytes] = []
         offset = start
@@ -106,7 +106,7 @@ class Readers:
     def _fetch(
         self, log: PartitionLog, offset: int, isolation: IsolationLevel, version: int, size: int
     ) -> PartitionData:
-        """A successful Fetch, whose offsets are the log's."""
+        """Return the result of a Fetch, which must succeed and have the log's offsets."""
         data = self._answer(log, offset, isolation, version, size)
         assert data.error_code == ErrorCode.NONE, f"{log.name}: Fetch at {offset} is answered {data.error_code}"
         assert data.high_watermark == log.high_watermark, f"{log.name}: {data}"
@@ -143,7 +143,7 @@ _UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 
 
 def committed_records(log: PartitionLog, end: int, read: Callable[[int], Any]) -> list[Record]:
-    """The committed records of the whole log up to `end`; `read` gives what there is from an offset on."""
+    """Return the committed records of the whole log up to `end`. `read` returns the data from an offset on."""
     records: list[Record] = []
     offset = log.log_start_offset
     while offset < end:
@@ -155,7 +155,7 @@ def committed_records(log: PartitionLog, end: int, read: Callable[[int], Any]) -
 
 
 def kept(given: Given, offset: int) -> tuple[list[Record], int]:
-    """(the records that a read_committed consumer keeps of those, the offset that comes next)."""
+    """Return (the records that a read_committed consumer keeps, the offset to read next)."""
     records: list[Record] = []
     aborted: dict[int, list[int]] = defaultdict(list)
     pairs = given.aborted if isinstance(given, LogRead) else None
@@ -181,7 +181,10 @@ def kept(given: Given, offset: int) -> tuple[list[Record], int]:
 
 
 class Consumer:
-    """Reads the outputs from beginning to end, on connections that break. `given` is partition → offset → value."""
+    """A consumer that reads the outputs from their beginning, on connections that break.
+
+    `given` has what it received: partition → offset → value.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -198,7 +201,7 @@ class Consumer:
         self.position: dict[int, int] = {}
         self.given: dict[int, dict[int, bytes]] = defaultdict(dict)
         self.skipped: dict[int, list[range]] = defaultdict(list)
-        """What was deleted before it came to it."""
+        """Records that were deleted before the consumer reached them."""
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -246,7 +249,7 @@ class Consumer:
         )
 
     def _take(self, data: PartitionData) -> bool:
-        """Take what was given of one partition; True where it is to be asked for again, after a while."""
+        """Take the records of one partition. Return True if the partition should be requested again after a while."""
         index = data.partition_index
         code = ErrorCode(data.error_code)
         position = self.position[index]
@@ -266,7 +269,7 @@ class Consumer:
         return False
 
     def _skip(self, index: int, position: int) -> None:
-        """Go on where the partition begins now, if it has lost its beginning."""
+        """Continue where the partition begins now, if its first records were deleted."""
         broker = self._world.broker
         log = broker.broker.log_manager.get(OUTPUT, index) if broker.up else None
         if log is not None:
@@ -277,7 +280,7 @@ class Consumer:
             self.position[index] = max(position, start)
 
     def has_everything(self) -> None:
-        """Check that it was given exactly what the other readers were given."""
+        """Check that the consumer received exactly the records that the other readers received."""
         for index, seen in self._world.seen.items():
             log = self._world.broker.broker.log_manager.get(OUTPUT, index)
             assert log is not None

@@ -1,7 +1,8 @@
-"""Retention: which records of which topics may go, and when; what goes is noted first, and judged.
+"""Check retention: which records of which topics may be deleted, and when. Every deletion is recorded and judged.
 
-Independent of segments: a record may go when it is older than retention.ms, or when at least retention.bytes stay
-behind it. None may go that no read_committed reader has been allowed to see. What must go has gone when all is at rest.
+The rules do not depend on segments. A record may be deleted if it is older than retention.ms, or if at least
+retention.bytes follow it, but not before read_committed readers could see it. At rest, everything that has to be
+deleted is deleted.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from .world import World
 
 CHECK_MS = 150
-"""How often the broker looks."""
+"""The interval at which the broker looks for records to delete."""
 
 BACK_MS = 1500
-"""The wall clock may go back by less than this: what was too old before need not be now."""
+"""The wall clock may go back by less than this, so that a record that was too old may become young enough again."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Settings of a topic; -1: no limit. `of_lone` says that lone producers' topic is cut to the same size, too."""
+    """The retention of a topic; -1: no limit. `of_lone`: the topic of lone producers has the same limit of size."""
 
     ms: int = -1
     bytes: int = -1
@@ -36,12 +37,12 @@ class Retention:
 
     @property
     def topic(self) -> dict[str, str]:
-        """The configuration of the outputs."""
+        """The configs of the outputs."""
         return self._by_size | {"retention.ms": str(self.ms), "message.timestamp.type": "LogAppendTime"}
 
     @property
     def lone_topic(self) -> dict[str, str]:
-        """The configuration of what lone producers write; its timestamps say who wrote."""
+        """The configs of the lone producers' topic. Its timestamps identify the writers, so it has no limit of time."""
         return self._by_size if self.of_lone else {}
 
     @property
@@ -56,20 +57,20 @@ RETENTIONS = (
     Retention(ms=1500, bytes=2000),
     Retention(ms=60_000),
 )
-"""Few, for each takes a disk of its own; the last one acts where the clock jumps by an hour."""
+"""Only a few, because each needs a separate disk. The last one takes effect if the clock jumps by an hour."""
 
 RETAINED = (1, 4, 7, 9)
-"""What seeds leave over when divided by 17 whose histories have retention."""
+"""The remainders modulo 17 of the seeds whose histories have retention."""
 
 
 def retention_of(seed: int) -> Retention | None:
-    """What the seed draws, from a random stream of its own."""
+    """Return the retention of a seed, drawn from a separate random stream, or None."""
     return Random(f"retention of {seed}").choice(RETENTIONS) if seed % 17 in RETAINED else None
 
 
 @contextmanager
 def observed(world: World) -> Iterator[None]:
-    """While brokers run: before retention deletes anything, `world.before_deletion(log, offset)` is called."""
+    """Within this context, call `world.before_deletion(log, offset)` before retention deletes anything."""
     advance = RetainedLog._advance_start
 
     def judged(log: PartitionLog, offset: int, reason: str) -> int:
@@ -96,7 +97,7 @@ def may_go(log: PartitionLog, offset: int) -> None:
         left -= len(batch)
         age_ms = now_ms - header.max_timestamp
         too_old = 0 <= config.retention_ms < age_ms
-        # The active segment never goes for its size, and nothing but a loss of power leaves it empty.
+        # The active segment is never deleted for its size, and only a power failure leaves it empty.
         in_active = header.next_offset == log.log_end_offset and log.segments.active.size > 0
         stays = in_active and not 0 <= config.retention_ms < age_ms + BACK_MS
         too_much = 0 <= config.retention_bytes <= left and not stays
@@ -106,7 +107,7 @@ def may_go(log: PartitionLog, offset: int) -> None:
 
 
 def has_gone(log: PartitionLog) -> None:
-    """Check that nothing is left that should have been deleted seconds ago."""
+    """Check that nothing is left that retention should have deleted seconds ago."""
     config = log.config
     if "delete" not in config.cleanup_policy or len(log.segments) == 1:
         return

@@ -1,4 +1,4 @@
-"""What happens in one history: who works, and what goes wrong when. The seed gives the rest, down to each delay."""
+"""Define what happens in one history: who works, and what fails when. The seed determines the rest and all delays."""
 
 from __future__ import annotations
 
@@ -14,23 +14,34 @@ from .worker import WorkerPlan
 
 @dataclass(frozen=True)
 class Event:
-    """At `at` seconds something happens; `target` is 0, 1 or 2, and `for_s` how long it lasts.
+    """An event at `at` seconds. `target` is 0, 1 or 2, and `for_s` is the event's duration in seconds.
 
-    The broker: crash: its power fails. crash told: the same, at the very moment at which the next client is told how
-    its transaction ended (target 0), or that its offsets (1) or records (2) are safe. kill: its process alone ends.
-    stop: it is stopped in order. full: its disk is full, for target 0 with the reserve. sync fails: its disk refuses to
-    sync, and it is restarted. crash at start: its power fails, and again while it reads its logs. slow disk: each sync
-    takes many times as long. clock: its wall clock jumps, by two seconds (target 0) or by an hour (1) ahead, or back
-    by a second (2). delete records: what readers were given of an output is deleted. topic: the extra topic is deleted,
-    and made anew. marker: an operator writes a marker for some producer. partitions: the outputs (target 0, 1) or the
-    inputs (2) get another partition. delete group: an operator deletes the group of the target's worker, as soon as it
-    has no members: when a transaction has offsets pending, its workers die (0), leave (1), or stand still (2).
-    A worker (the target's): die: it ends, and is started again. halt: it stands still. leave: it leaves its group, and
-    comes back. rejoin: it asks for another assignment. fence: an operator fences an id of it.
-    The network: storm: connections break. mire: frames are slow.
-    The files: files lost: the broker is restarted without, or with older, index files (target 0), producer snapshots
-    and marks (1), or checkpoints (2). indexes vanish: index files go while it runs.
-    careless: a producer without acknowledgements closes behind what it sent.
+    Events of the broker:
+
+    * crash: the power fails. crash told: the same, at the moment when the next client learns how its transaction ended
+      (target 0), or that its offsets (1) or records (2) are safe. crash at start: the power fails, and again while the
+      broker reads its logs.
+    * kill: only the process ends. stop: the broker stops cleanly.
+    * full: the disk is full. With target 0, not even the reserve is left. sync fails: the disk refuses to sync, and the
+      broker is restarted. slow disk: each sync takes many times as long.
+    * clock: the wall clock jumps ahead by two seconds (target 0) or an hour (1), or back by a second (2).
+    * delete records: an operator deletes records of an output that readers have received. topic: the extra topic is
+      deleted and recreated. partitions: the outputs (target 0, 1) or the inputs (2) get another partition. marker: an
+      operator writes a marker for some producer.
+    * delete group: an operator deletes the group of the target's worker as soon as it has no members. When a
+      transaction has pending offsets, the group's workers die (0), leave (1) or halt (2).
+
+    Events of the target's worker:
+
+    * die: it ends and is started again. halt: it stands still. leave: it leaves its group and comes back. rejoin: it
+      asks for another assignment. fence: an operator fences one of its ids.
+
+    Other events:
+
+    * storm: connections break. mire: frames are slow.
+    * files lost: the broker is restarted without index files (target 0), producer snapshots and marks (1) or
+      checkpoints (2), or with older ones. indexes vanish: index files are removed while the broker runs.
+    * careless: a producer without acknowledgements sends its batches and closes.
     """
 
     at: float
@@ -41,15 +52,22 @@ class Event:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One history. `max_epoch` is where producer epochs end, `broker` one of world.BROKERS; with `steady` there is
-    one more member, which does nothing but stay: claims go with the last member of a group. In a `calm` one nothing
-    goes wrong, so that no request may be refused, and every transaction ends as its worker asks. With `two_groups`
-    every second worker is in another group, and reads the inputs for it. With `extra` transactions write to another
-    topic, too, which is deleted and made anew at times. In a `small` one segments are small and transactions write to a
-    compacted topic, too, for whose keys compaction has little memory. `lone_producers` write beside them, without
-    transactions. With `retention` the outputs lose their oldest records. In a `leveled` one the broker has other
-    feature levels at each start. A `consumed` one has a consumer that stays. In one that `misnames`, EndTxn now and
-    then names too little, or too much."""
+    """One history.
+
+    `max_epoch` is the last producer epoch, and `broker` one of world.BROKERS. The options are:
+
+    * `steady`: one more member does nothing but stay, because claims are dropped with the last member of a group.
+    * `calm`: nothing fails, so no request may be refused, and every transaction ends as its worker requests.
+    * `two_groups`: every second worker is in another group, and reads the inputs for that group.
+    * `extra`: transactions also write to another topic, which is sometimes deleted and recreated.
+    * `small`: segments are small, and transactions also write to a compacted topic, for whose keys compaction has
+      little memory.
+    * `lone_producers`: this number of producers also write, without transactions.
+    * `retention`: the outputs lose their oldest records.
+    * `leveled`: the broker has other feature levels at each start.
+    * `consumed`: a consumer stays for the whole history.
+    * `misnames`: EndTxn sometimes names too few partitions, or too many.
+    """
 
     seed: int
     workers: tuple[WorkerPlan, ...]
@@ -73,7 +91,7 @@ class Scenario:
 
     @property
     def may_lose(self) -> bool:
-        """Whether the disk may lose what was acknowledged: the power or a sync fails, and nothing waited for a sync."""
+        """Whether the disk may lose acknowledged data: the power or a sync fails, and responses waited for no sync."""
         losses = ("crash", "crash told", "crash at start", "sync fails")
         return self.broker == "os" and any(event.what in losses for event in self.events)
 
@@ -112,8 +130,9 @@ HARSH_EVENTS = KINDS_OF_EVENTS | {
 }
 
 FURTHER = (0, 6, 8, 10, 12)
-"""What seeds leave over when divided by 13 whose histories have these events, too. They are drawn from a random stream
-of their own: other seeds, and the rest of the history, are not changed by them."""
+"""The remainders modulo 13 of the seeds whose histories also have these events. The events are drawn from a separate
+random stream, so that other seeds and the rest of the history stay the same.
+"""
 
 FURTHER_EVENTS = {
     "files lost": 4,
@@ -122,27 +141,30 @@ FURTHER_EVENTS = {
 }
 
 CONSUMED = (2, 5, 8)
-"""What seeds leave over when divided by 16 whose histories have a consumer that stays."""
+"""The remainders modulo 16 of the seeds whose histories have a lasting consumer."""
 
 OS_LOSES_NOTHING = {"crash": "kill", "crash told": "kill", "crash at start": "kill"}
-"""Under durability=os all that is promised is that a process may die; a failing power takes the newest records."""
+"""With durability=os, data survives only the end of the process. A power failure loses the newest records."""
 
 
 def scenario(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, *, contended: bool | None = None) -> Scenario:
-    """The scenario of a seed. In a contended one workers often stand still in the middle of a transaction, and others
-    take their partitions over meanwhile; None: as the seed says."""
+    """Return the scenario of a seed.
+
+    If it is contended, workers often halt in the middle of a transaction, and others take over their partitions
+    meanwhile. With None, the seed decides.
+    """
     made = _with_levels(_with_retention(as_it_was(seed, mixes, contended)))
     return replace(made, consumed=seed % 16 in CONSUMED, misnames=True)
 
 
 def as_it_was(seed: int, mixes: tuple[tuple[str, ...], ...] = MIXES, contended: bool | None = None) -> Scenario:
-    """The scenario of a seed without what histories got later: for seeds that failed before."""
+    """Return the scenario of a seed without the features that were added later, for seeds that failed before."""
     made = _first_part(seed, mixes, contended)
     return made if made.calm or seed % 13 not in FURTHER else _with_further_events(made)
 
 
 def _with_retention(made: Scenario) -> Scenario:
-    """The same with retention if the seed says so, and often a clock that jumps ahead."""
+    """Return the scenario with retention if the seed has it, often with a clock that jumps ahead."""
     retention = retention_of(made.seed)
     rng = Random(f"clock of {made.seed}")
     if retention is None or made.calm or rng.random() < 0.5:
@@ -152,7 +174,7 @@ def _with_retention(made: Scenario) -> Scenario:
 
 
 def _with_levels(made: Scenario) -> Scenario:
-    """The same with changing levels if the seed says so: workers that this allows, and a restart more."""
+    """Return the scenario with changing levels if the seed has them: with suitable workers and one more restart."""
     if not is_leveled(made.seed):
         return made
     rng = Random(f"workers of {made.seed}")
@@ -167,7 +189,7 @@ def _with_levels(made: Scenario) -> Scenario:
 
 
 def _with_further_events(made: Scenario) -> Scenario:
-    """The same with more that goes wrong."""
+    """Return the scenario with further events, if the seed has them."""
     rng = Random(f"further events of {made.seed}")
     events = [_event(rng, FURTHER_EVENTS, made.length_s) for _ in range(rng.choice((0, 1, 2)))]
     return replace(
@@ -215,7 +237,7 @@ def _first_part(seed: int, mixes: tuple[tuple[str, ...], ...], contended: bool |
 
 
 def _under_os(made: Scenario, rng: Random) -> Scenario:
-    """The same without syncs; the power fails in every second one, after which nothing but an end is asked for."""
+    """Return the scenario with durability=os. In every second one the power fails; then the history only has to end."""
     events = made.events
     if rng.random() < 0.5:
         events = tuple(replace(event, what=OS_LOSES_NOTHING.get(event.what, event.what)) for event in events)
@@ -223,7 +245,7 @@ def _under_os(made: Scenario, rng: Random) -> Scenario:
 
 
 def _calm(seed: int, rng: Random, mix: tuple[str, ...]) -> Scenario:
-    """One worker, which often takes most of its transaction's time."""
+    """Return a scenario with one worker, which often uses most of its transactions' timeout."""
     plan = replace(_worker(rng, mix), stalls=0.0, session_ms=60_000, ponders=rng.choice((0.0, 0.3, 0.8)))
     return Scenario(
         seed,
@@ -240,7 +262,7 @@ def _calm(seed: int, rng: Random, mix: tuple[str, ...]) -> Scenario:
 
 
 def needs_steady_member(workers: Iterable[WorkerPlan]) -> bool:
-    """Whether exactly-once rests on claims alone, which go with the last member; see `kinds`."""
+    """Return whether exactly-once rests on claims alone, which are dropped with the last member (see `kinds`)."""
     kinds = {worker.kind for worker in workers}
     return not kinds.isdisjoint(CLASSIC) and not kinds.isdisjoint(AWARE)
 

@@ -1,4 +1,4 @@
-"""A failing scenario made small: fewer events, fewer workers, plainer ones, as long as it fails."""
+"""Reduce a failing scenario: fewer events, and fewer and simpler workers, as long as it fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .world import history
 
 
 def failure(scenario: Scenario) -> str | None:
-    """What is broken, None when nothing is."""
+    """Return which promise a scenario breaks, or None."""
     try:
         history(scenario)
     except Exception as error:
@@ -21,8 +21,10 @@ def failure(scenario: Scenario) -> str | None:
 
 
 def shrunk(scenario: Scenario, *, other_seeds: int = 30) -> Scenario:
-    """A smaller scenario that fails, if perhaps otherwise. Small changes move everything, so each is tried with other
-    seeds, too."""
+    """Return a smaller scenario that fails, perhaps in another way.
+
+    A small change alters the whole history, so each one is also tried with other seeds.
+    """
     assert failure(scenario) is not None
     found = True
     while found:

@@ -1,8 +1,8 @@
-"""The threads of a broker, as a seed schedules them: jobs wait, overtake those of other lanes, stop in their middle.
+"""Simulate a broker's threads, which a seed schedules: jobs wait, overtake those of other lanes, and pause.
 
-A job runs in one piece, or operation by operation: before each operation on a file the event loop may have its turn, a
-sync takes its time, and the power may fail. Everything happens on the simulated clock; the same seed gives the same
-order, whatever the system does with the threads beneath.
+A job runs as a whole, or operation by operation: before each operation on a file, the event loop may run, a sync takes
+time, and the power may fail. Everything happens in simulated time. A seed always gives the same order, however the
+system schedules the underlying threads.
 """
 
 from __future__ import annotations
@@ -26,21 +26,24 @@ SYNCS: Final = frozenset({"fdatasync", "sync_directory"})
 """Operations that take time."""
 
 _PATIENCE: Final = 10_000
-"""Looks at a lock after which it counts as lost."""
+"""Attempts to take a lock after which this counts as a deadlock."""
 
 _LOCK_POLL_S: Final = 0.0005
-"""Seconds between two looks of a job at a lock that another one has."""
+"""Seconds between two attempts of a job to take a lock that another one holds."""
 
 
 class ProcessEnded(BaseException):
-    """Raised in a job whose process is gone: it does nothing more."""
+    """Raised in a job whose process has ended, so that the job does nothing more."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How jobs are scheduled. `latency`: seconds that a sync takes. `pieces`: the share of the jobs that run operation
-    by operation. `pauses`: the share of their operations, besides syncs, before which the loop has its turn. `delay_s`:
-    the longest time until a job begins, in a lane other than that of flushes."""
+    """The rules by which jobs are scheduled.
+
+    `latency` returns the seconds that a sync takes. `pieces` is the share of jobs that run operation by operation, and
+    `pauses` the share of their operations, besides syncs, before which the event loop runs. `delay_s` is the longest
+    time until a job begins, except for jobs in the lane of flushes.
+    """
 
     latency: Callable[[], float]
     pieces: float = 1.0
@@ -49,7 +52,7 @@ class Schedule:
 
 
 class SimulatedThreads:
-    """The `Threads` of one life of a broker. `note` gets a line for everything that happens."""
+    """The `Threads` of one start of a broker. `note` gets a line for every event."""
 
     def __init__(self, rng: Random, schedule: Schedule, note: Callable[[str], None] = lambda _: None) -> None:
         self.note = note
@@ -76,7 +79,7 @@ class SimulatedThreads:
     # --- the world
 
     def operation(self, name: str, path: str) -> None:
-        """An operation on a file is about to happen; called in whatever thread does it."""
+        """Announce an operation on a file. Called in the thread that is about to execute it."""
         job = self._current
         if job is None:
             return
@@ -89,7 +92,7 @@ class SimulatedThreads:
         self.note(f"{job.lane.value}: {name} {path}")
 
     def end(self) -> None:
-        """The process ends: jobs stop where they are, and those that wait never begin."""
+        """End the process: jobs stop where they are, and waiting jobs never begin."""
         self.ended = True
         for lane in Lane:
             self._waiting[lane].clear()
@@ -111,7 +114,7 @@ class SimulatedThreads:
             job.wake_in(delay if job.in_pieces else delay + schedule.latency())
 
     def step(self, job: _Job) -> None:
-        """Run the next piece of a job; called on the event loop's thread, while no job runs."""
+        """Run the next piece of a job. Called in the event loop's thread, while no job runs."""
         self._current = job if job.in_pieces else None
         try:
             job.step()
@@ -126,12 +129,12 @@ class SimulatedThreads:
 
     @property
     def current(self) -> _Job | None:
-        """The job that is running in pieces; None on the event loop's thread."""
+        """The job that is running in pieces, or None in the event loop's thread."""
         return self._current
 
 
 class _Job:
-    """One job. It goes on whenever its timer fires, and each pause sets the timer anew."""
+    """One job. It continues when its timer fires, and each pause sets the timer again."""
 
     def __init__(
         self, threads: SimulatedThreads, lane: Lane, call: Callable[[], Any], future: asyncio.Future[Any]
@@ -149,7 +152,7 @@ class _Job:
         self._error: BaseException | None = None
 
     def wake_in(self, delay_s: float) -> None:
-        """Go on after so many seconds."""
+        """Continue after `delay_s` seconds."""
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._threads.step, self)
 
     def step(self) -> None:
@@ -167,7 +170,7 @@ class _Job:
             self._carrier = None
 
     def pause(self, seconds: float) -> None:
-        """Let others run for so long; called within the job. Raises ProcessEnded."""
+        """Let others run for this time. Called within the job. Raises ProcessEnded."""
         assert self._carrier is not None
         self._pause_s = seconds
         self._carrier.pause()
@@ -175,7 +178,7 @@ class _Job:
             raise ProcessEnded
 
     def end(self) -> None:
-        """The process is gone: nothing of the job happens any more but the unwinding of its calls."""
+        """End the job with its process. Nothing more happens, except that its calls are unwound."""
         if self._timer is not None:
             self._timer.cancel()
         while self._carrier is not None:
@@ -189,7 +192,7 @@ class _Job:
         self.has_ended = True
 
     def settle(self) -> None:
-        """Tell who waits. Where the power failed within the job, nobody is left to be told."""
+        """Set the result of the job's future. If the power failed within the job, nobody waits for the result."""
         error = self._error
         if self._future.done() or (error is not None and not isinstance(error, Exception)):
             return
@@ -200,7 +203,7 @@ class _Job:
 
 
 class SimulatedLock:
-    """A lock between jobs and the event loop. While a job has it, the loop waits as a thread would: the job goes on."""
+    """A lock between jobs and the event loop. While a job holds it, the loop waits and the job continues."""
 
     def __init__(self, threads: SimulatedThreads) -> None:
         self._threads = threads
@@ -219,7 +222,7 @@ class SimulatedLock:
             else:
                 assert self._owner is not None, "the lock is not reentrant"
                 threads.step(self._owner)
-        raise AssertionError("a deadlock: nobody gives the lock back")
+        raise AssertionError("a deadlock: nobody releases the lock")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,4 +1,4 @@
-"""A worker: a group member that consumes input partitions, transforms, and produces, transaction by transaction."""
+"""Simulate a worker: a group member that consumes inputs, transforms and produces, transaction by transaction."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, Err
 
 
 class Rejoin(Exception):
-    """The group has moved on."""
+    """The group is rebalancing, or has begun another generation."""
 
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What a worker is like. `lazy` is how many transactions it does between two looks at its group, `stalls` how
-    often it stands still in the middle of a transaction, as a process does that is out of memory. An idle one is a
-    member without partitions. `ponders` is the largest part of its timeout that a transaction is left open on
-    purpose."""
+    """The habits of a worker.
+
+    `lazy` is the number of transactions between two heartbeats. `stalls` says how often the worker halts in the middle
+    of a transaction, as a process without memory does. An `idle` worker is a member without partitions. `ponders` is
+    the largest share of a transaction's timeout for which the worker leaves the transaction open on purpose.
+    """
 
     kind: str
     timeout_ms: int = 2000
@@ -58,7 +60,7 @@ class WorkerPlan:
 
 
 class Worker:
-    """One incarnation of a worker's process."""
+    """One process of a worker."""
 
     def __init__(self, world: World, slot: int, plan: WorkerPlan, incarnation: int) -> None:
         self.world = world
@@ -74,7 +76,7 @@ class Worker:
         self.generation = -1
         self.assigned: list[int] = []
         self.wishes = 0
-        """Grows when the worker wants another assignment."""
+        """Increases when the worker wants another assignment."""
         self._transactional_id = self.name if self.kind.fresh_ids else f"w{slot}"
         self._consumer = Caller(self.process, late=self.kind.late, extension=self.kind.extension)
         self._joined_with = 0
@@ -89,14 +91,14 @@ class Worker:
         self.task = asyncio.get_running_loop().create_task(self.run(), name=self.name)
 
     def kill(self) -> None:
-        """The process ends; what it had sent may still arrive."""
+        """End the process. Requests that it had sent may still arrive."""
         if self.task is not None:
             self.task.cancel()
         for caller in self._closing:
             caller.close(late=self.rng.random() < 0.5)
 
     async def maybe_stall(self) -> None:
-        """Called where it hurts; there are several such places in a transaction."""
+        """Halt sometimes. This is called at several critical points of a transaction."""
         if self.plan.stalls and self.rng.random() < self.plan.stalls:
             self.world.note(f"{self.name} stalls")
             self.process.halt()
@@ -119,7 +121,7 @@ class Worker:
                 await self.process.sleep(0.05 if isinstance(error, Abortable) else 0.3)
 
     async def leave(self) -> None:
-        """Leave the group in order; then the process ends."""
+        """Leave the group cleanly, then end the process."""
         if self.task is not None:
             self.task.cancel()
             await asyncio.gather(self.task, return_exceptions=True)
@@ -173,7 +175,7 @@ class Worker:
             members = [member for member in joined.members if not bytes(member.metadata).startswith(IDLE.encode())]
             members.sort(key=lambda member: (bytes(member.metadata), member.member_id))
             for partition in range(self.world.inputs if members else 0):
-                # Partitions wander from generation to generation.
+                # Partitions move to other members from generation to generation.
                 owner = members[(partition + joined.generation_id) % len(members)]
                 parts[owner.member_id].append(partition)
             assignments = [SyncGroupRequestAssignment(name, bytes(part)) for name, part in parts.items()]
@@ -211,7 +213,7 @@ class Worker:
                 await self.process.sleep(0.05 + self.rng.random() * 0.1)
 
     async def _heartbeat(self) -> None:
-        """Raises Rejoin when the group has moved on, or shall."""
+        """Send a heartbeat. Raises Rejoin if the group rebalances or has begun another generation."""
         if self.wishes != self._joined_with:
             raise Rejoin
         answer = await self._retried(HeartbeatRequest(self.group, self.generation, self.member_id, self.instance_id), 3)
@@ -226,7 +228,7 @@ class Worker:
     # ---- taking over
 
     async def _begin(self) -> None:
-        """Fence the predecessors, then learn where they ended: in this order."""
+        """Fence the predecessors, then find out where they ended. The order matters."""
         for partitions in self._shares():
             transactional_id = self._id_for(partitions)
             producer = self._producers.get(transactional_id)
@@ -240,7 +242,7 @@ class Worker:
         kept = {self._id_for(partitions) for partitions in self._shares()}
         for transactional_id in self._producers.keys() - kept:
             if self.kind.per_partition:
-                del self._producers[transactional_id]  # if the partition comes back, others have had it
+                del self._producers[transactional_id]  # if the partition comes back, others have had the id
         await self._fetch_positions()
 
     def _id_for(self, partitions: list[int]) -> str:
@@ -283,11 +285,11 @@ class Worker:
             await self._heartbeat()
 
     def _shares(self) -> list[list[int]]:
-        """The partitions of each transaction."""
+        """Return the partitions of each transaction."""
         if self.kind.per_partition:
             return [[partition] for partition in self.assigned]
         if self.kind.group_aware and self._producers:
-            return [self.assigned]  # nothing assigned: initialising with that releases what it had
+            return [self.assigned]  # initialising without partitions releases the earlier ones
         return [self.assigned] if self.assigned else []
 
     async def _transaction(self, partitions: list[int]) -> None:

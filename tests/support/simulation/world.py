@@ -1,4 +1,4 @@
-"""One history from its beginning to quiescence, and everything that is known of it for the checks."""
+"""Run one history from its beginning until everything is at rest, and keep all that the checks need to know."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ RESERVE = 64 * 1024
 INPUTS = 3
 OUTPUTS = 2
 SETTLE_S = 9.5
-FENCE_TIMEOUT_S = 60
-"""The transaction timeout that whoever fences a producer asks for."""
 """Longer than every timeout: transactions (4 s), sessions (3 s), late frames (5 s), pending waits (1 s)."""
+FENCE_TIMEOUT_S = 60
+"""The transaction timeout in the request of an operator who fences a producer."""
 
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -86,7 +86,7 @@ BROKERS = {
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     },
 }
-"""Settings of the broker; a forgetful one lets ids expire that are idle for a moment."""
+"""Settings of the broker. A forgetful one lets ids expire that were idle for a moment."""
 
 SMALL = {
     "log.segment.bytes": "1024",
@@ -96,10 +96,10 @@ SMALL = {
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.cleaner.delete.retention.ms": "500",
 }
-"""Where segments are small, too, and readers have little time to see a tombstone."""
+"""Additional settings for small segments, and for readers that have little time to see a tombstone."""
 
 LITTLE = Memory(key_bytes=900, index_bytes=100)
-"""Memory there: for two or three keys, and for the indexes of the segment that was used last."""
+"""The memory with small segments: for two or three keys, and for the indexes of the segment that was used last."""
 
 
 END_S = 100_000.0
@@ -109,11 +109,11 @@ FENCES_TRIED = 50
 """Attempts, a tenth of a second apart, after which an id that cannot be initialised counts as blocked."""
 
 TURN_S = 1e-6
-"""Seconds of one turn of the event loop: who looks again and again whether a job has ended sees it end."""
+"""Seconds that one turn of the event loop takes, so that a loop that polls a job sees it end."""
 
 
 class _BlindSelector(JumpingSelector):
-    """Nobody else is there: no sockets, no threads but the simulated ones."""
+    """A selector without sockets, and without threads except for the simulated ones."""
 
     def select(self, timeout: float | None = None) -> Any:
         self.jump(timeout if timeout is None else max(timeout, TURN_S))
@@ -123,7 +123,7 @@ class _BlindSelector(JumpingSelector):
 
 
 class SimulationLoop(VirtualTimeLoop):
-    """Simulated time, in which nothing but the simulation happens."""
+    """An event loop in simulated time, in which only the simulation runs."""
 
     selector = _BlindSelector
 
@@ -135,7 +135,7 @@ class SimulationLoop(VirtualTimeLoop):
 def _prepared(
     broker: str, small: bool, alone: bool, retention: Retention | None
 ) -> tuple[BrokerConfig, FaultyFileSystem]:
-    """The broker's settings, and a disk with the topics."""
+    """Return the broker's settings, and a disk with the topics."""
     config = _config(broker, small, retention is not None)
     topics = {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1} | ({KEYED: 1} if small else {}) | ({ALONE: 2} if alone else {})
     configs = {KEYED: {"cleanup.policy": "compact"}}
@@ -153,7 +153,7 @@ def _config(broker: str, small: bool, retains: bool, level: Level | None = None)
 
 
 class World:
-    """What a history consists of."""
+    """One history, and all of its parts."""
 
     def __init__(self, scenario: Scenario, *, tracing: bool = False) -> None:
         self.scenario = scenario
@@ -192,7 +192,7 @@ class World:
         self.naming = Random(f"names of {scenario.seed}")
         self.consumer = Consumer(self) if scenario.consumed and not scenario.may_lose else None
         self.lives_of_work = 0
-        """How often the broker was started until the work was over."""
+        """The number of starts of the broker until the work was over."""
         self.lone_gone: dict[bytes, tuple[int, int]] = {}
         self.lone_producers = [LoneProducer(self, number) for number in range(scenario.lone_producers)]
         self._careless = itertools.count()
@@ -211,7 +211,7 @@ class World:
         self._disk_is_slow_until = 0.0
 
     def _schedule(self) -> Schedule:
-        """How the broker's threads are scheduled."""
+        """Return how the broker's threads are scheduled."""
         rng, sync_s = Random(self.rng.getrandbits(32)), self.scenario.sync_s
 
         def latency() -> float:
@@ -226,19 +226,23 @@ class World:
         )
 
     def _next_config(self) -> BrokerConfig:
-        """The settings of the broker's next life; the end looks whether a restart changes anything."""
+        """Return the settings of the broker's next start.
+
+        At the end of the history they stay the same, because a restart must change nothing then.
+        """
         if not self._ending:
             level = drawn(self._levels)
-            # Another transaction.version is recorded at the start, which fails where the disk does.
+            # A new transaction.version is recorded at the start, which fails if the disk fails.
             kept = self._level.transaction_version if self.disk_may_fail else level.transaction_version
             self._level = replace(level, transaction_version=kept)
         self.note(f"the broker starts with {self._level}")
         return _config(self.scenario.broker, self.scenario.small, self.retention is not None, self._level)
 
     def _retention(self) -> Retention | None:
-        """The scenario's, but none where producer snapshots are lost.
+        """Return the scenario's retention, but None if producer snapshots are lost.
 
-        Of a producer whose records are deleted, nobody knows then which sequence comes next, as in Kafka.
+        Without snapshots, nobody knows the next sequence of a producer whose records are deleted. This is so in Kafka,
+        too.
         """
         lost = any(event.what == "files lost" and event.target == 1 for event in self.scenario.events)
         return None if lost else self.scenario.retention
@@ -247,7 +251,7 @@ class World:
         return contextlib.nullcontext() if self.retention is None else observed(self)
 
     def before_deletion(self, log: PartitionLog, offset: int) -> None:
-        """Retention is about to delete what lies below the offset: note what readers could have been given."""
+        """Record what readers could have received, before retention deletes the records below `offset`."""
         try:
             may_go(log, offset)
             checks.look_before_deletion(self, log, offset)
@@ -259,12 +263,12 @@ class World:
     # ---- for workers
 
     def note(self, text: str) -> None:
-        """Part of the trace."""
+        """Add a line to the trace."""
         if self.tracing:
             self.trace.append(f"{self._time() - 1000:8.3f} {text}")
 
     def begin(self, worker: Worker, transactional_id: str, inputs: dict[int, tuple[int, int]]) -> Transaction:
-        """A worker begins a transaction."""
+        """Create the transaction that a worker begins, and return it."""
         made = Transaction(
             len(self.transactions),
             worker.name,
@@ -279,7 +283,7 @@ class World:
         return made
 
     def group_of(self, slot: int) -> str:
-        """The group of the workers in a slot."""
+        """Return the group of the workers in a slot."""
         return GROUPS[slot % 2 if self.scenario.two_groups else 0]
 
     @property
@@ -288,25 +292,25 @@ class World:
         return tuple(sorted({self.group_of(slot) for slot in range(len(self.scenario.workers))}))
 
     def home_of(self, group: str) -> int:
-        """The partition of the group's offsets."""
+        """Return the partition of the offsets topic that has the group's offsets."""
         return partition_for_key(group, self.offsets_partitions)
 
     @property
     def offsets_partitions(self) -> int:
-        """How many partitions the offsets topic has."""
+        """The number of partitions of the offsets topic."""
         return int(BROKERS[self.scenario.broker]["offsets.topic.num.partitions"])
 
     def told(self, transaction: Transaction) -> None:
-        """A worker learned how its transaction ended."""
+        """Record that a worker has learned how its transaction ended."""
         self.note(f"{transaction.worker} is told {transaction.told} of {transaction.number}")
         self.acknowledged("end")
 
     def refused(self, worker: str, response: str, codes: set[ErrorCode]) -> None:
-        """A request of a worker was refused for good."""
+        """Record that a request of a worker was refused permanently."""
         self.refusals.append(f"{worker}: {response} {sorted(code.name for code in codes)}")
 
     def acknowledged(self, what: str) -> None:
-        """Some client has just been told that its records, its offsets or its decision are safe."""
+        """Record that a client has just learned that its records, offsets or decision are safe."""
         if what == "offsets":
             self._offsets_pending.set()
             self._offsets_pending.clear()
@@ -315,12 +319,12 @@ class World:
             self._spawn(self.restart_broker(power=True, down_s=down_s))
 
     def stir(self) -> None:
-        """Now and then let some worker ask for another assignment, so that whoever stands still loses its own."""
+        """Sometimes let a worker ask for another assignment, so that a halted worker loses its own."""
         if self.rng.random() < 0.7:
             self.rng.choice(list(self.workers.values())).wishes += 1
 
     def fetch_codes(self, kind: Kind) -> set[ErrorCode]:
-        """What an OffsetFetch of this kind may be answered beside success."""
+        """Return the error codes that an OffsetFetch of this kind may get."""
         loading = {
             ErrorCode.NONE,
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -334,7 +338,7 @@ class World:
     # ---- the history
 
     async def run(self) -> None:
-        """Everything; raises AssertionError where a promise is broken."""
+        """Run the whole history. Raises AssertionError for a broken promise."""
         self._time = asyncio.get_running_loop().time
         with simulated_parts(self.log, self.scenario.max_epoch), self._observed():
             try:
@@ -347,7 +351,7 @@ class World:
                 await checks.memory_is_what_the_log_says(self)
                 await asyncio.sleep(SETTLE_S + self._inherited_timeout_s)
                 checks.at_rest(self)
-                if self.scenario.seed % 4 == 0:  # these take a while
+                if self.scenario.seed % 4 == 0:  # these checks take a while
                     await checks.memory_is_what_the_log_says(self)
                     checks.at_rest(self)
                 elif self.scenario.seed % 4 == 1:
@@ -485,7 +489,7 @@ class World:
             )
 
     async def _fence(self, transactional_id: str, *, must_do: bool = False) -> None:
-        """Fence a producer; where it `must_do` so, as clients do: again while its transaction is still being ended."""
+        """Fence a producer. With `must_do`, repeat the request while its transaction is being ended, as clients do."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=FENCE_TIMEOUT_S * 1000
         )
@@ -498,7 +502,7 @@ class World:
         assert not (must_do and answer is not None and answer.error_code), f"{transactional_id} is blocked: {answer}"
 
     async def _send_marker(self) -> None:
-        """A marker from outside, for some producer, with epochs that are right, too low or too high."""
+        """Send a marker from outside for some producer. Its epochs are right, too low or too high."""
         rng = self._disk
         if not self.transactions:
             return
@@ -516,7 +520,7 @@ class World:
         await self._ask(WriteTxnMarkersRequest([marker]), 1)
 
     async def _delete_records(self, partition: int) -> None:
-        """Delete what was checked, and nothing else."""
+        """Delete only records that were checked before."""
         if not self.broker.up:
             return
         checks.look(self)
@@ -527,13 +531,13 @@ class World:
             self.deleted_records = True
 
     async def _add_partition(self, topic: str) -> None:
-        """Use one more partition of a topic, once the broker says that it is there."""
+        """Add a partition to a topic, and use it as soon as the broker says that it exists."""
         count = self._partitions[topic] + 1
         wanted = CreatePartitionsTopic(topic, count, assignments=None)
         answer = await self._ask(CreatePartitionsRequest([wanted], timeout_ms=1000), 3)
         code = None if answer is None else answer.results[0].error_code
         if code == ErrorCode.INVALID_PARTITIONS and self.broker.up:
-            # A count that is not larger: an earlier request was executed, whose answer was lost or is on its way.
+            # The count is not larger if an earlier request was executed whose response was lost or is under way.
             there = self.broker.broker.metadata.topic(topic)
             code = ErrorCode.NONE if there is not None and there.partitions >= count else code
         if code == ErrorCode.NONE:
@@ -544,10 +548,10 @@ class World:
                 self.inputs = count
 
     async def _delete_group(self, group: str, how: int) -> None:
-        """Delete a group as soon as it is empty, transactions with offsets of it open or not, and let it begin anew.
+        """Delete a group as soon as it is empty, even if open transactions have its offsets, and let it begin again.
 
-        Only where every worker's commits name a member: of a deleted group, nothing else keeps one out that slept
-        through it all.
+        This needs commits that name a member in all workers: nothing else refuses a worker that slept while its group
+        was deleted.
         """
         workers = {slot: worker for slot, worker in self.workers.items() if worker.group == group}
         if self.scenario.broker == "compacting" or not all(
@@ -556,7 +560,7 @@ class World:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
-                await self._offsets_pending.wait()  # the transaction is open, and its end is not asked for
+                await self._offsets_pending.wait()  # the transaction is open, and its end was not requested yet
         for worker in workers.values():
             if how == 0:
                 worker.kill()
@@ -577,7 +581,7 @@ class World:
                 self._start(slot)
 
     async def _ask(self, request: Request[R], version: int) -> R | None:
-        """An operator asks, once; None where no answer comes."""
+        """Send a request of an operator once. Return None if there is no response."""
         try:
             link = Link(self.network, "operator", late=False)
             answer = await link.send(request, version)
@@ -587,7 +591,7 @@ class World:
         return answer
 
     def _is_offline(self) -> bool:
-        """Whether the disk has failed in such a way that an operator restarts the broker."""
+        """Return whether the disk has failed in such a way that an operator restarts the broker."""
         if not self.broker.up:
             return False
         manager = self.broker.broker.log_manager
@@ -601,24 +605,25 @@ class World:
 
     @property
     def has_lone_producers(self) -> bool:
-        """Whether somebody writes without transactions."""
+        """Whether there are producers without transactions."""
         return self.scenario.lone_producers > 0 or self._has_events("careless")
 
     @property
     def disk_may_fail(self) -> bool:
-        """Whether a request may be refused for the disk."""
+        """Whether a request may be refused because of the disk."""
         return self._has_events("full", "sync fails")
 
     @property
     def loses_unsynced(self) -> bool:
-        """Whether what waited for no sync may be lost."""
+        """Whether data whose response waited for no sync may be lost."""
         return self._has_events("crash", "crash told", "crash at start", "sync fails", "files lost")
 
     @property
     def _inherited_timeout_s(self) -> float:
-        """How long a transaction may last that a late message opens under an epoch which was lost and given out again.
+        """Return how long a late message's transaction may last under an epoch that was lost and assigned again.
 
-        With durability "os" a loss of power takes epochs back; who fences next gives the lost epoch and a timeout.
+        With durability "os", a power failure takes back epochs. The next client that fences assigns the lost epoch
+        again, with its own timeout.
         """
         return FENCE_TIMEOUT_S if self.scenario.may_lose and self._has_events("fence") else 0.0
 
@@ -630,14 +635,14 @@ class World:
         return self._has_events("topic")
 
     def topic(self, name: str) -> Topic:
-        """A topic that is there."""
+        """Return a topic, which must exist."""
         topic = self.broker.broker.metadata.topic(name)
         assert topic is not None, name
         return topic
 
     @property
     def keeps_no_sessions(self) -> bool:
-        """Whether sessions end with each life of the broker: records of level 0 have no room for them."""
+        """Whether sessions end with each start of the broker, because records of level 0 cannot hold them."""
         return self.scenario.leveled and self._level.transaction_version == 0
 
     @property
@@ -647,7 +652,7 @@ class World:
 
     @property
     def _deletes_records(self) -> bool:
-        """By a request or by retention."""
+        """Whether records are deleted, by a request or by retention."""
         return self._has_events("delete records") or self.scenario.broker == "forgetful" or self.retention is not None
 
     async def restart_broker(
@@ -658,10 +663,10 @@ class World:
         again_after: int | None = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Crash the broker and bring it back; not while that is being done.
+        """Crash the broker and start it again, unless a restart is already under way.
 
-        `again_after`: the power fails once more, with that operation of the start on the disk. `meanwhile` is called
-        while it is down.
+        If `again_after` is given, the power fails once more, at this operation of the start on the disk. `meanwhile` is
+        called while the broker is down.
         """
         if not self.broker.up or self._crashing:
             return
@@ -680,7 +685,7 @@ class World:
         checks.look(self)
 
     async def _end_work(self) -> None:
-        """No more faults, no more work; what is on its way arrives, what is appended becomes durable."""
+        """End all faults and all work. Everything under way arrives, and everything appended becomes durable."""
         self._ending = True
         self._crash_when_told.clear()
         self.weather.breaks = self.weather.slow = 0.0
@@ -702,7 +707,7 @@ class World:
         self._raise_failures()
 
     async def _flushed(self) -> None:
-        """Wait until a broker that runs on has flushed everything: a sync that failed is reported then."""
+        """Wait until a running broker has flushed everything. Only then is a failed sync reported."""
         flusher = None
         while not self.broker.up or self.broker.broker.log_manager._flusher is not flusher:
             if self.broker.up:
@@ -713,7 +718,7 @@ class World:
                 await asyncio.sleep(0.05)
 
     async def _go_on(self) -> None:
-        """Whatever happened, a new worker takes over and gets on, and nobody's transactional id is blocked."""
+        """Check that a new worker can take over and make progress, and that no transactional id is blocked."""
         done = len(self.transactions)
         with_claims = any(plan.kind in AWARE for plan in self.scenario.workers)
         plan = WorkerPlan("aware" if with_claims else "tv2", timeout_ms=8000, session_ms=8000, aborts=0.0)
@@ -740,13 +745,16 @@ class World:
 
 
 def _unless_the_power_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A task in whose middle the power failed is not there any more, and nobody asks what became of it."""
+    """Report an error of the event loop, unless it is of a task in whose middle the power failed."""
     if not isinstance(context.get("exception"), PowerCut):
         loop.default_exception_handler(context)
 
 
 def history(scenario: Scenario, *, tracing: bool = False) -> World:
-    """Run a scenario; an AssertionError that it raises has the scenario, and with `tracing` the trace, in its notes."""
+    """Run a scenario, and return its world.
+
+    An AssertionError has the scenario, and with `tracing` the trace, in its notes.
+    """
     world = World(scenario, tracing=tracing)
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
         runner.get_loop().set_exception_handler(_unless_the_power_failed)
