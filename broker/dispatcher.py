@@ -315,7 +315,7 @@ class Dispatcher:
     def execute(self, exchange: Exchange) -> Answer | Coroutine[Any, Any, Outcome]:
         """Run the request's handler and return its answer, or a coroutine that returns it.
 
-        Never raises: a failure becomes a response, or the coroutine raises it.
+        This method never raises. A failure becomes a response or an exception of the coroutine.
         """
         if exchange.decoding is not None:
             return self._execute_decoded(exchange, exchange.decoding)

@@ -29,7 +29,7 @@ DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
 """The maximum number of threads of each lane."""
 
 RETRY_S: Final = 0.5
-"""Seconds after which a lane without a thread again tries to start one."""
+"""Seconds after which a lane that could start no thread tries again."""
 
 _Job: TypeAlias = Callable[[], Any]
 _Queue: TypeAlias = "SimpleQueue[tuple[_Job, asyncio.Future[Any], _Lane] | None]"

@@ -21,7 +21,7 @@ from ..steps import Steps, run_in_slices
 from ..topic_names import INTERNAL_TOPICS
 
 COST: Final = 100
-"""The cost of a partition in units of work, for visiting its segments."""
+"""The cost of visiting a partition's segments, in units of work."""
 
 
 @handles(DeleteRecordsRequest, carried_out=True)

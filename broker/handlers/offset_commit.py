@@ -23,7 +23,7 @@ from ..steps import Steps
 MISSING_GROUP_FROM = 9
 
 LONGEST_RETENTION_MS: Final = 1 << 62
-"""The longest retention time. A longer one is reduced to it, because the stored expiry time has 64 bits."""
+"""The longest retention time in ms. A longer one is reduced to it, so that the expiry time fits into 64 bits."""
 
 MAX_PREPARATIONS: Final = 20
 """How many times the same commits are prepared, because topics or claims have changed meanwhile."""

@@ -6,7 +6,7 @@ A connection owns both directions of its socket. The dispatcher decides what a r
 * A response that is not ready takes a place in `_pending`. Later responses wait behind it, but later requests are
   executed meanwhile.
 * A handler that runs as a coroutine parks the connection: no later request is executed, and the receive buffer is
-  pinned.
+  pinned, so that the bytes of the frame stay in place.
 * No request is executed in three cases: while the peer does not read its responses, while more than
   `connection.write.buffer.bytes` of responses wait behind one that is not ready, and while
   `connection.max.inflight.requests` responses are outstanding. The socket is then read only until the existing buffer
@@ -155,7 +155,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_silent
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the memory into which the event loop reads from the socket, limited to the work left in this turn."""
+        """Return the memory into which the event loop reads from the socket.
+
+        Its size is limited by the work that the connection may still do in this turn.
+        """
         now = self._loop.time()
         if now != self._turn:
             self._begin_turn(now)

@@ -29,7 +29,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long, in ms, a new member's parked JoinGroup keeps it in the group, because it cannot send heartbeats yet."""
 
 SHORTEST_SYNC_MS: Final = 1000
-"""The minimum time in ms for a SyncGroup, because members may set a rebalance timeout of 0."""
+"""The minimum time in ms that members have for their SyncGroup, because their rebalance timeout may be 0."""
 
 Stored = Callable[[KafkaError | None], None]
 

@@ -1,7 +1,8 @@
-"""Writes the log lines and metrics of the transaction coordinator: most events are one line and one metric.
+"""Writes the log lines and metrics of the transaction coordinator.
 
 Owns the names of the events and the fields of each line: the reason, the client (id and host), the request, and the
-producer's epochs before and after. Never decides or changes anything.
+producer's epochs before and after. Most events write one line and count in one metric. Never decides or changes
+anything.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Contains plain data and pure rules. Each transactional id has one assignment: the generation of its latest group-aware
 initialisation, and the partitions that it claimed then and now holds. Two ids may hold the same partition, from the
-later id's claim until the earlier id is fenced and has released it. The owner is the id with the newer generation. At
-equal generation, it is the id that claimed later.
+later id's claim until the earlier id is fenced and has released it. The owner is the id with the newer generation. If
+the generations are equal, it is the id that claimed later.
 
 Besides the assignments there are two fields:
 

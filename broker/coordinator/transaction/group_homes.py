@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TransactionHomes(Protocol):
     """The operations that a group's home needs from the coordinators (homes) of transactional ids.
 
-    All of them raise KafkaError with a coordinator error code.
+    All of these methods raise KafkaError with a coordinator error code.
     """
 
     def check_home(self, key: str) -> None:

@@ -5,8 +5,8 @@ in the log, and retries until every marker is durable, both after failures of si
 errors. Only then does COMPLETE_* follow, and only then can the transactional id's next transaction begin.
 
 A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
-open transaction of the producer. If the log has one, it is not the decided transaction, because a power failure has
-lost its marker or the coordinator's record of it. It is aborted.
+open transaction of the producer. If the log has one, it is not the decided transaction, but one whose marker, or whose
+record at the coordinator, a power failure has lost. It is aborted.
 
 A failure is logged when it first occurs, when it changes and when it is over, not at each attempt.
 

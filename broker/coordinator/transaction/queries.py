@@ -15,7 +15,7 @@ _MATCHER_BYTES: Final = 8 << 20
 """The memory in bytes that RE2 may use for one pattern. With less, it uses an algorithm that is ten times slower."""
 
 _STEPS_PER_UNIT: Final = 1000
-"""How large the product of instructions and characters is that RE2 processes in about a microsecond."""
+"""RE2's speed: the product of instructions and characters that it processes in about a microsecond."""
 
 _SHOWN: Final = 100
 """How many characters of a refused pattern the error message shows."""

@@ -83,7 +83,10 @@ class TransactionStateManager:
         count as unknown.
         """
         self.read_later: set[int] = set()
-        """The unreadable partitions that are read again later. Partitions with undecodable records are not."""
+        """The unreadable partitions that are read again later, because they may have become readable.
+
+        A partition with undecodable records is not among them.
+        """
         self.on_group_assignment: GroupAssignmentReplay | None = None
 
     def entries(self) -> Iterator[TransactionEntry]:

@@ -35,7 +35,7 @@ SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the leve
 HIGHER_EPOCH: Final = Cause.own("a log has a higher epoch of the producer")
 
 UNREACHABLE_PRODUCER_ID: Final = 1 << 62
-"""The lowest producer id that no producer can have been assigned: ids are allocated in blocks upwards from 0."""
+"""Producer ids from this one on are never assigned, because ids are allocated in blocks upwards from 0."""
 
 EXPIRED_AT_ONCE: Final = 500
 """How many expired transactional ids are removed without an await."""
@@ -89,7 +89,7 @@ class TransactionUpkeep:
         self._repairs: dict[tuple[int, TopicPartition], Repair] = {}
         self._failures: dict[tuple[int, TopicPartition], dict[TopicPartition, str]] = {}
         self._undecided: set[tuple[int, TopicPartition]] = set()
-        """Open transactions whose producer id is unknown while a state partition is unreadable."""
+        """The open transactions of unknown producer ids, not repaired while a state partition is unreadable."""
         self._retrying: asyncio.Task[None] | None = None
         self._abort_backoff: RetryBackoff | None = None
 
