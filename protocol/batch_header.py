@@ -159,7 +159,7 @@ def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) 
         raise CorruptBatch(f"batch header at byte {position} is cut off: {max(available, 0)} of {HEADER_SIZE} bytes")
     header = _new_header(_unpack_header(buffer, position))
     if header[3] != MAGIC:
-        raise CorruptBatch(f"batch at byte {position} has format (magic) {header[3]}, only 2 is supported")
+        raise CorruptBatch(f"batch at byte {position} has format (magic) {header[3]}: only 2 is supported")
     size = header[1] + LENGTH_END
     if size < HEADER_SIZE:
         raise CorruptBatch(f"batch at byte {position} claims {size} bytes, less than its header")

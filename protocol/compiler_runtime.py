@@ -23,7 +23,7 @@ forty. Without this limit, a frame of the largest size that a broker accepts cou
 """
 
 STEP: Final = 500
-"""The number of array elements between two pauses of coding in steps: well under a millisecond of work."""
+"""Array elements between two pauses of stepwise encoding or decoding: well under a millisecond of work."""
 
 
 def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:

@@ -187,7 +187,7 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > _SNAPPY_RATIO * len(block):
-            raise CorruptBatch(f"a snappy block of {len(block)} bytes claims {size}, more than is possible")
+            raise CorruptBatch(f"a snappy block of {len(block)} bytes claims to expand to {size}, which is impossible")
         if size > max_bytes:
             raise BatchBudgetExceeded(f"a snappy block expands to {size} bytes, but only {max_bytes} more are allowed")
         return bytes(cramjam.snappy.decompress_raw(block))

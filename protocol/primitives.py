@@ -204,7 +204,7 @@ class Sequence(_Sized):
         self.element = element
         self.element_min_size = min_size(element)
         if self.element_min_size < 1:
-            raise TypeError(f"elements of no size cannot be counted safely: {element!r}")
+            raise TypeError(f"array elements that take no bytes cannot be counted safely: {element!r}")
 
     def _parse(self, stream: Any, context: Any, path: str) -> list[Any] | None:
         count = self._read_length(stream, path)
@@ -234,7 +234,7 @@ class Nullable(Subconstruct):  # type: ignore[misc]
         if lead == b"\xff":
             return None
         if lead != b"\x01":
-            raise FormatError(f"nullable struct led by {lead!r}", path=path)
+            raise FormatError(f"nullable struct begins with {lead!r}, neither -1 nor 1", path=path)
         return self.subcon._parsereport(stream, context, path)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:

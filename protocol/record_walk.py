@@ -75,7 +75,7 @@ class RecordLimits(NamedTuple):
         Raises CorruptBatch if they cannot fit, BatchBudgetExceeded if there are more than `batch_objects`.
         """
         if not 0 < record_count * MIN_RECORD_SIZE <= size:
-            raise CorruptBatch(f"{record_count} records cannot be in the {size} bytes of a batch")
+            raise CorruptBatch(f"{record_count} records do not fit into the {size} bytes of a batch")
         if record_count > self.batch_objects:
             raise BatchBudgetExceeded(f"a batch has {record_count} records, at most {self.batch_objects} are allowed")
 

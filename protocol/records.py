@@ -156,7 +156,7 @@ def encode_batch(
     if last_offset_delta is None:
         last_offset_delta = previous
     elif last_offset_delta < previous:
-        raise ValueError(f"last_offset_delta {last_offset_delta} lies before the last record's {previous}")
+        raise ValueError(f"last_offset_delta {last_offset_delta} is less than the last record's delta {previous}")
     return assemble_batch(
         compress(compression, b"".join(pieces)) if records else b"",
         base_offset=base_offset,
@@ -234,7 +234,7 @@ class BatchReader:
         payload = decompress(header.compression, data, limits.decompressed_bytes) if count else b""
         if count * MIN_RECORD_SIZE > len(payload):
             raise CorruptBatch(
-                f"{count} records cannot be in the {len(payload)} bytes of the batch at {header.base_offset}"
+                f"{count} records do not fit into the {len(payload)} bytes of the batch at {header.base_offset}"
             )
         self.left = count
         """The number of records that were not read yet."""

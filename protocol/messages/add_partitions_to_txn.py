@@ -26,7 +26,7 @@ class AddPartitionsToTxnResult(Struct):
 @response(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse(Response):
     """The result of each partition, from v4 grouped by transaction. All partitions of a transaction are registered, or
-    none: if one fails, the others have the error OPERATION_NOT_ATTEMPTED.
+    none: if one partition fails, the other ones get OPERATION_NOT_ATTEMPTED.
     """
 
     throttle_time_ms: int = int32("0+")

@@ -16,7 +16,7 @@ class JoinGroupResponseMember(Struct):
 class JoinGroupResponse(Response):
     """The generation, the chosen protocol and, only for the leader, the members with their metadata. v7 adds the
     protocol type (KIP-559). v9 adds `skip_assignment`, which is true if a static leader came back and the assignment
-    stays as it is (KIP-814).
+    does not change (KIP-814).
     """
 
     throttle_time_ms: int = int32("2+", ignorable=True)

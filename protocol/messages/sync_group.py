@@ -24,9 +24,9 @@ class SyncGroupRequestAssignment(Struct):
 
 @request(key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest(Request[SyncGroupResponse]):
-    """Distributes the assignment of a classic group: the leader sends that of every member, the other members send
-    none. The response is sent after the leader's request has arrived. v3 adds the group instance id (KIP-345), v5 the
-    protocol (KIP-559).
+    """Distributes the assignment of a classic group: the leader sends the assignments of all members, and the other
+    members send none. The response is sent after the leader's request has arrived. v3 adds the group instance id
+    (KIP-345), v5 the protocol (KIP-559).
     """
 
     group_id: str = string("0+")

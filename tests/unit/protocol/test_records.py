@@ -201,8 +201,8 @@ GOOD = encode_record(0, 0, b"k", b"v", [("n", b"x")])
 @pytest.mark.parametrize(
     ("payload", "count", "text"),
     [
-        (GOOD, 2, "cannot be in"),
-        (GOOD, 2**31 - 1, "cannot be in"),
+        (GOOD, 2, "do not fit into"),
+        (GOOD, 2**31 - 1, "do not fit into"),
         (GOOD + GOOD, 2, "do not increase"),
         (GOOD + b"\x00", 1, "1 bytes follow"),
         (bytes([GOOD[0] + 2]) + GOOD[1:], 1, "impossible length"),
