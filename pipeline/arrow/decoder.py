@@ -87,7 +87,7 @@ def _groups(data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> Ite
         begin, end = position + HEADER_SIZE, position + header.size
         if header.record_count > MAX_BATCH_OBJECTS:
             raise BatchBudgetExceeded(
-                f"the batch at offset {header.base_offset} has {header.record_count} records, at most"
+                f"the batch at offset {header.base_offset} has {header.record_count} records, but at most"
                 f" {MAX_BATCH_OBJECTS} are read"
             )
         if packed and (size >= JOINED_BYTES or not header.compression):
@@ -170,7 +170,7 @@ def _check_offsets(delta: Numbers, counts: list[int], group: list[BatchHeader]) 
     rising[firsts] = delta[firsts] >= 0
     lasts = delta[behind - 1]
     if not rising.all() or (lasts > np.array([header.last_offset_delta for header in group])).any():
-        raise CorruptBatch(f"offsets in a batch from offset {group[0].base_offset} on do not increase within it")
+        raise CorruptBatch(f"offsets do not increase within a batch, at or after offset {group[0].base_offset}")
 
 
 def _within(at: Numbers, ends: Numbers) -> None:
@@ -210,7 +210,7 @@ def _headers(data: memoryview, at: Numbers, counts: Numbers, ends: Numbers) -> p
     if not counts.any():
         return pa.nulls(len(counts), HEADER_TYPE)
     if (count := int(counts.sum())) > MAX_BATCH_OBJECTS:
-        raise BatchBudgetExceeded(f"a batch has {count} headers or more, at most {MAX_BATCH_OBJECTS} are read")
+        raise BatchBudgetExceeded(f"a batch has {count} headers or more, but at most {MAX_BATCH_OBJECTS} are read")
     found: list[list[dict[str, str | bytes | None]] | None] = [None] * len(counts)
     try:
         for index in np.flatnonzero(counts).tolist():

@@ -61,7 +61,7 @@ def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tupl
 
 
 def _begins(data: memoryview, raw: varints.Bytes, at: int, end: int, count: int) -> Numbers:
-    """Return where `count` records begin if their lengths are right. The caller verifies the lengths."""
+    """Return where `count` records begin if all of their lengths are valid, which the caller has to verify."""
     pieces: list[Numbers] = []
     singles: list[int] = []
     size = alike = 0

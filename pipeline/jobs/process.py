@@ -88,7 +88,8 @@ class JobProcess:
         """Return Spark's settings for the job. `silent` is the path of the log configuration that turns the log off."""
         settings = dict(self._job.spark)
         if any(transform.python for transform in self._job.transforms):
-            # Functions import modules from here when they run. Their own modules' imports are pickled with them.
+            # Transforms in Python may import modules of the job's directory while they run. What their own modules
+            # import at the top is pickled with them.
             path = settings.get(WORKER_PATH)
             settings[WORKER_PATH] = os.pathsep.join([str(self._job.directory), *([path] if path else [])])
         if not self._debug:

@@ -269,7 +269,9 @@ def _check(job: Job, where: str) -> None:
     ids = [sink.options["transactionalId"] for sink in job.sinks if "transactionalId" in sink.options]
     for one in ids:
         if ids.count(one) > 1:
-            raise JobError(f"{where}: two sinks have transactionalId = {one!r}: they would fence each other")
+            raise JobError(
+                f"{where}: two sinks have transactionalId = {one!r}: give each its own, or they fence each other"
+            )
     if job.max_restarts < 0:
         raise JobError(f"{where}: max_restarts is below 0")
     seconds(job.restart_window, f"{where}: restart_window")

@@ -2,8 +2,8 @@
 
 An attempt is one transaction in which a batch is written. Spark runs a stream's commit and abort in other processes
 than the one that began the attempt, and passes them only the results of tasks. If all tasks were killed and returned
-nothing, `abort` finds the attempt in this file. The file also stores the state that this driver committed last. A query
-that had nothing to write for so long that its state in Kafka has expired reads it there.
+nothing, `abort` finds the attempt in this file. The file also stores the state that this driver committed last. If a
+query has nothing to write for so long that its state in Kafka expires, it reads the state from this file.
 
 A driver never reads the file of another driver, even if that one had the same process id. Losing the file costs only
 time: the transaction then ends with the next batch, or at its timeout.

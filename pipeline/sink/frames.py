@@ -69,7 +69,7 @@ def write_stream(
     if not settings.checkpoint:
         raise ConfigError(
             "checkpointLocation",
-            "is required as an option: it identifies the query, and the sink reads the batch plans in it",
+            "is required as an option: it identifies the query, and the sink reads Spark's batch plans from it",
         )
     notes = notes_of(df.sparkSession, settings.checkpoint)
     if output_mode != "update" and (notes is None or isinstance(notes, LocalNotes)):
@@ -122,7 +122,7 @@ def _taking_over(
 
 
 def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:
-    """Write a batch frame in one transaction. With the option writeId, a write that was committed before does nothing.
+    """Write a batch frame in one transaction. With the option writeId, a write is skipped if it was committed before.
 
     Raises ConfigError as `write_stream` does, and the error of a failed write. After a failure, no row is visible.
     """
@@ -201,7 +201,7 @@ class _Decision:
             return pa.array(self._named(self._topic, key, given, spread))
         topic = deciding["topic"]
         if topic.null_count:
-            raise RowError("the column topic is null in a row, and there is no option topic")
+            raise RowError("the column topic is null in a row: give each row a topic, or set the option topic")
         distinct = pc.unique(topic).to_pylist()
         if len(distinct) == 1:
             return pa.array(self._named(distinct[0], key, given, spread))

@@ -104,7 +104,7 @@ def digest(notes: Notes, batch_id: int) -> str:
 
 
 def done_and_pending(notes: Notes) -> tuple[int | None, int | None]:
-    """Return the newest batch that is done, and the batch that Spark will run again, each or None. Raises OSError."""
+    """Return (newest batch that is done, batch that Spark will run again); either may be None. Raises OSError."""
     planned = max(notes.numbers("offsets"), default=None)
     done = max(notes.numbers("commits"), default=None)
     pending = None if planned is None or (done is not None and done >= planned) else planned

@@ -210,7 +210,7 @@ class _Lane:
         self._more.set()
 
     def close(self) -> None:
-        """Declare that no more batches will come."""
+        """Mark the queue as complete: no more batches will be added."""
         self._closed = True
         self._more.set()
 

@@ -143,7 +143,7 @@ def _by_topic(columns: dict[str, pa.Array], topic: str, count: int) -> Iterator[
         return
     names = columns["topic"]
     if names.null_count:
-        raise RowError("the column topic is null in a row, and there is no option topic")
+        raise RowError("the column topic is null in a row: give each row a topic, or set the option topic")
     distinct = pc.unique(names)
     for name in distinct.to_pylist():
         yield name, None if len(distinct) == 1 else pc.indices_nonzero(pc.equal(names, name))
@@ -177,7 +177,7 @@ def _check_headers(headers: pa.Array) -> None:
     """Raise RowError if a header is null or has no key."""
     each = pc.list_flatten(headers)
     if each.null_count or (len(each) and pc.struct_field(each, "key").null_count):
-        raise RowError("a header in the column headers has no key")
+        raise RowError("a header in the column headers has no key: each header needs one")
 
 
 def _some(array: pa.Array, indexes: pa.Array) -> pa.Array:

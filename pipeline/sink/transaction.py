@@ -1,10 +1,10 @@
-"""Run one Kafka transaction per micro-batch or batch write: begun and decided beside the driver, written by many tasks.
+"""Run one Kafka transaction per micro-batch or batch write. The driver's side begins and ends it, and many tasks write.
 
 The order of the steps makes it exactly-once:
 
-1. `begin`: InitProducerId fences older producers of this transactional id. Before the response arrives, the
-   transaction that they left open is aborted, or completed if it was decided. Only then is the state read: from here
-   on, no other producer can change it.
+1. `begin`: InitProducerId fences older producers of this transactional id. Before the response arrives, the transaction
+   that they left open is aborted, or completed if its commit or abort was decided. Only then is the state read: from
+   here on, no other producer can change it.
 2. The tasks write with the producer id and epoch of the attempt, one task per Kafka partition (`produce.py`).
 3. `commit`: the state is added to the same transaction, as offsets of a group that has no members, and EndTxn decides
    both.
@@ -88,7 +88,7 @@ class Attempt:
     began_at: float
     """When the attempt began, in seconds since the epoch, by the wall clock. Only messages and logs depend on it."""
     state: SinkState | None
-    """The state that was committed before."""
+    """The state that was committed before this attempt."""
     run: str = ""
     """The start of the query that this attempt belongs to. Empty for batch writes."""
 

@@ -148,7 +148,7 @@ class BatchReader(DataSourceReader):
         return self._settings.read(partition.range) if partition.range.topic else iter(())
 
     def _within_the_log(self, kafka: BlockingCluster, start: Offsets, end: Offsets) -> Offsets:
-        """Return the end offsets. Fail for an end before the start, or after the end of the partition's log.
+        """Return the end offsets, after a check that each lies between its start and the end of the log.
 
         Records of an open transaction count as part of the log: a read that ends there waits for the transaction, and a
         read that begins there has no records. Raises ConfigError and DataLossError.
