@@ -76,7 +76,7 @@ def status(name: str, url: str, as_json: bool) -> int:
                 click.echo(f"\n{part} of {name}:\n{each['trace'].strip()}", err=True)
     failed = [part for part, state, _ in parts if state == "FAILED"]
     if failed and not as_json:
-        click.echo(f"\n`oncelog connect restart {name} --only-failed` restarts the failed parts.", err=True)
+        click.echo(f"\n`oncelog connect restart {name} --only-failed` restarts only what has failed.", err=True)
     return 1 if failed else 0
 
 
@@ -209,7 +209,7 @@ def stop(names: tuple[str, ...], url: str, as_json: bool) -> None:
 @click.command(short_help="Restart a connector and its tasks.")
 @click.argument("name")
 @click.option("--task", type=click.IntRange(0), help="Restart only this task.")
-@click.option("--only-failed", is_flag=True, help="Restart only the parts that have failed.")
+@click.option("--only-failed", is_flag=True, help="Restart only what has failed: the connector, or some of its tasks.")
 @click.option("--connector-only", is_flag=True, help="Restart the connector without its tasks.")
 @worker_options
 def restart(name: str, task: int | None, only_failed: bool, connector_only: bool, url: str, as_json: bool) -> None:

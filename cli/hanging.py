@@ -27,9 +27,9 @@ LONGEST_S: Final = 900
 def hanging(topic: str | None, partition: int | None, older_than: float, as_json: bool, bootstrap: str) -> int:
     """Find hanging transactions: those that are open in a partition, but that no coordinator knows.
 
-    No coordinator ever ends a hanging transaction, so read_committed consumers cannot read the partition from its
-    first record on. It is caused by a batch that reached a partition after its transaction had ended, on a broker that
-    accepts such batches. The exit code is 1 if a transaction hangs.
+    No coordinator ever ends a hanging transaction, so read_committed consumers cannot read the partition from the
+    transaction's first record on. A hanging transaction is caused by a batch that reached a partition after its
+    transaction had ended, on a broker that accepts such batches. The exit code is 1 if a transaction hangs.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")

@@ -70,7 +70,7 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             position += header.size
     if broken:
         raise click.ClickException(
-            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` removes them."
+            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` truncates it before the first."
         )
     if unreadable:
         raise click.ClickException(
@@ -129,7 +129,7 @@ def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Truncate damaged partitions of a data DIRECTORY after their last valid batch.
 
     The command first saves the removed bytes in DIRECTORY/removed, where they stay until you delete them. The broker
-    must not be running. Consumers lose all records behind the damage, including acknowledged ones. Repair a partition
+    must not be running. Consumers lose all records after the damage, including acknowledged ones. Repair a partition
     only if you cannot restore it from elsewhere. Damaged indexes, snapshots and checkpoints need no repair: the broker
     rebuilds them.
 

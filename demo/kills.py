@@ -56,7 +56,7 @@ def parse(text: str, targets: Sequence[str] = JOB_TARGETS) -> tuple[Kill, ...]:
             fraction = -1.0
         if target not in targets or not 0 <= fraction < 1:
             offered = " or ".join(f"{one}@FRACTION" for one in targets)
-            raise ValueError(f"{item!r} is not {offered} with a fraction from 0 to below 1")
+            raise ValueError(f"{item!r} is not {offered}, where FRACTION is at least 0 and below 1")
         kills.append(Kill(fraction, cast(Target, target), aimed=True))
     return tuple(sorted(kills))
 
