@@ -42,8 +42,10 @@ FIRST_S = 40.0
 SETTLE_S = 90.0
 COPIED_S = 45.0
 STUCK_S = 20.0
-"""Both are shorter than the programs' transaction timeout (60 s): a transaction that is open for longer was left
-behind."""
+"""COPIED_S and STUCK_S are shorter than the programs' transaction timeout (60 s).
+
+A transaction that is still open after one of these times was left behind.
+"""
 
 
 class KillableBroker(Protocol):
@@ -310,5 +312,5 @@ class ForeignWorkload:
         return (
             f"seed {self.seed}: {self.broker_kills} kills of the broker, {self.client_kills} of the client; "
             f"{count['A']} acknowledged, {count['N']} not; {count['C']} committed, {count['X']} aborted, "
-            f"{count['U']} unknown, {count['B']} gone on after an error, {count['R']} clients made anew"
+            f"{count['U']} unknown, {count['B']} continued after an error, {count['R']} clients replaced"
         )

@@ -247,7 +247,7 @@ class SimulatedPartitions:
                 future.set_result(None)
 
     def crash(self, kept: int) -> None:
-        """Lose the events that are not durable, except for `kept` events of each partition."""
+        """Lose the events that are not durable, except for the first `kept` of them in each partition."""
         for log in self.logs.values():
             del log.events[log.durable + kept :]
             log.durable = len(log.events)

@@ -149,7 +149,7 @@ MUTANTS: Final = (
         "expected = above >= 1",
     ),
     Mutant(
-        "compaction keeps aborted records behind the keys that memory has room for",
+        "compaction keeps aborted records after the last key that fits into memory",
         "log",
         "broker/log/cleaner.py",
         "            if plan.is_aborted(header):\n",
@@ -177,7 +177,7 @@ MUTANTS: Final = (
         "must_stay = is_last",
     ),
     Mutant(
-        "recovery keeps a segment that does not join the one before",
+        "recovery keeps a segment that does not continue the one before",
         "log",
         "broker/log/log_loader.py",
         "            if number and segment.base_offset != end_offset and segment.base_offset > start:\n",
@@ -192,7 +192,7 @@ MUTANTS: Final = (
         "            self._loop.call_soon(log.finish_flush, task)",
     ),
     Mutant(
-        "a sync that failed counts as one that succeeded",
+        "a failed sync counts as successful",
         "log",
         "broker/log/flusher.py",
         "            if error is None:\n                self._finish(log, task)",
@@ -265,7 +265,7 @@ MUTANTS: Final = (
         "    if metadata.state.is_prepare:",
     ),
     Mutant(
-        "a restart aborts what was decided to commit",
+        "a restart aborts a transaction whose commit was decided",
         "transactions",
         "broker/coordinator/transaction/recovery.py",
         '        return _end(metadata, found, state.is_commit, current, "decided, marker missing")\n    older',
@@ -293,7 +293,7 @@ MUTANTS: Final = (
         "",
     ),
     Mutant(
-        "what EndTxn does not name gets no marker",
+        "partitions that EndTxn does not name get no marker",
         "transactions",
         "broker/coordinator/transaction/session.py",
         "registered if known is None else registered.intersection(known)",
@@ -307,21 +307,21 @@ MUTANTS: Final = (
         "registered",
     ),
     Mutant(
-        "an id whose session is off is finished twice at start",
+        "a session that is ended at start finishes its transaction twice",
         "transactions",
         "broker/coordinator/transaction/upkeep.py",
         "            if decided and entry.pending is None:",
         "            if entry.metadata.state.is_prepare and entry.pending is None:",
     ),
     Mutant(
-        "offsets are appended without asking again after the wait",
+        "offsets are appended after a wait without a second check",
         "transactions",
         "broker/handlers/txn_offset_commit.py",
         "        again = _admit_now(context, request, home)\n        if again is None:",
         "        again = None\n        if again is None:",
     ),
     Mutant(
-        "a batch that waited is appended whatever became of its transaction",
+        "a batch that waited is appended even if its transaction has ended",
         "transactions",
         "broker/transactional_produce.py",
         "        left = register(context, transactional_id, appends)\n"
@@ -329,7 +329,7 @@ MUTANTS: Final = (
         "        left = register(context, transactional_id, appends)",
     ),
     Mutant(
-        "later portions of a Produce are appended whatever became of the transaction",
+        "later portions of a Produce are appended even if the transaction has ended",
         "transactions",
         "broker/handlers/produce.py",
         "            verify_again(context, request.transactional_id, portion)",
@@ -366,28 +366,28 @@ MUTANTS: Final = (
         "        if generation_id > group.generation_id:\n            raise _wrong_generation(group, generation_id)",
     ),
     Mutant(
-        "compaction's order decides between two commits",
+        "the order after compaction decides between two commits",
         "groups",
         "broker/coordinator/group/group_offsets.py",
         "elif numbers[2 * place + 1] < value[-1]:",
         "elif numbers[2 * place + 1] != value[-1]:",
     ),
     Mutant(
-        "a member that is silent stays in the group",
+        "a silent member stays in the group",
         "groups",
         "broker/coordinator/group/rebalance.py",
         "        if group.members.get(member.member_id) is not member or member.has_satisfied_heartbeat:",
         "        if group.members.get(member.member_id) is member or member.has_satisfied_heartbeat:",
     ),
     Mutant(
-        "a replaced static member is still heard",
+        "a replaced static member is not fenced",
         "groups",
         "broker/coordinator/group/membership.py",
         "        answer_join(old, failed_join(ErrorCode.FENCED_INSTANCE_ID, old.member_id))\n",
         "",
     ),
     Mutant(
-        "a heartbeat does not tell of a rebalance",
+        "a heartbeat does not report a rebalance",
         "groups",
         "broker/coordinator/group/membership.py",
         "return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE",
@@ -395,14 +395,14 @@ MUTANTS: Final = (
     ),
     # ---- network
     Mutant(
-        "a client that closes behind acks=0 takes back what is being checked",
+        "closing a connection after acks=0 drops batches that are being checked",
         "network",
         "broker/network/connection.py",
         "        return self._is_silent\n",
         "        return False\n",
     ),
     Mutant(
-        "answers overtake each other",
+        "responses overtake each other",
         "network",
         "broker/network/connection.py",
         "            if not self._pending:\n                self._write(self._dispatcher.encode(exchange, reply))\n"
@@ -411,7 +411,7 @@ MUTANTS: Final = (
         "                return",
     ),
     Mutant(
-        "requests behind a parked one are executed",
+        "requests after a parked one are executed",
         "network",
         "broker/network/connection.py",
         "        self._parked = True\n",
@@ -426,7 +426,7 @@ MUTANTS: Final = (
     ),
     # ---- client
     Mutant(
-        "a retried batch is numbered anew",
+        "a retried batch gets new sequence numbers",
         "client",
         "client/producer/partition_queue.py",
         "        if self.idempotent and batch.base_sequence < 0:",
@@ -434,7 +434,7 @@ MUTANTS: Final = (
         CLIENT,
     ),
     Mutant(
-        "batches behind a failed one go on",
+        "batches after a failed one are still sent",
         "client",
         "client/producer/partition_queue.py",
         "        if self.failed or now < self.retry_at:",
@@ -442,7 +442,7 @@ MUTANTS: Final = (
         CLIENT,
     ),
     Mutant(
-        "EndTxn names less than was written",
+        "EndTxn names too few of the written partitions",
         "client",
         "client/producer/transaction_manager.py",
         "        if not self.extension or self.sent - self.written:",
@@ -450,7 +450,7 @@ MUTANTS: Final = (
         CLIENT,
     ),
     Mutant(
-        "aborted records are handed out",
+        "aborted records are returned",
         "client",
         "client/consumer/aborted.py",
         "            return header.producer_id in self._aborting",
@@ -466,7 +466,7 @@ MUTANTS: Final = (
         CLIENT,
     ),
     Mutant(
-        "a position that was sought meanwhile is overwritten",
+        "a position is overwritten after a seek",
         "client",
         "client/consumer/positions.py",
         "                if partition in found and state.incarnation == incarnation:",
@@ -482,7 +482,7 @@ MUTANTS: Final = (
         CLIENT,
     ),
     Mutant(
-        "the processor goes on from where it was after an abort",
+        "the processor continues at its position after an abort",
         "client",
         "client/processor/worker.py",
         "        self._consumer.forget_positions()\n",

@@ -161,7 +161,7 @@ def _markers_where_something_was_written(world: World) -> None:
 
 
 def _nothing_that_nobody_asked_for(world: World) -> None:
-    """Check that some worker asked to commit what readers receive, whatever the disk has lost."""
+    """Check that readers receive only records that some worker asked to commit, even after data loss."""
     if not all(KINDS[plan.kind].tv2 for plan in world.scenario.workers):
         # If the epoch stays the same from one transaction to the next, a marker that is written late may end the next
         # one, too.

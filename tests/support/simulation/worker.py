@@ -85,7 +85,7 @@ class Worker:
         self._closing: list[Caller] = [self._consumer]
         self.task: asyncio.Task[None] | None = None
 
-    # ---- its life
+    # ---- start and end
 
     def start(self) -> None:
         self.task = asyncio.get_running_loop().create_task(self.run(), name=self.name)
