@@ -16,7 +16,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 
 
 class LargeRequests:
-    """The slots of one broker, which are granted in the order in which requests wait for them."""
+    """The slots for large requests of one broker, granted in the order in which the requests wait for them."""
 
     def __init__(self, slots: int) -> None:
         self._free = asyncio.Semaphore(slots)

@@ -57,7 +57,7 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answe
 def _prepared(
     context: RequestContext, request: OffsetCommitRequest, commits: list[Commit], retention_ms: int
 ) -> Steps[PreparedCommit]:
-    """Check and encode many commits in steps. They must be appended in the same turn of the event loop.
+    """Check and encode many commits in steps. The caller must append the result without another yield.
 
     Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if topics or claims change too often meanwhile.
     """
