@@ -239,8 +239,6 @@ loop is blocked answers late, so give a health check a time limit. Single partit
 do not make a broker unhealthy; the log names them. `oncelog health` asks over Kafka's protocol whether the broker
 answers, its data directory has not failed and the small write succeeds; it does not check flushes.
 
-In Python, `broker.metrics.registry` is a registry of prometheus-client.
-
 Each event that a metric counts (a fence, an abort, an expiry, a wait, a refusal) is also a line in the log. The line
 has the reason, the client that caused the event (id and host), the request, and the producer's epochs before and after.
 Beyond `logging.max.lines.per.second`, lines of one event are suppressed and counted; the metrics still count every
