@@ -11,15 +11,16 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from .listeners import Listener, problem_of_items, problem_of_map, read_listeners
+from .security.settings import ListenerSettings, SecuritySettings
 from .settings import (
     INT32_MAX,
     INT64_MAX,
     ConfigError,
-    ConfigTable,
     Setting,
     at_least,
     between,
@@ -36,6 +37,8 @@ from .settings import (
 )
 
 ENVIRONMENT_PREFIX: Final = "ONCELOG_"
+
+LISTENER_PREFIX: Final = "listener.name."
 
 WITHOUT_MEANING: Final = frozenset(
     {
@@ -96,8 +99,6 @@ SECURITY_NAMES: Final = frozenset(
 This release supports none, so they are refused and never ignored.
 """
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
 
 def is_security_setting(name: str) -> bool:
     """Return whether Kafka has a setting of this name that restricts or encrypts access."""
@@ -112,25 +113,13 @@ def _asks_for_nothing(name: str, value: object) -> bool:
     )
 
 
-def _protocol_map(value: list[str]) -> str | None:
-    for item in value:
-        name, colon, protocol = item.partition(":")
-        if not name or not colon or protocol.strip().upper() not in PROTOCOLS:
-            return f"has the item {item!r}, which is not NAME:PROTOCOL. Use one of the protocols {', '.join(PROTOCOLS)}"
-    return None
-
-
-def _listeners(value: list[str]) -> str | None:
-    for item in value:
-        try:
-            Listener.parse(item)
-        except ValueError as error:
-            return str(error)
-    return None
+def _prefix(listener: str) -> str:
+    """Return the beginning of the names of a listener's own settings. Names ignore case, and `_` is equal to `.`."""
+    return f"{LISTENER_PREFIX}{normal_name(listener)}."
 
 
 def _address(value: str) -> str | None:
-    return _listeners([value]) if value else None
+    return problem_of_items([value]) if value else None
 
 
 def _open_files(value: int) -> str | None:
@@ -141,49 +130,32 @@ def _cleanup_policy(value: list[str]) -> str | None:
     return None if value else "is empty. Use delete, compact or both"
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """One item of `listeners`: a name, and the host and port to bind."""
-
-    name: str
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, item: str) -> Listener:
-        """Parse `PLAINTEXT://host:port`, `host:port` or `:port`. Raises ValueError if it is invalid."""
-        name, separator, address = item.rpartition("://")
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
-            raise ValueError(f"has the item {item!r}, which is not NAME://HOST:PORT. Use a port from 0 to 65535")
-        name = (name if separator else "PLAINTEXT").upper()
-        if name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-            raise ValueError(f"names {name}, a protocol that this release does not support. Use PLAINTEXT")
-        return cls(name, host.strip("[]"), int(port))
-
-
-class BrokerConfig(ConfigTable):
+class BrokerConfig(SecuritySettings):
     """All settings of the broker; `config.num_partitions` is the value of `num.partitions`."""
+
+    overrides: Mapping[str, Any]
+    """The settings that were given for one listener, by full name: `listener.name.<listener>.<setting>`."""
 
     # identity and listeners
     node_id: int = integer(1, at_least(0), doc="The broker's id in the cluster.", aliases=("broker.id",))
     listeners: list[str] = text_list(
         ["PLAINTEXT://:9092"],
-        _listeners,
-        doc="The address on which the broker listens, as NAME://HOST:PORT. An empty host means all interfaces; port 0"
-        " means any free port.",
+        problem_of_items,
+        doc="The addresses on which the broker listens, each as NAME://HOST:PORT. An empty host means all interfaces;"
+        " port 0 means any free port.",
     )
     advertised_listeners: list[str] = text_list(
         [],
-        _listeners,
-        doc="The address that the broker tells clients to connect to. Empty: the host of `listeners`, or, if that host"
-        " means all interfaces, the address to which the client has connected.",
+        problem_of_items,
+        doc="The addresses that the broker tells clients to connect to, at most one for each name in `listeners`. A"
+        " client learns the address of the listener that it has connected to. A listener without one: its host in"
+        " `listeners`, or, if that means all interfaces, the address to which the client has connected.",
     )
     listener_security_protocol_map: list[str] = text_list(
         [],
-        _protocol_map,
-        doc="The protocol of each listener name, as NAME:PROTOCOL. Every name other than PLAINTEXT that `listeners` or"
-        " `advertised.listeners` uses must be listed with PLAINTEXT, the only protocol that this release supports.",
+        problem_of_map,
+        doc="The protocol of each listener name, as NAME:PROTOCOL. The names PLAINTEXT and SSL need no entry. This"
+        " release supports the protocols PLAINTEXT and SSL.",
     )
     metrics_listener: str = text(
         "",
@@ -785,47 +757,46 @@ class BrokerConfig(ConfigTable):
                 f"{self.group_min_session_timeout_ms} is more than group.max.session.timeout.ms"
                 f" = {self.group_max_session_timeout_ms}. Lower one or raise the other",
             )
-        if len(self.listeners) != 1:
-            raise ConfigError(
-                "listeners", f"has {len(self.listeners)} items. This release supports exactly one listener"
-            )
-        if len(self.advertised_listeners) > 1:
-            raise ConfigError("advertised.listeners", "has more than one item. This release supports one listener")
-        for advertised in self.advertised_listeners:
-            if Listener.parse(advertised).host in ("", "0.0.0.0", "::"):
-                raise ConfigError(
-                    "advertised.listeners", f"clients cannot connect to {advertised}. Use a host name or an IP address"
-                )
+        listeners = self.read_listeners()
+        for name in self.overrides:
+            if not any(name.startswith(_prefix(listener.name)) for listener in listeners):
+                names = ", ".join(listener.name for listener in listeners)
+                raise ConfigError(name, f"belongs to no listener. `listeners` has the names {names}")
+        self._check_tls(listeners)
         if "," in self.log_dirs:
             raise ConfigError("log.dirs", "names more than one directory. This release uses a single data directory")
         if "\0" in self.log_dirs:
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
-        self._check_protocols()
 
-    def _check_protocols(self) -> None:
-        """Raise ConfigError if a listener's name is mapped to a protocol other than PLAINTEXT or to none.
+    def _check_tls(self, listeners: Iterable[Listener]) -> None:
+        """Raise ConfigError if the settings of a TLS listener contradict each other, or if none uses a TLS setting."""
+        protected = [listener for listener in listeners if listener.protocol.uses_tls]
+        if protected:
+            from .security.tls import ListenerTls
 
-        Such a listener would accept plaintext although its name promises protection.
-        """
-        given = (item.partition(":") for item in self.listener_security_protocol_map)
-        protocols = {"PLAINTEXT": "PLAINTEXT"} | {
-            name.strip().upper(): protocol.strip().upper() for name, _, protocol in given
-        }
-        for setting, items in (("listeners", self.listeners), ("advertised.listeners", self.advertised_listeners)):
-            for item in items:
-                name = Listener.parse(item).name
-                if name not in protocols:
-                    raise ConfigError(
-                        setting,
-                        f"uses the listener name {name}, which is mapped to no protocol."
-                        f" Add {name}:PLAINTEXT to listener.security.protocol.map",
-                    )
-                if protocols[name] != "PLAINTEXT":
-                    raise ConfigError(
-                        "listener.security.protocol.map",
-                        f"maps the listener {name} to the protocol {protocols[name]}, which this release cannot serve."
-                        f" Use {name}:PLAINTEXT, and limit who can reach the port",
-                    )
+            for listener in protected:
+                ListenerTls(listener, self.of_listener(listener.name))
+            return
+        for name in sorted((*self.explicit, *self.overrides)):
+            if ".ssl." in f".{name}" and name != "ssl.reload.interval.ms":
+                raise ConfigError(
+                    name,
+                    "is set, but no listener uses TLS. Use the protocol SSL in `listeners`, or remove the setting",
+                )
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        self.overrides = {}
+        super().__init__(values)
+
+    def read_listeners(self) -> list[Listener]:
+        """Return the listeners in the order of `listeners`; raise ConfigError if they contradict each other."""
+        return read_listeners(self.listeners, self.listener_security_protocol_map, self.advertised_listeners)
+
+    def of_listener(self, listener: str) -> ListenerSettings:
+        """Return the settings of the listener with that name."""
+        prefix = _prefix(listener)
+        own = {name.removeprefix(prefix): value for name, value in self.overrides.items() if name.startswith(prefix)}
+        return ListenerSettings(own, self.get)
 
     @classmethod
     def find(cls, key: str) -> Setting:
@@ -834,6 +805,8 @@ class BrokerConfig(ConfigTable):
         Raises ConfigError if the name is unknown or belongs to a security setting that this release does not support.
         """
         name = normal_name(key)
+        if name.startswith(LISTENER_PREFIX) and (row := cls._of_one_listener(name)) is not None:
+            return row
         if name not in cls.names and is_security_setting(name):
             raise ConfigError(
                 key,
@@ -841,6 +814,21 @@ class BrokerConfig(ConfigTable):
                 " Remove the setting, and limit who can reach the port (a firewall, a proxy that terminates TLS)",
             )
         return super().find(key)
+
+    @classmethod
+    def _of_one_listener(cls, name: str) -> Setting | None:
+        """Return the setting that `name`, which begins with `listener.name.`, sets for one listener; None for none."""
+        for row in cls.settings.values():
+            if row.per_listener and name.endswith(f".{row.name}") and len(name) > len(LISTENER_PREFIX + row.name) + 1:
+                return replace(row, name=name)
+        return None
+
+    def take(self, name: str, value: Any) -> None:
+        """Set one value, which may belong to one listener."""
+        if name.startswith(LISTENER_PREFIX):
+            self.overrides = {**self.overrides, name: value}
+        else:
+            super().take(name, value)
 
     @property
     def retention_ms(self) -> int:

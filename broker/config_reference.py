@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from .config import WITHOUT_MEANING, BrokerConfig
-from .settings import ConfigTable, Setting, format_value
+from .security.settings import SecuritySettings
+from .settings import Setting, format_value
 from .topic_config import TopicConfig
 
 _PAGE: Final = """\
@@ -37,9 +39,15 @@ a topic does not set itself has the broker's value.
 
 ## Security
 
-The broker serves plaintext to every client that can reach its port. Kafka's security settings (`ssl.*`, `sasl.*`,
-`listener.name.*`, `authorizer.class.name`, `super.users` and others) are refused and never ignored. A listener whose
-protocol is not PLAINTEXT is refused too. Empty values and `security.inter.broker.protocol=PLAINTEXT` have no effect.
+Without these settings the broker serves plaintext to every client that can reach its port. [TLS](how-to/tls.md) shows
+how to encrypt connections and to demand certificates of clients. A setting of this table applies to all listeners, and
+with the prefix `listener.name.<listener>.` to one, for example `listener.name.external.ssl.client.auth=required`.
+
+{security}
+
+Kafka's other security settings (`sasl.*`, `authorizer.class.name`, `super.users` and others) are refused and never
+ignored. So are `ssl.*` settings if no listener uses TLS. Empty values and `security.inter.broker.protocol=PLAINTEXT`
+have no effect.
 
 ## Accepted without effect
 
@@ -53,14 +61,15 @@ ignores them.
 def configuration_markdown() -> str:
     """Return the text of docs/configuration.md."""
     return _PAGE.format(
-        broker=_table(BrokerConfig),
-        topic=_table(TopicConfig),
+        broker=_table(row for name, row in BrokerConfig.settings.items() if name not in SecuritySettings.settings),
+        topic=_table(TopicConfig.settings.values()),
+        security=_table(SecuritySettings.settings.values()),
         ignored="\n".join(f"- `{name}`" for name in sorted(WITHOUT_MEANING)),
     )
 
 
-def _table(table: type[ConfigTable]) -> str:
-    rows = [_row(setting) for setting in table.settings.values()]
+def _table(settings: Iterable[Setting]) -> str:
+    rows = [_row(setting) for setting in settings]
     return "\n".join(["| name | type | default | meaning |", "|---|---|---|---|", *rows])
 
 

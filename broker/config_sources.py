@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from .config import BrokerConfig
 from .services import BrokerServices
-from .settings import ConfigType, format_value
+from .settings import ConfigType, Setting, format_value
 from .topic_config import TopicConfig
 
 WITHOUT_DEFAULT: Final = frozenset(
@@ -36,8 +36,8 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-Synonym: TypeAlias = tuple[str, str, ConfigSource]
-"""The name of a setting, its value and the value's source."""
+Synonym: TypeAlias = tuple[str, str | None, ConfigSource]
+"""The name of a setting, its value and the value's source. The value of a secret is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,17 @@ class ConfigRow:
     """The current value of one setting.
 
     `synonyms` are the (name, value, source) of every setting that could provide the value; the first one is in effect.
+    The value of a secret (`is_secret`) is None.
     """
 
     name: str
-    value: str
+    value: str | None
     source: ConfigSource
     read_only: bool
     type: ConfigType
     doc: str
     synonyms: tuple[Synonym, ...]
+    is_secret: bool = False
 
 
 def describe_topic(broker: BrokerServices, effective: TopicConfig, own: Mapping[str, str]) -> list[ConfigRow]:
@@ -90,15 +92,22 @@ def _broker_synonyms(config: BrokerConfig, names: Sequence[str]) -> list[Synonym
 
 def describe_broker(broker: BrokerServices) -> list[ConfigRow]:
     """Return a row for every setting of the broker. All are read-only, because a change needs a restart."""
+    config = broker.config
+    values = [(name, setting, config.get(name)) for name, setting in BrokerConfig.settings.items()]
+    values += [(name, BrokerConfig.find(name), value) for name, value in sorted(config.overrides.items())]
     rows = []
-    for name, setting in BrokerConfig.settings.items():
-        value = format_value(broker.config.get(name))
-        source = _broker_source(broker.config, name)
-        synonyms = [(name, value, source)]
+    for name, setting, value in values:
+        shown = _shown(setting, value)
+        source = _broker_source(config, name)
+        synonyms = [(name, shown, source)]
         if source is not ConfigSource.DEFAULT_CONFIG:
-            synonyms.append((name, format_value(setting.default), ConfigSource.DEFAULT_CONFIG))
-        rows.append(ConfigRow(name, value, source, True, setting.type, setting.doc, tuple(synonyms)))
+            synonyms.append((name, _shown(setting, setting.default), ConfigSource.DEFAULT_CONFIG))
+        rows.append(ConfigRow(name, shown, source, True, setting.type, setting.doc, tuple(synonyms), setting.is_secret))
     return rows
+
+
+def _shown(setting: Setting, value: object) -> str | None:
+    return None if setting.is_secret else format_value(value)
 
 
 def _broker_source(config: BrokerConfig, name: str) -> ConfigSource:

@@ -9,19 +9,66 @@ from typing import Literal, TypedDict
 class BrokerKeywords(TypedDict, total=False):
     """Settings of `Broker`."""
 
+    ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
+    """The format of the file with the broker's private key and certificate chain. JKS means PKCS12, which Java's
+    keytool writes since Java 9. Kafka's default is JKS.
+    """
+    ssl_keystore_location: str
+    """The file with the broker's private key and certificate chain. The broker reads it again when it changes; open
+    connections stay open.
+    """
+    ssl_keystore_password: str
+    """The password of a PKCS12 file in ssl.keystore.location."""
+    ssl_keystore_key: str
+    """The broker's private key in PEM format, in place of a file. PKCS #8, optionally encrypted with
+    ssl.key.password.
+    """
+    ssl_keystore_certificate_chain: str
+    """The broker's certificate chain in PEM format, in place of a file."""
+    ssl_key_password: str
+    """The password of the private key, if the key itself is encrypted."""
+    ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
+    """The format of the file with the trusted certificates. JKS means PKCS12. Kafka's default is JKS."""
+    ssl_truststore_location: str
+    """The file with the certificates of the authorities that sign clients' certificates. The broker reads it again
+    when it changes.
+    """
+    ssl_truststore_password: str
+    """The password of a PKCS12 file in ssl.truststore.location."""
+    ssl_truststore_certificates: str
+    """The trusted certificates in PEM format, in place of a file."""
+    ssl_client_auth: Literal["none", "requested", "required"]
+    """Whether clients must present a certificate. required: only clients with a trusted certificate are accepted.
+    requested: clients without a certificate are accepted, too. none: the broker asks for no certificate. A SASL_SSL
+    listener uses this setting only with the prefix listener.name.<listener>.
+    """
+    ssl_enabled_protocols: str | Iterable[str]
+    """The versions of TLS that the broker accepts."""
+    ssl_cipher_suites: str | Iterable[str]
+    """The cipher suites that the broker accepts, by their standard names or OpenSSL's. Empty: OpenSSL's defaults. A
+    list without a suite of TLS 1.3 excludes that version. OpenSSL offers the suites of TLS 1.3 only together, so a
+    list names all of them or none.
+    """
+    ssl_reload_interval_ms: int
+    """The time in ms between two checks whether a key or certificate file has changed. 0: never."""
+    connection_authentication_timeout_ms: int
+    """The time in ms that a client has, from its connection on, to complete the TLS handshake. Then the connection
+    is closed.
+    """
     node_id: int
     """The broker's id in the cluster."""
     listeners: str | Iterable[str]
-    """The address on which the broker listens, as NAME://HOST:PORT. An empty host means all interfaces; port 0
-    means any free port.
+    """The addresses on which the broker listens, each as NAME://HOST:PORT. An empty host means all interfaces; port
+    0 means any free port.
     """
     advertised_listeners: str | Iterable[str]
-    """The address that the broker tells clients to connect to. Empty: the host of `listeners`, or, if that host
-    means all interfaces, the address to which the client has connected.
+    """The addresses that the broker tells clients to connect to, at most one for each name in `listeners`. A client
+    learns the address of the listener that it has connected to. A listener without one: its host in `listeners`,
+    or, if that means all interfaces, the address to which the client has connected.
     """
     listener_security_protocol_map: str | Iterable[str]
-    """The protocol of each listener name, as NAME:PROTOCOL. Every name other than PLAINTEXT that `listeners` or
-    `advertised.listeners` uses must be listed with PLAINTEXT, the only protocol that this release supports.
+    """The protocol of each listener name, as NAME:PROTOCOL. The names PLAINTEXT and SSL need no entry. This release
+    supports the protocols PLAINTEXT and SSL.
     """
     metrics_listener: str
     """The address (host:port) on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`. Empty:

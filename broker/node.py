@@ -21,22 +21,24 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..protocol.errors import KafkaError
 from . import descriptors
-from .config import BrokerConfig, Listener
+from .config import BrokerConfig
 from .connection_info import ConnectionInfo
 from .dispatcher import Dispatcher
 from .features import TRANSACTION_VERSION, group_aware
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
 from .keywords import BrokerKeywords
+from .listeners import Listener
 from .log import DiskProbe, LogManager
 from .logging import make_logger
 from .metadata_store import MetadataStore
 from .metrics import OLDEST_FLUSH, Metrics
-from .network.listener import Listener as ListeningSocket
+from .network.listeners import ListenError, Listeners
 from .pooled_files import PooledFileSystem
 from .ports import Clock, FileSystem, Lane, RandomIds, RealFileSystem, SystemClock, SystemRandomIds, Threads
 from .replica_manager import ReplicaManager
 from .services import ServedApi
+from .settings import ConfigError
 from .threads import RealThreads
 from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
@@ -133,7 +135,7 @@ class BrokerNode:
         self.fetch_purgatory = FetchPurgatory()
         self.group_aware = group_aware(self.config)
         self.dispatcher = Dispatcher(self, self.log, group_aware=self.group_aware)
-        self._listener: ListeningSocket | None = None
+        self._listeners: Listeners | None = None
         self.metrics_listener: MetricsListener | None = None
         self._warm_up: asyncio.Handle | None = None
         self._running = False
@@ -192,16 +194,8 @@ class BrokerNode:
         return (self.metadata.node_id, *self._endpoint(connection))
 
     def _endpoint(self, connection: ConnectionInfo | None) -> tuple[str, int]:
-        assert self._listener is not None, "started"
-        port = self._listener.port
-        if self.config.advertised_listeners:
-            advertised = Listener.parse(self.config.advertised_listeners[0])
-            return advertised.host, advertised.port or port
-        host = self._listener.host
-        if host in ("", "0.0.0.0", "::"):
-            # The listener is bound to all interfaces. The client can reach the address to which it has connected.
-            host = connection.local_address[0].removeprefix("::ffff:") if connection is not None else "127.0.0.1"
-        return host, port
+        assert self._listeners is not None, "started"
+        return self._listeners.endpoint(connection)
 
     # ---- coordinators
 
@@ -308,19 +302,21 @@ class BrokerNode:
         await self.group_coordinator.start()
         await self.transaction_coordinator.start()
         initialiser.start()
-        row = Listener.parse(self.config.listeners[0])
-        listener = ListeningSocket(row, self.config, self.dispatcher, self.log)
+        listeners = Listeners(self.config, self.dispatcher, self.threads, self.log)
         try:
-            await listener.start()
-        except OSError as error:
-            raise BrokerStartError(
-                f"Cannot listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
-                " Stop the program that uses the port, or change `listeners`."
-            ) from error
-        self._listener = listener
+            await listeners.start()
+        except (ListenError, ConfigError) as error:
+            raise BrokerStartError(str(error)) from error
+        self._listeners = listeners
         self.group_coordinator.begin_sessions()
         await self._start_metrics()
-        self.log.info("ready", address=self.address, node_id=self.node_id, cluster_id=self.cluster_id)
+        self.log.info(
+            "ready",
+            address=self.address,
+            listeners=listeners.addresses,
+            node_id=self.node_id,
+            cluster_id=self.cluster_id,
+        )
         self._warm_up = asyncio.get_running_loop().call_later(0.05, self._load_handlers)
 
     async def _start_metrics(self) -> None:
@@ -399,9 +395,9 @@ class BrokerNode:
         if self._warm_up is not None:
             self._warm_up.cancel()
         try:
-            if self._listener is not None:
-                self._listener.stop_accepting()
-                self._listener.drain()
+            if self._listeners is not None:
+                self._listeners.stop_accepting()
+                self._listeners.drain()
             self.fetch_purgatory.release_all()
             if "group_initialiser" in self.__dict__:
                 await self.group_initialiser.stop()
@@ -411,8 +407,8 @@ class BrokerNode:
                 await self.group_coordinator.stop()
             if self.metrics_listener is not None:
                 await self.metrics_listener.stop()
-            if self._listener is not None:
-                await self._listener.finish(self.config.shutdown_timeout_ms / 1000)
+            if self._listeners is not None:
+                await self._listeners.finish(self.config.shutdown_timeout_ms / 1000)
         finally:
             await self.metadata.settled()
             await self.log_manager.stop()

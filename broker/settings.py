@@ -43,6 +43,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 Check = Callable[[Any], str | None]
@@ -53,7 +54,8 @@ Check = Callable[[Any], str | None]
 class Setting:
     """One setting of a table.
 
-    `synonyms` are the broker settings that a topic setting falls back to, the most specific first.
+    `synonyms` are the broker settings that a topic setting falls back to, the most specific first. A setting that is
+    `per_listener` can also be set for one listener, as `listener.name.<listener>.<name>`.
     """
 
     type: ConfigType
@@ -65,6 +67,12 @@ class Setting:
     dynamic: bool = False
     synonyms: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
+    per_listener: bool = False
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the value is a secret, which no log line, error message or response may contain."""
+        return self.type is ConfigType.PASSWORD
 
     @property
     def attribute(self) -> str:
@@ -81,9 +89,10 @@ class Setting:
         except (ValueError, TypeError):
             kind = self.type.name.lower()
             article = "an" if kind[0] in "aeiou" else "a"
-            raise ConfigError(self.name, f"{value!r} is not {article} {kind}") from None
+            shown = "the value" if self.is_secret else repr(value)
+            raise ConfigError(self.name, f"{shown} is not {article} {kind}") from None
         if (problem := self.problem(parsed)) is not None:
-            raise ConfigError(self.name, f"{format_value(parsed)!r} {problem}")
+            raise ConfigError(self.name, problem if self.is_secret else f"{format_value(parsed)!r} {problem}")
         return parsed
 
     def problem(self, parsed: Any) -> str | None:
@@ -152,6 +161,7 @@ _PARSERS: dict[ConfigType, Callable[[object], Any]] = {
     ConfigType.LONG: _parse_int,
     ConfigType.DOUBLE: _parse_float,
     ConfigType.LIST: _parse_list,
+    ConfigType.PASSWORD: _parse_string,
 }
 
 
@@ -211,6 +221,11 @@ def text_list(default: list[str], check: Check | None = None, *, doc: str, **mor
     return _setting(ConfigType.LIST, default, check, doc, **more)
 
 
+def password(default: str = "", check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is a secret, or text that contains one."""
+    return _setting(ConfigType.PASSWORD, default, check, doc, **more)
+
+
 def at_least(low: int | float) -> Check:
     """Return a check that a value is at least `low`."""
     return lambda value: None if value >= low else f"is less than {low}"
@@ -248,6 +263,9 @@ class ConfigTable:
 
     def __init_subclass__(cls) -> None:
         cls.settings, cls.names = {}, {}
+        for base in cls.__bases__:
+            cls.settings |= getattr(base, "settings", {})
+            cls.names |= getattr(base, "names", {})
         for attribute in inspect.get_annotations(cls):
             row = cls.__dict__.get(attribute)
             if not isinstance(row, Setting):
@@ -261,9 +279,13 @@ class ConfigTable:
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         given = self.parse(values or {})
         for name, value in given.items():
-            setattr(self, self.settings[name].attribute, value)
+            self.take(name, value)
         self.explicit = frozenset(given)
         self.check()
+
+    def take(self, name: str, value: Any) -> None:
+        """Set the typed value of the setting with the dotted name `name`. For `__init__` only."""
+        setattr(self, self.settings[name].attribute, value)
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Provide the `--bootstrap` option, the admin client and the event loop for all commands that talk to a broker."""
+"""Provide the options, the admin client and the event loop for all commands that talk to a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,15 +15,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_CLIENT_CONFIG = f"{__name__}.client_config"
+
 PATIENCE_MS = 10_000
 """Milliseconds for which a command tries to reach a broker before it fails."""
 
 
 def bootstrap_option(command: F) -> F:
-    """Add the option `--bootstrap HOST:PORT` to a command, which receives it as the argument `bootstrap`.
+    """Add the options `--bootstrap HOST:PORT` and `--client-config FILE` to a command.
 
-    The default is the environment variable ONCELOG_BOOTSTRAP, else 127.0.0.1:9092.
+    The command receives the first as the argument `bootstrap`; its default is the environment variable
+    ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. `client_settings` returns the settings of the file.
     """
+    with_file = click.option(
+        "--client-config",
+        envvar="ONCELOG_CLIENT_CONFIG",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        metavar="FILE",
+        show_envvar=True,
+        expose_value=False,
+        callback=lambda context, _, file: context.meta.__setitem__(_CLIENT_CONFIG, file),
+        help="File with client settings such as security.protocol: Java properties, or TOML if its name ends in .toml.",
+    )
     return click.option(
         "--bootstrap",
         envvar="ONCELOG_BOOTSTRAP",
@@ -31,14 +45,36 @@ def bootstrap_option(command: F) -> F:
         show_envvar=True,
         metavar="HOST:PORT",
         help="Address of a broker, or several addresses separated by commas.",
-    )(command)
+    )(with_file(command))
+
+
+def client_settings(bootstrap: str) -> dict[str, object]:
+    """Return the settings of the running command's clients, by keyword: those of `--client-config`, and the address.
+
+    The address in the file counts if no other was given. Raises ClickException if the file cannot be read.
+    """
+    context = click.get_current_context()
+    file = context.meta.get(_CLIENT_CONFIG)
+    settings: dict[str, object] = {}
+    if file is not None:
+        from ..connect.errors import ConnectError
+        from ..connect.settings.files import read_settings
+
+        try:
+            settings.update((name.replace(".", "_"), value) for name, value in read_settings(file).items())
+        except ConnectError as error:
+            raise click.ClickException(str(error)) from None
+    is_default = context.get_parameter_source("bootstrap") is click.core.ParameterSource.DEFAULT
+    if not is_default or "bootstrap_servers" not in settings:
+        settings["bootstrap_servers"] = bootstrap
+    return settings
 
 
 def connect_admin(bootstrap: str) -> Admin:
     """Return an admin client that is not started yet. Start it by `async with connect_admin(bootstrap) as admin`."""
     from ..client.admin import Admin
 
-    return Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS)
+    return Admin({"default_api_timeout_ms": PATIENCE_MS, **client_settings(bootstrap)})
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .bootstrap import PATIENCE_MS, bootstrap_option, run
+from .bootstrap import PATIENCE_MS, bootstrap_option, client_settings, run
 from .parameters import time_of
 from .progress import Progress
 from .starting_points import POLL_MS, seek_to_last, seek_to_time
@@ -123,7 +123,7 @@ def consume(
         from ..client.consumer import Consumer
 
         settings: dict[str, object] = {
-            "bootstrap_servers": bootstrap,
+            **client_settings(bootstrap),
             "isolation_level": isolation,
             "auto_offset_reset": "earliest" if from_beginning else "latest",
             "enable_auto_commit": False,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from .bootstrap import bootstrap_option, run
+from .bootstrap import bootstrap_option, client_settings, run
 from .json_output import json_option, print_json
 
 TIMEOUT_S = 2.5
@@ -54,14 +54,18 @@ async def _ask(bootstrap: str) -> str | None:
     """
     import asyncio
 
+    from ..client.config import ClientConfig
+    from ..client.tls import context_of
     from ..protocol.errors import ErrorCode, error_code
     from ..protocol.framing import decode_response, encode_request
     from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
-    host, _, port = bootstrap.partition(",")[0].strip().rpartition(":")
+    settings = client_settings(bootstrap)
+    host, _, port = str(settings["bootstrap_servers"]).partition(",")[0].strip().rpartition(":")
     if not host or not port.isdigit():
         raise click.BadParameter(f"{bootstrap!r} is not HOST:PORT, such as 127.0.0.1:9092", param_hint="--bootstrap")
-    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    tls = context_of(ClientConfig.of(settings))
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls)
     try:
         writer.writelines(encode_request(DescribeLogDirsRequest(topics=[]), 1, 1, "oncelog-health"))
         size = int.from_bytes(await reader.readexactly(4), "big")

@@ -27,6 +27,7 @@ from __future__ import annotations
 '''
 
 _IMPORTS = "from collections.abc import Iterable\nfrom typing import Literal, TypedDict\n"
+_CLIENT_IMPORTS = _IMPORTS.replace("from typing", "from ssl import SSLContext\nfrom typing")
 _BROKER_TYPES = {
     ConfigType.BOOLEAN: "bool",
     ConfigType.STRING: "str",
@@ -34,6 +35,7 @@ _BROKER_TYPES = {
     ConfigType.SHORT: "int",
     ConfigType.LONG: "int",
     ConfigType.DOUBLE: "float",
+    ConfigType.PASSWORD: "str",
     ConfigType.LIST: "str | Iterable[str]",
 }
 _OF_A_POOL = frozenset({"transactional_group_id", "consumer_group_aware_transaction"})
@@ -57,7 +59,7 @@ def client_keywords() -> str:
     head = _HEAD.format(
         whose="clients'",
         table="`config.py`",
-        imports=f"{_IMPORTS}\nfrom .config import Partitioner\n",
+        imports=f"{_CLIENT_IMPORTS}\nfrom .config import Partitioner\n",
     )
     return head + "\n\n".join(
         (

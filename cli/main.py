@@ -13,6 +13,7 @@ import sys
 
 import click
 
+from .certs import certs
 from .cluster import cluster
 from .completion import completion
 from .connect import connect
@@ -49,7 +50,7 @@ def oncelog() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, group, txn, cluster, log, health, pipeline, connect, completion):
+for command in (serve, topic, produce, consume, group, txn, cluster, log, health, certs, pipeline, connect, completion):
     oncelog.add_command(command)
 
 

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from .bootstrap import PATIENCE_MS, bootstrap_option, connect_admin, run
+from .bootstrap import PATIENCE_MS, bootstrap_option, client_settings, connect_admin, run
 from .json_output import json_option, print_json
 from .progress import Progress
 
@@ -86,7 +86,7 @@ def produce(
         from ..client.producer import Producer
 
         settings: dict[str, object] = {
-            "bootstrap_servers": bootstrap,
+            **client_settings(bootstrap),
             "compression_type": compression,
             "acks": acks,
             "linger_ms": 5,

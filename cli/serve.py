@@ -35,8 +35,10 @@ CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
 @click.option("--data-dir", metavar="DIR", help="Data directory (log.dirs).  [default: data]")
 @click.option(
     "--listen",
-    metavar="HOST:PORT",
-    help="Address of the listener. Port 0 selects a free port.  [default: 127.0.0.1:9092]",
+    multiple=True,
+    metavar="[NAME://]HOST:PORT",
+    help="Address of a listener; may be repeated. SSL://HOST:PORT is encrypted. Port 0 selects a free port."
+    "  [default: 127.0.0.1:9092]",
 )
 @click.option(
     "--durability",
@@ -48,13 +50,14 @@ CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
 def serve(
     config_file: Path | None,
     data_dir: str | None,
-    listen: str | None,
+    listen: tuple[str, ...],
     durability: str | None,
     settings: tuple[str, ...],
 ) -> int:
     """Run a broker until SIGTERM or SIGINT.
 
-    The command prints the line `ready HOST:PORT` when the broker answers requests. Log lines go to stderr.
+    The command prints the line `ready HOST:PORT` when the broker answers requests, with the address of the first
+    listener. Log lines go to stderr.
 
     Settings have Kafka's names. Flags override environment variables (ONCELOG_NUM_PARTITIONS=3), which override the
     file of --config.
@@ -72,8 +75,9 @@ def serve(
     flags = list(settings)
     if data_dir is not None:
         flags.append(f"log.dirs={data_dir}")
-    if listen is not None:
-        flags.append(f"listeners=PLAINTEXT://{listen}")
+    if listen:
+        addresses = (item if "://" in item else f"PLAINTEXT://{item}" for item in listen)
+        flags.append(f"listeners={','.join(addresses)}")
     if durability is not None:
         flags.append(f"durability={durability}")
     environment = {name: value for name, value in os.environ.items() if name not in CLIENT_VARIABLES}

@@ -31,6 +31,7 @@ from .errors import (
     KafkaTimeoutError,
     NetworkError,
     NotKafkaError,
+    TlsError,
     UnknownTopicError,
     error_for,
 )
@@ -38,6 +39,7 @@ from .given import topic_of
 from .links import Links
 from .metadata import ClusterMetadata, Node, TopicMetadata
 from .shared_task import outcome_of
+from .tls import context_of
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -83,6 +85,7 @@ class Cluster:
         self._links = Links(
             ConnectionOptions(
                 client_id=config.client_id,
+                tls=context_of(config),
                 request_timeout_s=config.request_timeout_ms / 1000,
                 connect_timeout_s=config.socket_connection_setup_timeout_ms / 1000,
                 max_response_bytes=config.receive_message_max_bytes,
@@ -110,7 +113,7 @@ class Cluster:
         error that a retry cannot correct: NotKafkaError, UnsupportedVersionError, AuthorizationError.
         """
         what = f"reach a broker of {', '.join(self.config.bootstrap_servers)}"
-        await self.retrying(self.refresh, timeout_s, what, final=NotKafkaError)
+        await self.retrying(self.refresh, timeout_s, what, final=(NotKafkaError, TlsError))
         self._maintenance = asyncio.create_task(self._maintain(), name="cluster metadata")
 
     async def close(self) -> None:
@@ -376,7 +379,7 @@ class Cluster:
             except KafkaError as error:
                 if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
                     raise
-                if failure is None or isinstance(failure, NotKafkaError):
+                if failure is None or isinstance(failure, NotKafkaError | TlsError):
                     failure = error
                 continue
             self._take(answer, None if everything or (version == 0 and not asked) else asked)

@@ -7,10 +7,13 @@ says so.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from ..auth.stores import STORE_TYPES
+from ..auth.suites import VERSIONS
 from .addresses import parse_address
 from .errors import ConfigError
 from .settings import Settings, setting
@@ -24,8 +27,8 @@ producer and partition, so more in flight could be duplicated or reordered.
 
 _NOT_OFFERED: Final = "is not offered by this client, which"
 _REFUSED: Final[Mapping[str, str]] = {
-    "sasl.": f"{_NOT_OFFERED} speaks PLAINTEXT only; leave it out",
-    "ssl.": f"{_NOT_OFFERED} speaks PLAINTEXT only; leave it out",
+    "sasl.": f"{_NOT_OFFERED} has no SASL; use PLAINTEXT or SSL",
+    "ssl.": f"{_NOT_OFFERED} has the ssl.* settings that are listed in the documentation, or takes ssl_context",
     "key.serializer": f"{_NOT_OFFERED} takes and gives bytes; encode the key before send()",
     "value.serializer": f"{_NOT_OFFERED} takes and gives bytes; encode the value before send()",
     "key.deserializer": f"{_NOT_OFFERED} takes and gives bytes; decode record.key yourself",
@@ -62,6 +65,12 @@ def _addresses(value: object) -> tuple[str, ...]:
     return tuple(addresses)
 
 
+def _tls_context(value: object) -> object:
+    if value is not None and not isinstance(value, ssl.SSLContext):
+        raise ValueError("is not an ssl.SSLContext")
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(Settings):
     """Settings of every client."""
@@ -81,7 +90,51 @@ class ClientConfig(Settings):
         choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     )
     security_protocol: str = setting(
-        "PLAINTEXT", "Protocol of the connections. Only PLAINTEXT is supported.", choices=("PLAINTEXT",)
+        "PLAINTEXT", "Protocol of the connections: PLAINTEXT, or SSL for TLS.", choices=("PLAINTEXT", "SSL")
+    )
+    ssl_context: object = setting(
+        None,
+        "TLS context to use instead of the other ssl.* settings, as in aiokafka.",
+        parse=_tls_context,
+        keyword="SSLContext | None",
+    )
+    ssl_ca_location: str = setting(
+        "",
+        "File in PEM with the certificates of the authorities that sign brokers' certificates, as in librdkafka. "
+        "Empty: those of the system.",
+    )
+    ssl_certificate_location: str = setting(
+        "", "File in PEM with the client's certificate chain, as in librdkafka. Empty: no certificate."
+    )
+    ssl_key_location: str = setting(
+        "", "File in PEM with the client's private key, as in librdkafka. It may be the file of the certificate."
+    )
+    ssl_key_password: str = setting("", "Password of the private key, if the key itself is encrypted.")
+    ssl_truststore_type: str = setting(
+        "PEM", "Format of ssl.truststore.location; JKS means PKCS12. Kafka's default is JKS.", choices=STORE_TYPES
+    )
+    ssl_truststore_location: str = setting("", "File with trusted certificates, as in Kafka's Java client.")
+    ssl_truststore_password: str = setting("", "Password of a PKCS12 file in ssl.truststore.location.")
+    ssl_keystore_type: str = setting(
+        "PEM", "Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS.", choices=STORE_TYPES
+    )
+    ssl_keystore_location: str = setting(
+        "", "File with the client's private key and certificate chain, as in Kafka's Java client."
+    )
+    ssl_keystore_password: str = setting("", "Password of a PKCS12 file in ssl.keystore.location.")
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        tuple(VERSIONS), "Versions of TLS: TLSv1.2, TLSv1.3.", keyword="str | Iterable[str]"
+    )
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        (),
+        "Cipher suites, by their standard names or OpenSSL's. Empty: OpenSSL's defaults.",
+        keyword="str | Iterable[str]",
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "https",
+        "Whether a broker's certificate must have the host name of its address: https (yes) or none. Kafka's Java "
+        "client also takes an empty value for none.",
+        choices=("https", "none", ""),
     )
     request_timeout_ms: int = setting(
         30_000, "Maximum wait for a response. After it, the connection is closed.", at_least=1

@@ -15,17 +15,19 @@ import logging
 import os
 import re
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
+from ..auth.stores import reason_of
 from ..protocol.codec import DecodeError
 from ..protocol.errors import ErrorCode
 from ..protocol.framing import decode_response, encode_request
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.schema import Buffer, Request, Response
-from .errors import KafkaTimeoutError, NetworkError, NotKafkaError, error_for
+from .errors import KafkaTimeoutError, NetworkError, NotKafkaError, TlsError, error_for
 from .foreign import foreign_answer
 from .versions import EXTENSION_VERSION, ApiVersionTable
 
@@ -37,12 +39,16 @@ SMALL: Final = 65_536
 
 _CORRELATION_IDS: Final = 2**31
 IS_IT_KAFKA: Final = "is that a PLAINTEXT listener of a Kafka broker, or does it expect TLS?"
+IS_IT_KAFKA_WITH_TLS: Final = "is that an SSL listener of a Kafka broker, and does it demand another certificate?"
 _CLOSED_BY_PEER: Final = "the broker closed the connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Options of all connections of a client. `extension_version` is sent to brokers with the extension; -1: none."""
+    """Options of all connections of a client.
+
+    `extension_version` is sent to brokers with the extension; -1: none. `tls` encrypts the connections; None: no TLS.
+    """
 
     client_id: str
     request_timeout_s: float = 30.0
@@ -51,6 +57,12 @@ class ConnectionOptions:
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     extension_version: int = EXTENSION_VERSION
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def doubt(self) -> str:
+        """A question to users whose broker accepts a connection and does not answer."""
+        return IS_IT_KAFKA if self.tls is None else IS_IT_KAFKA_WITH_TLS
 
 
 class _Unanswered:
@@ -66,6 +78,11 @@ class _Unanswered:
         self.version = version
         self.future = future
         self.deadline = deadline
+
+
+def _timeout_of_tls(options: ConnectionOptions) -> float | None:
+    """Return the longest time in seconds for a handshake, which `connect_timeout_s` includes; None without TLS."""
+    return None if options.tls is None else options.connect_timeout_s
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -116,10 +133,16 @@ class Connection(asyncio.BufferedProtocol):
         scope = asyncio.timeout(options.connect_timeout_s)
         try:
             async with scope:
-                await loop.create_connection(lambda: connection, host, port)
+                await loop.create_connection(
+                    lambda: connection, host, port, ssl=options.tls, ssl_handshake_timeout=_timeout_of_tls(options)
+                )
+        except ssl.SSLError as error:
+            raise TlsError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason_of(error)}") from error
         except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: invalid host or port
             if not scope.expired():
                 reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+                if options.tls is not None and isinstance(error, ConnectionResetError):
+                    reason = f"it was closed during the TLS handshake: {options.doubt}"
                 raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
             raise KafkaTimeoutError(
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -386,7 +409,7 @@ class Connection(asyncio.BufferedProtocol):
                 name = one.request.__name__.removesuffix("Request")
                 text = f"{self.address} did not answer {name} v{one.version} in time"
                 if not self._speaks_kafka:
-                    text += f": {IS_IT_KAFKA}"
+                    text += f": {self.options.doubt}"
                 one.future.set_exception(KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, text))
         if self._posted and self._posted[0][1] <= now:
             self.close("a request was not written to the socket in time")
@@ -419,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._foreign:
             return NotKafkaError(ErrorCode.NETWORK_EXCEPTION, self._why)
         if not self._speaks_kafka and self._why == _CLOSED_BY_PEER:
-            why = f"{self._why} before it answered: {IS_IT_KAFKA}"
+            why = f"{self._why} before it answered: {self.options.doubt}"
             return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {why}")
         return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {self._why or 'not connected'}")
 

@@ -42,6 +42,7 @@ __all__ = [
     "RecordTooLargeError",
     "RetriableError",
     "StaleMetadataError",
+    "TlsError",
     "UnknownPartitionError",
     "UnknownTopicError",
     "UnsupportedVersionError",
@@ -78,6 +79,15 @@ class NotKafkaError(NetworkError):
     """The server at this address does not speak Kafka's protocol, or expects TLS."""
 
     remedy = "correct the address: it has to be that of a PLAINTEXT listener of a Kafka broker"
+
+
+class TlsError(NetworkError):
+    """The TLS handshake with a broker failed, for example because its certificate is not trusted."""
+
+    remedy = (
+        "check security.protocol and the address, that ssl.ca.location names the authority that signed the broker's "
+        "certificate, and that the certificate has the host name of the address"
+    )
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ssl import SSLContext
 from typing import Literal, TypedDict
 
 from .config import Partitioner
@@ -46,14 +47,46 @@ class ClientKeywords(TypedDict, total=False):
     """Maximum wait before a retry, without the jitter of 20 %."""
     retry_backoff_ms: int
     """Wait before the first retry. It doubles with each further retry."""
-    security_protocol: Literal["PLAINTEXT"]
-    """Protocol of the connections. Only PLAINTEXT is supported."""
+    security_protocol: Literal["PLAINTEXT", "SSL"]
+    """Protocol of the connections: PLAINTEXT, or SSL for TLS."""
     send_buffer_bytes: int
     """Size of the TCP send buffer (SO_SNDBUF); -1: the system's default."""
     socket_connection_setup_timeout_max_ms: int
     """Accepted for compatibility and ignored: each attempt waits for socket.connection.setup.timeout.ms."""
     socket_connection_setup_timeout_ms: int
     """Maximum wait for a TCP connection, for each attempt."""
+    ssl_ca_location: str
+    """File in PEM with the certificates of the authorities that sign brokers' certificates, as in librdkafka.
+    Empty: those of the system.
+    """
+    ssl_certificate_location: str
+    """File in PEM with the client's certificate chain, as in librdkafka. Empty: no certificate."""
+    ssl_cipher_suites: str | Iterable[str]
+    """Cipher suites, by their standard names or OpenSSL's. Empty: OpenSSL's defaults."""
+    ssl_context: SSLContext | None
+    """TLS context to use instead of the other ssl.* settings, as in aiokafka."""
+    ssl_enabled_protocols: str | Iterable[str]
+    """Versions of TLS: TLSv1.2, TLSv1.3."""
+    ssl_endpoint_identification_algorithm: Literal["https", "none", ""]
+    """Whether a broker's certificate must have the host name of its address: https (yes) or none. Kafka's Java
+    client also takes an empty value for none.
+    """
+    ssl_key_location: str
+    """File in PEM with the client's private key, as in librdkafka. It may be the file of the certificate."""
+    ssl_key_password: str
+    """Password of the private key, if the key itself is encrypted."""
+    ssl_keystore_location: str
+    """File with the client's private key and certificate chain, as in Kafka's Java client."""
+    ssl_keystore_password: str
+    """Password of a PKCS12 file in ssl.keystore.location."""
+    ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
+    """Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS."""
+    ssl_truststore_location: str
+    """File with trusted certificates, as in Kafka's Java client."""
+    ssl_truststore_password: str
+    """Password of a PKCS12 file in ssl.truststore.location."""
+    ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
+    """Format of ssl.truststore.location; JKS means PKCS12. Kafka's default is JKS."""
 
 
 class AdminKeywords(ClientKeywords, total=False):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ..protocol.errors import ErrorCode
 from .backoff import ExponentialBackoff
-from .connection import IS_IT_KAFKA, Connection, ConnectionOptions
+from .connection import Connection, ConnectionOptions
 from .errors import NetworkError
 from .metadata import Node
 from .shared_task import outcome_of
@@ -79,7 +79,7 @@ class Links:
         now = asyncio.get_running_loop().time()
         return "; ".join(
             f"connected to {link.node.host}:{link.node.port}, which has not answered ApiVersions within "
-            f"{now - link.silent_since:.1f} s: {IS_IT_KAFKA}"
+            f"{now - link.silent_since:.1f} s: {self._options.doubt}"
             for link in self._links.values()
             if link.silent_since is not None
         )

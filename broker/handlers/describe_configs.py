@@ -79,7 +79,7 @@ def _configs(
             row.value,
             row.read_only,
             int(row.source),
-            False,
+            row.is_secret,
             [DescribeConfigsSynonym(name, value, int(source)) for name, value, source in row.synonyms]
             if request.include_synonyms
             else [],

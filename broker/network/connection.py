@@ -105,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._yielding = False
         self._ended = False
+        self._tls = False
         self._turn = loop.time()
         self._work = LONE_TURN_WORK
         self._frame_since = 0.0
@@ -120,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = str(peer[0]) if isinstance(peer, tuple) else "local"
         local = transport.get_extra_info("sockname")
         self.local_address = (str(local[0]), int(local[1])) if isinstance(local, tuple) else ("", 0)
+        self._tls = transport.get_extra_info("ssl_object") is not None
         self._transport.set_write_buffer_limits(high=self._write_limit)
         self._listener.opened(self, transport.get_extra_info("socket"))
 
@@ -152,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         stays open until its request is executed, as in Kafka.
         """
         self._ended = True
-        return self._is_silent
+        return self._is_silent and not self._tls  # a TLS transport cannot stay open
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the memory into which the event loop reads from the socket.
@@ -227,7 +229,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unsent(self) -> int:
         """The number of response bytes that the socket has not accepted yet or that wait behind an earlier response."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size() + self._held
+        if self._transport is None:
+            return 0
+        if self._tls and self._transport.is_closing():
+            return self._held  # an aborted TLS transport cannot be asked
+        return self._transport.get_write_buffer_size() + self._held
 
     def count_unsent(self) -> None:
         """Report the unsent bytes to the listener's `AnswerMemory` if they are more than `COUNTED_BYTES`.

@@ -1,7 +1,7 @@
 """Accept connections within the configured limits, close idle ones, and shut down in an orderly way.
 
-A listener owns the set of its open connections and the memory that they share for requests and responses. A broker with
-several listeners would have one `Listener` for each; this release has exactly one.
+Each listener of the broker has a `Listener`, which owns its open connections. They share their limits with those of the
+other listeners (`SharedLimits`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections import Counter
+import ssl
+from collections.abc import Callable
 from typing import Any, Final
 
-from .. import descriptors
 from ..config import BrokerConfig
-from ..config import Listener as ListenerConfig
 from ..dispatcher import Dispatcher
-from .answer_memory import AnswerMemory
+from ..listeners import Listener as ListenerConfig
 from .connection import Connection
-from .request_memory import RequestMemory
-from .turns import Turns
+from .handshake import TlsAcceptor
+from .shared_limits import SharedLimits
 
 IDLE_SWEEP_S: Final = 30.0
 STALLED_S: Final = 0.5
@@ -31,19 +30,28 @@ _ids = itertools.count(1)
 class Listener:
     """A bound socket and its open connections."""
 
-    def __init__(self, listener: ListenerConfig, config: BrokerConfig, dispatcher: Dispatcher, log: Any) -> None:
+    def __init__(
+        self,
+        listener: ListenerConfig,
+        config: BrokerConfig,
+        dispatcher: Dispatcher,
+        log: Any,
+        limits: SharedLimits,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """Prepare a listener. `tls` returns the context of the next handshake; None for a listener without TLS."""
         self.name = listener.name
         self.config = config
         self.log = log.bind(listener=listener.name)
-        self.memory = RequestMemory(config.queued_max_request_bytes)
-        self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
-        self.turns = Turns()
+        self.limits = limits
+        self.memory, self.answers, self.turns = limits.memory, limits.answers, limits.turns
         self.host = listener.host
         self.port = listener.port
+        self._tls = tls
         self._dispatcher = dispatcher
         self._servers: list[asyncio.Server] = []
+        self._acceptors: list[TlsAcceptor] = []
         self._connections: dict[Connection, None] = {}
-        self._by_host: Counter[str] = Counter()
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping = False
         self._all_closed: asyncio.Event = asyncio.Event()
@@ -58,15 +66,23 @@ class Listener:
         self.port = sockets[0].getsockname()[1]
         for sock in sockets:
             sock.setblocking(False)
-        self._servers = [
-            await loop.create_server(
-                lambda: Connection(next(_ids), self, self._dispatcher, loop),
-                sock=sock,
-                backlog=self.config.socket_listen_backlog_size,
-            )
-            for sock in sockets
-        ]
+            await self._serve(sock, loop)
         self._schedule_sweep(loop)
+
+    async def _serve(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        """Accept connections on a bound socket."""
+        backlog = self.config.socket_listen_backlog_size
+        if self._tls is None:
+            self._servers.append(await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog))
+            return
+        timeout_s = self.config.connection_authentication_timeout_ms / 1000
+        acceptor = TlsAcceptor(sock, lambda: self._make(loop), self._tls, self.limits, timeout_s, self.log)
+        acceptor.start(backlog)
+        self._acceptors.append(acceptor)
+
+    def _make(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        """Return the protocol object of a new connection."""
+        return Connection(next(_ids), self, self._dispatcher, loop)
 
     def _bind(self) -> list[socket.socket]:
         """Return one bound socket. An empty host means all interfaces, including IPv6 where the system supports it."""
@@ -98,14 +114,12 @@ class Listener:
     # ---- connections
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
-        """Register a new connection, or refuse it because a limit is reached.
+        """Register a new connection, or refuse it because a limit is reached (`SharedLimits.opened`).
 
-        The limits are `max.connections`, `max.connections.per.ip`, and the number of file descriptors that remain after
-        those reserved for data files.
+        A TLS connection has been counted before its handshake.
         """
-        descriptors_left = descriptors.connections(self.config.max_open_files)
         self._connections[connection] = None
-        self._by_host[connection.peer_host] += 1
+        limit = self.limits.opened(connection.peer_host) if self._tls is None else None
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # Keepalive detects a peer that disappeared without closing, even while its request waits for hours.
@@ -114,23 +128,14 @@ class Listener:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.socket_send_buffer_bytes)
         if self._stopping:
             connection.abort()  # accepted before the listening socket was closed
-        elif len(self._connections) > self.config.max_connections:
-            self._refuse(connection, "max.connections", self.config.max_connections)
-        elif self._by_host[connection.peer_host] > self.config.max_connections_per_ip:
-            self._refuse(connection, "max.connections.per.ip", self.config.max_connections_per_ip)
-        elif descriptors_left is not None and len(self._connections) > descriptors_left:
-            self._refuse(connection, "ulimit -n, less max.open.files", descriptors_left)
-
-    def _refuse(self, connection: Connection, limit: str, value: int) -> None:
-        self.log.warning("connection_refused", limit=limit, value=value, peer=connection.peer_host)
-        connection.abort()
+        elif limit is not None:
+            self.log.warning("connection_refused", limit=limit.name, value=limit.value, peer=connection.peer_host)
+            connection.abort()
 
     def lost(self, connection: Connection) -> None:
         """Forget a closed connection."""
-        self._connections.pop(connection, None)
-        self._by_host[connection.peer_host] -= 1
-        if not self._by_host[connection.peer_host]:
-            del self._by_host[connection.peer_host]
+        del self._connections[connection]
+        self.limits.closed(connection.peer_host)
         if not self._connections:
             self._all_closed.set()
 
@@ -167,11 +172,12 @@ class Listener:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        self.memory.stop()
-        self.answers.stop()
         for server in self._servers:
             server.close()
         self._servers = []
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        self._acceptors = []
 
     def drain(self) -> None:
         """Execute no further request on any connection."""

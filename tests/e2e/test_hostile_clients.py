@@ -53,8 +53,8 @@ async def broker() -> AsyncIterator[BrokerNode]:
 
 
 def connections(broker: BrokerNode) -> int:
-    assert broker._listener is not None
-    return broker._listener.connection_count
+    assert broker._listeners is not None
+    return broker._listeners.first.connection_count
 
 
 def live_connections() -> int:
@@ -249,10 +249,10 @@ async def test_a_client_that_does_not_read_is_not_answered_without_end(broker: B
     request = b"".join(encode_request(fetch("t", 0), 12, 1, "slow"))
     with sock:
         await loop.sock_sendall(sock, request * 200)
-        assert broker._listener is not None
-        await until(lambda: any(c.unsent for c in broker._listener._connections))  # type: ignore[union-attr]
+        assert broker._listeners is not None
+        await until(lambda: any(c.unsent for c in broker._listeners.first._connections))  # type: ignore[union-attr]
         await asyncio.sleep(0.2)
-        (slow,) = broker._listener._connections
+        (slow,) = broker._listeners.first._connections
         assert 0 < slow.unsent < 10 << 20, "200 answers of 3.6 MB were asked for"
         await serves(broker.address)
 
@@ -393,7 +393,7 @@ async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
         await loop.sock_connect(sock, ("127.0.0.1", broker.port))
         with sock:
             await loop.sock_sendall(sock, b"".join(encode_request(fetch("t", 0), 12, 1, "slow")))
-            await until(lambda: any(c.unsent for c in broker._listener._connections))  # type: ignore[union-attr]
+            await until(lambda: any(c.unsent for c in broker._listeners.first._connections))  # type: ignore[union-attr]
             started = time.monotonic()
             await broker.stop()
             assert time.monotonic() - started < 1.5

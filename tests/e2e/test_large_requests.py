@@ -233,8 +233,8 @@ async def test_a_large_request_that_waits_and_goes_away_gives_up_its_place() -> 
                 gone.send(large_commit("a", who), 5)
                 await answered(wire)
             async with asyncio.timeout(20):
-                assert running._listener is not None
-                while running._listener.connection_count > 1:
+                assert running._listeners is not None
+                while running._listeners.first.connection_count > 1:
                     await asyncio.sleep(0)
         async with RawConnection(running.address) as last:
             last.send(large_commit("a", who), 5)

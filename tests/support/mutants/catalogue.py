@@ -398,8 +398,8 @@ MUTANTS: Final = (
         "closing a connection after acks=0 drops batches that are being checked",
         "network",
         "broker/network/connection.py",
-        "        return self._is_silent\n",
-        "        return False\n",
+        "        return self._is_silent and not self._tls",
+        "        return False",
     ),
     Mutant(
         "responses overtake each other",

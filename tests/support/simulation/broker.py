@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from oncelog.broker import node as node_module
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction import decisions, metadata, state
 from oncelog.broker.coordinator.transaction.state import MAX_PRODUCER_EPOCH
@@ -34,6 +33,7 @@ from oncelog.broker.log import (
 )
 from oncelog.broker.log.cleaner import MAX_KEY_BYTES
 from oncelog.broker.log.index_cache import DEFAULT_BYTES
+from oncelog.broker.network import listeners as listeners_module
 from oncelog.broker.network.listener import Listener
 from oncelog.broker.node import BrokerNode
 from support.faulty_filesystem import FaultyFileSystem, _Node
@@ -110,7 +110,7 @@ def simulated_parts(log: Silent, max_epoch: int = MAX_PRODUCER_EPOCH) -> Iterato
 
     Their producer epochs end at `max_epoch`.
     """
-    with mock.patch.object(node_module, "ListeningSocket", SocketlessListener):
+    with mock.patch.object(listeners_module, "Listener", SocketlessListener):
         before = [module.logger for module in _LOGGING]
         for module in _EPOCHS:
             module.MAX_PRODUCER_EPOCH = max_epoch  # type: ignore[attr-defined]
@@ -176,7 +176,7 @@ class SimulatedBroker:
     @property
     def up(self) -> bool:
         """Whether connections are accepted."""
-        return self._broker is not None and self._broker._listener is not None and not self._stopping
+        return self._broker is not None and self._broker._listeners is not None and not self._stopping
 
     @property
     def broker(self) -> BrokerNode:
@@ -187,7 +187,8 @@ class SimulatedBroker:
     @property
     def listener(self) -> Any:
         """The listener of the current broker, to which connections belong."""
-        return self.broker._listener
+        assert self.broker._listeners is not None
+        return self.broker._listeners.first
 
     async def start(self) -> None:
         """Start a broker on the content of the disk."""
@@ -252,10 +253,10 @@ class SimulatedBroker:
         for part in ("transaction_coordinator", "group_coordinator"):
             if part in broker.__dict__:
                 await getattr(broker, part).stop()
-        if broker._listener is not None:
-            broker._listener.stop_accepting()
+        if broker._listeners is not None:
+            broker._listeners.stop_accepting()
             # Requests that are executed although their connection is lost end with the process.
-            for connection in sorted(broker._listener._connections, key=lambda connection: connection.id):
+            for connection in sorted(broker._listeners.first._connections, key=lambda connection: connection.id):
                 connection.give_up()
 
     async def stop(self) -> None:

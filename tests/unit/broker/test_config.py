@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog.broker.config import BrokerConfig, Listener, load
+from oncelog.broker.config import BrokerConfig, load
+from oncelog.broker.listeners import Listener, SecurityProtocol
 from oncelog.broker.settings import ConfigError
 from oncelog.broker.topic_config import TopicConfig, topic_config
 
@@ -55,7 +56,8 @@ def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
         ({"message.max.bytes": 2**31}, "can hold"),
         ({"durability": "maybe"}, "flush, os"),
         ({"auto.create.topics.enable": "yes"}, "boolean"),
-        ({"listeners": "SSL://:9092"}, "PLAINTEXT"),
+        ({"listeners": "SSL://:9092", "ssl.keystore.location": ""}, "oncelog certs"),
+        ({"listeners": "SASL_SSL://:9092", "listener.security.protocol.map": ""}, "does not support"),
         ({"listeners": "localhost"}, "HOST:PORT"),
         ({"listeners": "EXTERNAL://:9092"}, "EXTERNAL:PLAINTEXT"),
         ({"log.dirs": "a\0b"}, "null character"),
@@ -63,8 +65,15 @@ def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
         ({"max.connections.per.ip": 0}, "less than 1"),
         ({"listener.security.protocol.map": "EXTERNAL"}, "NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "EXTERNAL:TLS"}, "NAME:PROTOCOL"),
-        ({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL"}, "cannot serve"),
-        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "exactly one"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL"}, "does not support"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "PLAINTEXT twice"),
+        ({"listeners": "PLAINTEXT://a:1,SSL://b:1"}, "port 1"),
+        ({"listeners": ""}, "empty"),
+        ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "PLAINTEXT twice"),
+        ({"advertised.listeners": "EXTERNAL://a:1"}, "not in `listeners`"),
+        ({"listener.name.other.ssl.client.auth": "none"}, "no listener"),
+        ({"ssl.client.auth": "required"}, "no listener uses TLS"),
+        ({"listener.name.plaintext.ssl.client.auth": "required"}, "no listener uses TLS"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "host name"),
         ({"log.cleanup.policy": "delete,shrink"}, "delete, compact"),
         ({"group.min.session.timeout.ms": 60000, "group.max.session.timeout.ms": 1000}, "group.max.session.timeout.ms"),
@@ -140,12 +149,42 @@ def test_listeners_are_read(item: str, expected: tuple[str, str, int]) -> None:
     assert (listener.name, listener.host, listener.port) == expected
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "sasl_plaintext"])
-def test_a_listener_that_is_mapped_to_another_protocol_is_refused(protocol: str) -> None:
-    for listeners in ({"listeners": "EXTERNAL://:9092"}, {"advertised.listeners": "EXTERNAL://host:9092"}):
-        with pytest.raises(ConfigError, match="EXTERNAL") as caught:
-            BrokerConfig({**listeners, "listener.security.protocol.map": f"EXTERNAL:{protocol}"})
-        assert caught.value.key == "listener.security.protocol.map"
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "sasl_plaintext"])
+def test_a_listener_whose_protocol_is_not_served_is_refused(protocol: str) -> None:
+    with pytest.raises(ConfigError, match="EXTERNAL") as caught:
+        BrokerConfig({"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": f"EXTERNAL:{protocol}"})
+    assert caught.value.key == "listener.security.protocol.map"
+
+
+def test_listeners_have_their_protocol_and_their_address_for_clients() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "INSIDE://127.0.0.1:1, EXTERNAL://0.0.0.0:2",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,external:ssl",
+            "advertised.listeners": "EXTERNAL://broker.example:443",
+            "ssl.keystore.location": "all.pem",
+            "listener.name.External.ssl.keystore.location": "external.pem",
+            "ssl_client_auth": "none",
+        }
+    )
+    inside, external = config.read_listeners()
+    assert (inside.name, inside.protocol, inside.advertised) == ("INSIDE", SecurityProtocol.PLAINTEXT, None)
+    assert (external.protocol, external.advertised) == (SecurityProtocol.SSL, ("broker.example", 443))
+    assert config.of_listener("EXTERNAL").get("ssl.keystore.location") == "external.pem"
+    assert config.of_listener("INSIDE").get("ssl.keystore.location") == "all.pem"
+
+
+def test_one_port_may_be_shared_by_ipv4_and_ipv6() -> None:
+    config = BrokerConfig(
+        {"listeners": "A://127.0.0.1:1,B://[::1]:1", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    )
+    assert [listener.host for listener in config.read_listeners()] == ["127.0.0.1", "::1"]
+
+
+def test_a_password_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig({"ssl.key.password": ["hunter2"]})
+    assert "hunter2" not in str(caught.value)
 
 
 def test_kafkas_own_protocol_map_is_accepted() -> None:
@@ -156,11 +195,10 @@ def test_kafkas_own_protocol_map_is_accepted() -> None:
 
 
 SECURITY = [
-    "ssl.keystore.location",
-    "ssl.client.auth",
+    "ssl.provider",
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",
-    "listener.name.external.ssl.keystore.password",
+    "listener.name.external.ssl.engine.factory.class",
     "listener.name.external.scram-sha-256.sasl.jaas.config",
     "authorizer.class.name",
     "super.users",

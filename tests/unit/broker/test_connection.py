@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from oncelog.broker.config import BrokerConfig
-from oncelog.broker.config import Listener as Row
 from oncelog.broker.dispatcher import Exchange, MalformedRequest
 from oncelog.broker.handling import Deferred
+from oncelog.broker.listeners import Listener as Row
 from oncelog.broker.logging import make_logger
 from oncelog.broker.network import turns
 from oncelog.broker.network.connection import Connection
 from oncelog.broker.network.listener import Listener
+from oncelog.broker.network.shared_limits import SharedLimits
 from oncelog.broker.network.turns import LONE_TURN_WORK, REQUEST_WORK, ROUND_WORK
 from oncelog.protocol.schema import Buffer, Response
 
@@ -92,7 +93,8 @@ class House:
         self.dispatcher = WordDispatcher()
         config = BrokerConfig({"listeners": "127.0.0.1:0", **settings})
         row = Row.parse("127.0.0.1:0")
-        self.listener = Listener(row, config, self.dispatcher, make_logger("error"))  # type: ignore[arg-type]
+        self.limits = SharedLimits(config)
+        self.listener = Listener(row, config, self.dispatcher, make_logger("error"), self.limits)  # type: ignore[arg-type]
         self.peers: list[Peer] = []
 
     async def __aenter__(self) -> House:
@@ -106,6 +108,7 @@ class House:
 
     async def __aexit__(self, *_: object) -> None:
         self.listener.stop_accepting()
+        self.limits.stop()
         await self.listener.finish(0.2)
         for peer in self.peers:
             peer.writer.close()

@@ -1,0 +1,174 @@
+"""Read private keys and certificates from PEM and PKCS #12 files.
+
+PEM needs no further package. PKCS #12 is read by `cryptography`, of the extra `oncelog[security]`. Java's keytool has
+written PKCS #12 since Java 9, also into files named .jks. Its older, proprietary format is refused with the command
+that converts it, because no maintained Python library reads it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
+"""The formats of files with keys and certificates, by Kafka's names. JKS means PKCS12."""
+
+_OLD_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+"""The first bytes of files in the formats JKS and JCEKS."""
+
+MAX_STORE_BYTES: Final = 16 * 1024 * 1024
+"""A larger file is refused: it holds no keys."""
+
+
+class StoreError(ValueError):
+    """The error of a file that has no usable key or certificates; its text names the file and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMaterial:
+    """A private key and its certificate chain in PEM. `password` decrypts the key; "" for an unencrypted one."""
+
+    pem: str
+    password: str
+
+
+def key_from_pem(pem: str, key_password: str) -> KeyMaterial:
+    """Return the key and chain in `pem`, a private key and certificates in any order."""
+    return KeyMaterial(pem, key_password)
+
+
+def key_from_store(kind: str, path: Path, store_password: str, key_password: str) -> KeyMaterial:
+    """Return the private key and chain of a file of the type PEM, PKCS12 or JKS. Raises StoreError.
+
+    In a PKCS #12 file, the key has the password of the file.
+    """
+    content = _read(path)
+    if kind == "PEM":
+        return key_from_pem(_text(path, content), key_password)
+    return _pkcs12_key(path, content, store_password)
+
+
+def trusted_from_store(kind: str, path: Path, store_password: str) -> str:
+    """Return the certificates of a file of the type PEM, PKCS12 or JKS in PEM. Raises StoreError."""
+    content = _read(path)
+    if kind == "PEM":
+        text = _text(path, content)
+        if "-----BEGIN CERTIFICATE-----" not in text:
+            raise StoreError(f"{path} holds no certificate in PEM. Name a file of the type PEM, or set the type")
+        return text
+    _, certificates = _pkcs12(path, content, store_password)
+    found = [_certificate_pem(certificate) for certificate in certificates]
+    if not found:
+        raise StoreError(f"{path} holds no certificate. Add the authorities' certificates, for example with keytool")
+    return "".join(found)
+
+
+def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
+    """Load a private key and its chain into a context. Raises StoreError."""
+    try:
+        # OpenSSL reads keys by path. The file can be read by this user only, and holds the key as it was given.
+        with tempfile.NamedTemporaryFile("w", prefix="oncelog-", suffix=".pem", encoding="utf-8") as file:
+            file.write(material.pem)
+            file.flush()
+            context.load_cert_chain(file.name, password=lambda: material.password)
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise StoreError(
+            f"the private key and its certificates cannot be used: {reason_of(error)}. Check that the private key"
+            " belongs to the first certificate, and check the password of the key"
+        ) from error
+
+
+def load_trusted(context: ssl.SSLContext, pem: str) -> None:
+    """Let a context trust the certificates in `pem`. Raises StoreError."""
+    try:
+        context.load_verify_locations(cadata=pem)
+    except (ssl.SSLError, ValueError) as error:
+        raise StoreError(f"there is no usable certificate: {reason_of(error)}. Use certificates in PEM") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason of an error of TLS in words, for example "certificate verify failed"."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason).replace("_", " ").lower() or type(error).__name__
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_STORE_BYTES + 1)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}. Check the path and who may read the file") from None
+    if len(content) > MAX_STORE_BYTES:
+        raise StoreError(f"{path} is larger than {MAX_STORE_BYTES} bytes, so it holds no keys. Check the path")
+    return content
+
+
+def _text(path: Path, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise StoreError(f"{path} is not PEM, which is text. Set the type of the store to PKCS12 or JKS") from None
+
+
+# ---- PKCS #12
+
+
+def _pkcs12(path: Path, content: bytes, password: str) -> tuple[PrivateKeyTypes | None, list[Any]]:
+    """Return the key, if there is one, and all certificates, that of the key first."""
+    if content[:4] in _OLD_JKS:
+        raise StoreError(
+            f"{path} has Java's old format JKS, which is not supported. Convert it: keytool -importkeystore"
+            f" -srckeystore {path} -destkeystore {path.with_suffix('.p12')} -deststoretype pkcs12"
+        )
+    try:
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise StoreError(f"{path}: a PKCS12 file needs the extra: pip install 'oncelog[security]'") from None
+    try:
+        store = pkcs12.load_pkcs12(content, password.encode() if password else None)
+    except ValueError as error:
+        raise StoreError(f"{path} cannot be read as PKCS12: {error}. Check the file and its password") from error
+    own = [store.cert] if store.cert is not None else []
+    return store.key, [entry.certificate for entry in (*own, *store.additional_certs)]
+
+
+def _pkcs12_key(path: Path, content: bytes, password: str) -> KeyMaterial:
+    key, certificates = _pkcs12(path, content, password)
+    if key is None or not certificates:
+        raise StoreError(f"{path} holds no private key with a certificate. Export both into it")
+    from cryptography.hazmat.primitives import serialization
+
+    phrase = secrets.token_urlsafe(24)  # the key is never written in clear, not even to a file that nobody else reads
+    encoded = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(phrase.encode()),
+    ).decode()
+    return KeyMaterial(encoded + "".join(map(_certificate_pem, _chain(certificates))), phrase)
+
+
+def _chain(certificates: list[Any]) -> Iterable[Any]:
+    """Yield the first certificate and those of its issuers, in order; unrelated ones are left out."""
+    by_subject = {certificate.subject: certificate for certificate in reversed(certificates)}
+    current, seen = certificates[0], set()
+    while current is not None and current.subject not in seen:
+        yield current
+        seen.add(current.subject)
+        current = by_subject.get(current.issuer)
+
+
+def _certificate_pem(certificate: Any) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    encoded: bytes = certificate.public_bytes(Encoding.PEM)
+    return encoded.decode()

@@ -1,0 +1,98 @@
+"""Accept the connections of a TLS listener and complete their handshakes before their first request.
+
+A connection counts for all limits from the moment it is accepted. If the handshake fails or does not end within
+`connection.authentication.timeout.ms`, the connection is closed, and a log line states the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...auth.stores import reason_of
+from .shared_limits import SharedLimits
+
+PAUSE_S: Final = 1.0
+"""Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
+
+_SHORT_OF: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class TlsAcceptor:
+    """Accepts the connections of one listening socket and shakes hands with many peers at a time."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        context: Callable[[], ssl.SSLContext],
+        limits: SharedLimits,
+        timeout_s: float,
+        log: Any,
+    ) -> None:
+        """Prepare to accept on `listening`.
+
+        When a handshake is done, `make` returns the protocol object of the connection, which is then counted in
+        `limits`. `context` returns the TLS context for a handshake that begins.
+        """
+        self._listening = listening
+        self._make = make
+        self._context = context
+        self._limits = limits
+        self._timeout_s = timeout_s
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._accepting: asyncio.Task[None] | None = None
+
+    def start(self, backlog: int) -> None:
+        """Listen, and accept connections until `stop`. Raises OSError."""
+        self._listening.listen(backlog)
+        self._accepting = self._loop.create_task(self._accept())
+        # The event loop may watch the socket until the task has ended.
+        self._accepting.add_done_callback(lambda _: self._listening.close())
+
+    def stop(self) -> None:
+        """Close the listening socket and the connections whose handshake has not ended."""
+        for task in (self._accepting, *self._handshakes):
+            if task is not None:
+                task.cancel()
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                peer, address = await self._loop.sock_accept(self._listening)
+            except OSError as error:
+                if error.errno in _SHORT_OF:
+                    self._log.warning(
+                        "connection_not_accepted", error=str(error), remedy="raise the limit of open files"
+                    )
+                    await asyncio.sleep(PAUSE_S)
+                continue
+            host = str(address[0])
+            if (limit := self._limits.opened(host)) is not None:
+                self._log.warning("connection_refused", limit=limit.name, value=limit.value, peer=host)
+                peer.close()
+                self._limits.closed(host)
+                continue
+            task = self._loop.create_task(self._shake_hands(peer, host))
+            self._handshakes[task] = None
+            task.add_done_callback(self._handshakes.pop)
+
+    async def _shake_hands(self, peer: socket.socket, host: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make, peer, ssl=self._context(), ssl_handshake_timeout=self._timeout_s
+            )
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
+            self._limits.closed(host)
+            peer.close()
+            self._log.info("tls_handshake_failed", peer=host, why=reason_of(error))
+        except BaseException:
+            self._limits.closed(host)
+            peer.close()
+            raise

@@ -1,0 +1,176 @@
+"""Start and stop all listeners of the broker together, and know the address of each for clients.
+
+A TLS listener has its context here. Its files are examined every `ssl.reload.interval.ms` in a thread; when one has
+changed, later handshakes use a new context. Files that cannot be used are reported, and the old context stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from ..config import BrokerConfig
+from ..connection_info import ConnectionInfo
+from ..dispatcher import Dispatcher
+from ..listeners import Listener as ListenerConfig
+from ..ports import Lane, Threads
+from ..settings import ConfigError
+from .listener import Listener
+from .shared_limits import SharedLimits
+
+if TYPE_CHECKING:
+    from ..security.tls import FileState, ListenerTls
+
+
+class ListenError(RuntimeError):
+    """The error of an address that cannot be bound; its text states the reason and the remedy."""
+
+
+class Listeners:
+    """The broker's listeners, in the order of the setting `listeners`; the first one is the broker's own address."""
+
+    def __init__(self, config: BrokerConfig, dispatcher: Dispatcher, threads: Threads, log: Any) -> None:
+        self._config = config
+        self._dispatcher = dispatcher
+        self._threads = threads
+        self._log = log
+        self._limits = SharedLimits(config)
+        self._rows = {row.name: row for row in config.read_listeners()}
+        self._open: dict[str, Listener] = {}
+        self._contexts: list[_WatchedContext] = []
+
+    async def start(self) -> None:
+        """Bind all addresses and accept connections. If one fails, none stays open.
+
+        Raises ListenError if an address cannot be bound, and ConfigError if a TLS setting or file cannot be used.
+        """
+        try:
+            for row in self._rows.values():
+                await self._start(row)
+        except BaseException:
+            self.stop_accepting()
+            raise
+
+    async def _start(self, row: ListenerConfig) -> None:
+        context = None
+        if row.protocol.uses_tls:
+            from ..security.tls import ListenerTls
+
+            context = _WatchedContext(ListenerTls(row, self._config.of_listener(row.name)), self._threads, self._log)
+            await context.start(self._config.ssl_reload_interval_ms / 1000)
+            self._contexts.append(context)
+        listener = Listener(
+            row, self._config, self._dispatcher, self._log, self._limits, context.get if context is not None else None
+        )
+        try:
+            await listener.start()
+        except OSError as error:
+            raise ListenError(
+                f"Cannot listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
+                " Stop the program that uses the port, or change `listeners`."
+            ) from error
+        self._open[row.name] = listener
+
+    @property
+    def first(self) -> Listener:
+        """The listener that the setting `listeners` names first."""
+        return next(iter(self._open.values()))
+
+    @property
+    def addresses(self) -> list[str]:
+        """The bound addresses, each as NAME://HOST:PORT."""
+        return [f"{listener.name}://{listener.host or '*'}:{listener.port}" for listener in self._open.values()]
+
+    def named(self, name: str) -> Listener:
+        """Return the open listener of that name. Raises KeyError."""
+        return self._open[name]
+
+    def endpoint(self, connection: ConnectionInfo | None) -> tuple[str, int]:
+        """Return the (host, port) for the client of a connection, or (None) for clients of the first listener."""
+        name = self.first.name if connection is None else connection.listener
+        row, port = self._rows[name], self._open[name].port
+        if row.advertised is not None:
+            host, advertised_port = row.advertised
+            return host, advertised_port or port
+        if not row.binds_all:
+            return row.host, port
+        # The listener is bound to all interfaces. The client can reach the address to which it has connected.
+        return connection.local_address[0].removeprefix("::ffff:") if connection is not None else "127.0.0.1", port
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; open connections stay open."""
+        for context in self._contexts:
+            context.stop()
+        for listener in self._open.values():
+            listener.stop_accepting()
+        self._limits.stop()
+
+    def drain(self) -> None:
+        """Execute no further request on any connection."""
+        for listener in self._open.values():
+            listener.drain()
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait at most `timeout_s` seconds for the requests being executed, then close all connections."""
+        await asyncio.gather(*(listener.finish(timeout_s) for listener in self._open.values()))
+
+
+class _WatchedContext:
+    """The TLS context of a listener, made anew when one of its files has changed."""
+
+    def __init__(self, tls: ListenerTls, threads: Threads, log: Any) -> None:
+        self._tls = tls
+        self._threads = threads
+        self._log = log.bind(listener=tls.listener.name)
+        self._context: ssl.SSLContext | None = None
+        self._files: dict[str, FileState | None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def get(self) -> ssl.SSLContext:
+        """Return the context for a handshake that begins now."""
+        assert self._context is not None, "started"
+        return self._context
+
+    async def start(self, interval_s: float) -> None:
+        """Read the files, and examine them every `interval_s` seconds, 0 for never. Raises ConfigError."""
+        await self._threads.run(Lane.READ, self._load)
+        self._schedule(interval_s)
+
+    def stop(self) -> None:
+        """Examine the files no more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _load(self) -> None:
+        files = self._tls.files()  # before they are read: a change in between is noticed the next time
+        self._context = self._tls.context()
+        self._files = files
+
+    def _schedule(self, interval_s: float) -> None:
+        if interval_s > 0 and not self._stopped:
+            self._timer = asyncio.get_running_loop().call_later(interval_s, self._examine, interval_s)
+
+    def _examine(self, interval_s: float) -> None:
+        def examined(done: asyncio.Future[None]) -> None:
+            if (error := done.exception()) is not None:
+                self._log.error("tls_files_not_examined", exc_info=error)
+            self._schedule(interval_s)
+
+        self._threads.run(Lane.READ, self._load_if_changed).add_done_callback(examined)
+
+    def _load_if_changed(self) -> None:
+        """Make a new context if a file has changed. Runs in a thread."""
+        files = self._tls.files()
+        if files == self._files:
+            return
+        self._files = files
+        try:
+            self._context = self._tls.context()
+        except ConfigError as error:
+            remedy = "correct the file; until then the broker uses the former key and certificates"
+            self._log.error("tls_files_unusable", why=str(error), remedy=remedy)
+        else:
+            self._log.info("tls_files_reloaded", files=sorted(files))

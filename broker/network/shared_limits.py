@@ -1,0 +1,65 @@
+"""Keep what the connections of all listeners share: their number, and memory and turns for their requests.
+
+Limits such as `max.connections` and `queued.max.request.bytes` hold for the broker, not for each listener, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from .. import descriptors
+from ..config import BrokerConfig
+from .answer_memory import AnswerMemory
+from .request_memory import RequestMemory
+from .turns import Turns
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedLimit:
+    """A limit that a new connection exceeds: its name, and its value in connections."""
+
+    name: str
+    value: int
+
+
+class SharedLimits:
+    """The number of open connections, in all and by client address, and the memory and turns that they share."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.memory = RequestMemory(config.queued_max_request_bytes)
+        self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
+        self.turns = Turns()
+        self._config = config
+        self._count = 0
+        self._by_host: Counter[str] = Counter()
+
+    def opened(self, host: str) -> ReachedLimit | None:
+        """Count a new connection from the client address `host`. Return the limit that it exceeds, or None.
+
+        The limits are `max.connections`, `max.connections.per.ip`, and the number of file descriptors that remain after
+        those reserved for data files. A connection above a limit counts, too, until it is closed.
+        """
+        self._count += 1
+        self._by_host[host] += 1
+        config = self._config
+        if self._count > config.max_connections:
+            return ReachedLimit("max.connections", config.max_connections)
+        if self._by_host[host] > config.max_connections_per_ip:
+            return ReachedLimit("max.connections.per.ip", config.max_connections_per_ip)
+        left = descriptors.connections(config.max_open_files)
+        if left is not None and self._count > left:
+            return ReachedLimit("ulimit -n, less max.open.files", left)
+        return None
+
+    def closed(self, host: str) -> None:
+        """Count a connection from the client address `host` no more."""
+        self._count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+    def stop(self) -> None:
+        """Stop the timers of the shared memory, because the broker stops."""
+        self.memory.stop()
+        self.answers.stop()

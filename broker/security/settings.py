@@ -1,0 +1,111 @@
+"""Define the settings of listeners that concern security, with Kafka's names and defaults.
+
+Each setting applies to all listeners, and `listener.name.<listener>.<setting>` replaces it for one listener. As in
+Kafka, `ssl.client.auth` without such a prefix does not apply to SASL_SSL listeners, where clients log in by SASL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...auth.stores import STORE_TYPES
+from ...auth.suites import VERSIONS
+from ..settings import ConfigTable, at_least, integer, password, text, text_list
+
+CLIENT_AUTH: Final = ("none", "requested", "required")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """The settings of one listener: `own` has those that were given for it alone, `common` returns the others."""
+
+    own: Mapping[str, Any]
+    common: Callable[[str], Any]
+
+    def get(self, name: str) -> Any:
+        """Return the value of a setting by its name without prefix."""
+        return self.own[name] if name in self.own else self.common(name)
+
+
+class SecuritySettings(ConfigTable):
+    """The settings that protect listeners."""
+
+    ssl_keystore_type: str = text(
+        "PEM",
+        choices=STORE_TYPES,
+        doc="The format of the file with the broker's private key and certificate chain. JKS means PKCS12, which Java's"
+        " keytool writes since Java 9. Kafka's default is JKS.",
+        per_listener=True,
+    )
+    ssl_keystore_location: str = text(
+        "",
+        doc="The file with the broker's private key and certificate chain. The broker reads it again when it changes;"
+        " open connections stay open.",
+        per_listener=True,
+    )
+    ssl_keystore_password: str = password(
+        doc="The password of a PKCS12 file in ssl.keystore.location.", per_listener=True
+    )
+    ssl_keystore_key: str = password(
+        doc="The broker's private key in PEM format, in place of a file. PKCS #8, optionally encrypted with"
+        " ssl.key.password.",
+        per_listener=True,
+    )
+    ssl_keystore_certificate_chain: str = text(
+        "", doc="The broker's certificate chain in PEM format, in place of a file.", per_listener=True
+    )
+    ssl_key_password: str = password(
+        doc="The password of the private key, if the key itself is encrypted.", per_listener=True
+    )
+    ssl_truststore_type: str = text(
+        "PEM",
+        choices=STORE_TYPES,
+        doc="The format of the file with the trusted certificates. JKS means PKCS12. Kafka's default is JKS.",
+        per_listener=True,
+    )
+    ssl_truststore_location: str = text(
+        "",
+        doc="The file with the certificates of the authorities that sign clients' certificates. The broker reads it"
+        " again when it changes.",
+        per_listener=True,
+    )
+    ssl_truststore_password: str = password(
+        doc="The password of a PKCS12 file in ssl.truststore.location.", per_listener=True
+    )
+    ssl_truststore_certificates: str = text(
+        "", doc="The trusted certificates in PEM format, in place of a file.", per_listener=True
+    )
+    ssl_client_auth: str = text(
+        "none",
+        choices=CLIENT_AUTH,
+        doc="Whether clients must present a certificate. required: only clients with a trusted certificate are"
+        " accepted. requested: clients without a certificate are accepted, too. none: the broker asks for no"
+        " certificate. A SASL_SSL listener uses this setting only with the prefix listener.name.<listener>.",
+        per_listener=True,
+    )
+    ssl_enabled_protocols: list[str] = text_list(
+        list(VERSIONS),
+        choices=tuple(VERSIONS),
+        doc="The versions of TLS that the broker accepts.",
+        per_listener=True,
+    )
+    ssl_cipher_suites: list[str] = text_list(
+        [],
+        doc="The cipher suites that the broker accepts, by their standard names or OpenSSL's. Empty: OpenSSL's"
+        " defaults. A list without a suite of TLS 1.3 excludes that version. OpenSSL offers the suites of TLS 1.3 only"
+        " together, so a list names all of them or none.",
+        per_listener=True,
+    )
+    ssl_reload_interval_ms: int = integer(
+        10000,
+        at_least(0),
+        doc="The time in ms between two checks whether a key or certificate file has changed. 0: never.",
+    )
+    connection_authentication_timeout_ms: int = integer(
+        30000,
+        at_least(1),
+        doc="The time in ms that a client has, from its connection on, to complete the TLS handshake. Then the"
+        " connection is closed.",
+    )

@@ -1,0 +1,105 @@
+"""Define `oncelog certs`: make a certificate authority for development, and certificates for broker and clients."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from .json_output import json_option, print_json
+
+AUTHORITY, AUTHORITY_KEY = "ca.pem", "ca-key.pem"
+
+
+@click.command(short_help="Make certificates for development.")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Host name or IP address of the broker; may be repeated.  [default: localhost, 127.0.0.1, ::1]",
+)
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    metavar="NAME",
+    help="Make a certificate for a client of this name; may be repeated.  [default: client]",
+)
+@json_option
+def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_json: bool) -> int:
+    """Make certificates for development in DIR, and print the settings that use them.
+
+    The first call makes an authority (ca.pem, ca-key.pem), the broker's certificate (broker.pem) and a client's
+    (client.pem). Each .pem file of a certificate also has its private key. Later calls use the same authority, keep
+    broker.pem unless --host is given, and make the certificates of new clients.
+
+    \b
+    oncelog certs certs --host localhost --client alice
+    oncelog serve --set listeners=SSL://localhost:9093 --set ssl.keystore.location=certs/broker.pem
+    """
+    try:
+        import trustme
+    except ImportError:
+        raise click.ClickException("certificates need the extra: pip install 'oncelog[security]'") from None
+    directory.mkdir(parents=True, exist_ok=True)
+    authority = directory / AUTHORITY
+    if authority.exists():
+        ca = trustme.CA.from_pem(authority.read_bytes(), (directory / AUTHORITY_KEY).read_bytes())
+    else:
+        ca = trustme.CA(organization_name="oncelog development")
+        _write(authority, ca.cert_pem.bytes(), secret=False)
+        _write(directory / AUTHORITY_KEY, ca.private_key_pem.bytes())
+    broker = directory / "broker.pem"
+    made = []
+    if hosts or not broker.exists():
+        names = hosts or ("localhost", "127.0.0.1", "::1")
+        _write(broker, ca.issue_cert(*names, common_name=names[0]).private_key_and_cert_chain_pem.bytes())
+        made.append(broker)
+    for name in clients or ("client",):
+        if Path(name).name != name:
+            raise click.BadParameter(f"{name!r} is not a file name", param_hint="--client")
+        file = directory / f"{name}.pem"
+        if clients or not file.exists():
+            _write(file, ca.issue_cert(common_name=name).private_key_and_cert_chain_pem.bytes())
+            made.append(file)
+    client = directory / f"{(clients or ('client',))[0]}.pem"
+    if as_json:
+        print_json({"authority": str(authority), "made": [str(file) for file in made]})
+    else:
+        click.echo(_settings(authority, broker, client))
+    return 0
+
+
+def _write(path: Path, content: bytes, *, secret: bool = True) -> None:
+    """Write a file as a whole; other users may read it only if it is no secret."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    draft.replace(path)
+
+
+def _settings(authority: Path, broker: Path, client: Path) -> str:
+    return f"""\
+broker (oncelog serve --config broker.toml):
+  listeners = "SSL://localhost:9093"
+  "ssl.keystore.location" = "{broker}"
+  "ssl.truststore.location" = "{authority}"       # only if clients must present a certificate:
+  "ssl.client.auth" = "required"
+
+clients on librdkafka (confluent-kafka and others):
+  security.protocol=SSL
+  ssl.ca.location={authority}
+  ssl.certificate.location={client}
+  ssl.key.location={client}
+
+clients in Java:
+  security.protocol=SSL
+  ssl.truststore.type=PEM
+  ssl.truststore.location={authority}
+  ssl.keystore.type=PEM
+  ssl.keystore.location={client}"""

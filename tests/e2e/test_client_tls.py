@@ -1,0 +1,172 @@
+"""The bundled client on TLS listeners: transactions, certificates, and what is said when they do not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.test_tls import HOST, Authority, authority, broker_with_tls, pkcs12_store, tls_port
+from oncelog.broker.node import BrokerNode
+from oncelog.client.admin import Admin, NewTopic
+from oncelog.client.consumer import Consumer
+from oncelog.client.errors import ConfigError, KafkaError, KafkaTimeoutError, TlsError
+from oncelog.client.producer import Producer
+from oncelog.demo.processes import free_port
+from support.broker import BrokerProcess
+
+pytestmark = pytest.mark.oncelog_only(reason="is about listeners with TLS")
+
+__all__ = ["authority"]
+
+
+def settings_of(broker: BrokerNode, authority: Authority, **more: Any) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": f"{HOST}:{tls_port(broker)}",
+        "security_protocol": "SSL",
+        "ssl_ca_location": str(authority.trusted),
+        **more,
+    }
+
+
+async def write_and_read(settings: dict[str, Any]) -> None:
+    async with Admin(settings) as admin:
+        await admin.create_topics([NewTopic("orders", 1)])
+    values = [bytes([index]) * 300_000 for index in range(10)]
+    async with Producer(settings, transactional_id="t") as producer, producer.transaction():
+        for value in values:
+            await producer.send("orders", value)
+    async with Consumer(settings, topics=["orders"], group_id="g", auto_offset_reset="earliest") as consumer:
+        seen: list[bytes | None] = []
+        while len(seen) < len(values):
+            seen += [record.value for record in await consumer.poll(5)]
+    assert seen == values
+
+
+async def test_transactions_over_tls(authority: Authority) -> None:
+    async with broker_with_tls(authority) as broker:
+        await write_and_read(settings_of(broker, authority))
+
+
+async def test_a_certificate_of_the_client_in_each_form(authority: Authority, tmp_path: Path) -> None:
+    alice = str(authority.certificate("alice"))
+    (tmp_path / "p12").mkdir()
+    pkcs12_store(authority, tmp_path / "alice.p12", "hunter2")
+    demanded = {"ssl.client.auth": "required", "ssl.truststore.location": str(authority.trusted)}
+    forms: list[dict[str, Any]] = [
+        {"ssl_certificate_location": alice, "ssl_key_location": alice},
+        {"ssl_keystore_location": alice},
+        {
+            "ssl_keystore_location": str(tmp_path / "alice.p12"),
+            "ssl_keystore_type": "PKCS12",
+            "ssl_keystore_password": "hunter2",
+        },
+    ]
+    async with broker_with_tls(authority, **demanded) as broker:
+        for form in forms:
+            async with Admin(settings_of(broker, authority, **form)) as admin:
+                assert await admin.list_topics() == []
+        address, context = f"{HOST}:{tls_port(broker)}", authority.context(Path(alice))
+        async with Admin(bootstrap_servers=address, security_protocol="SSL", ssl_context=context) as admin:
+            assert await admin.list_topics() == []
+
+
+async def test_what_does_not_fit_is_told_at_once(authority: Authority, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other")
+    async with broker_with_tls(authority) as broker:
+        port = tls_port(broker)
+        for settings, words in (
+            (settings_of(broker, other), "certificate verify failed"),
+            (settings_of(broker, authority, bootstrap_servers=f"127.0.0.1:{port}"), "certificate verify failed"),
+        ):
+            with pytest.raises(TlsError, match=words):
+                async with Admin(settings):
+                    pass
+        plaintext = settings_of(broker, authority, bootstrap_servers=broker.address, default_api_timeout_ms=1000)
+        with pytest.raises(KafkaTimeoutError, match="is that an SSL listener"):
+            async with Admin(plaintext):
+                pass
+        unchecked = settings_of(broker, authority, ssl_endpoint_identification_algorithm="none")
+        async with Admin({**unchecked, "bootstrap_servers": f"127.0.0.1:{port}"}) as admin:
+            assert await admin.list_topics() == []
+
+
+async def test_a_client_without_the_demanded_certificate_is_told(authority: Authority) -> None:
+    demanded = {"ssl.client.auth": "required", "ssl.truststore.location": str(authority.trusted)}
+    async with broker_with_tls(authority, **demanded) as broker:
+        with pytest.raises(KafkaError, match="certificate"):
+            async with Admin(settings_of(broker, authority, request_timeout_ms=1000), default_api_timeout_ms=2000):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"ssl_ca_location": "absent.pem"}, "ssl.ca.location"),
+        ({"ssl_certificate_location": "a.pem"}, "ssl.key.location"),
+        ({"ssl_ca_location": "a.pem", "ssl_truststore_location": "b.pem"}, "ssl.truststore.location"),
+        ({"ssl_keystore_location": "absent.p12", "ssl_keystore_type": "PKCS12"}, "ssl.keystore.location"),
+        ({"ssl_cipher_suites": "NONSENSE"}, "ssl.cipher.suites"),
+        ({"ssl_context": "yes"}, "ssl.context"),
+        ({"security_protocol": "PLAINTEXT", "ssl_ca_location": "a.pem"}, "ssl.ca.location"),
+    ],
+)
+async def test_settings_that_cannot_be_are_named(settings: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        async with Admin({"security_protocol": "SSL", **settings}):
+            pass
+
+
+async def test_commands_take_the_settings_of_a_file(authority: Authority, tmp_path: Path) -> None:
+    async with broker_with_tls(authority) as broker:
+        file = tmp_path / "client.properties"
+        address = f"{HOST}:{tls_port(broker)}"
+        file.write_text(f"security.protocol=SSL\nssl.ca.location={authority.trusted}\nbootstrap.servers={address}\n")
+
+        def run(*words: str, stdin: str = "") -> str:
+            command = [sys.executable, "-P", "-m", "oncelog.cli", *words, "--client-config", str(file)]
+            return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True, timeout=60).stdout
+
+        await asyncio.to_thread(run, "topic", "create", "orders")
+        await asyncio.to_thread(run, "produce", "orders", stdin="hello\n")
+        read = await asyncio.to_thread(run, "consume", "orders", "--from-beginning", "--until-end")
+        assert read == "hello\n"
+        assert "healthy" in await asyncio.to_thread(run, "health")
+
+
+def test_certificates_for_development(tmp_path: Path) -> None:
+    directory = tmp_path / "certs"
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-P", "-m", "oncelog.cli", "certs", str(directory), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    printed = run()
+    assert "ssl.ca.location" in printed
+    assert sorted(path.name for path in directory.iterdir()) == ["broker.pem", "ca-key.pem", "ca.pem", "client.pem"]
+    assert {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()} == {
+        "ca.pem": 0o644,
+        "ca-key.pem": 0o600,
+        "broker.pem": 0o600,
+        "client.pem": 0o600,
+    }
+    before = (directory / "broker.pem").read_bytes()
+    run("--client", "alice")
+    assert (directory / "broker.pem").read_bytes() == before
+    arguments = ["--listen", f"SSL://{HOST}:{free_port()}", "--set", f"ssl.keystore.location={directory}/broker.pem"]
+    arguments += ["--set", "ssl.client.auth=required", "--set", f"ssl.truststore.location={directory}/ca.pem"]
+    with BrokerProcess(tmp_path, *arguments):
+        port = arguments[1].rpartition(":")[2]
+        context = ssl.create_default_context(cafile=str(directory / "ca.pem"))
+        context.load_cert_chain(directory / "alice.pem")
+        with (
+            socket.create_connection((HOST, int(port))) as plain,
+            context.wrap_socket(plain, server_hostname=HOST) as secured,
+        ):
+            assert secured.version() == "TLSv1.3"

@@ -1,0 +1,399 @@
+"""TLS listeners, from the outside: real handshakes, stock clients, files that change, peers that do not shake hands."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import NewTopic as AioNewTopic
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+from kafka import KafkaConsumer, KafkaProducer
+from oncelog.broker.node import BrokerNode, BrokerStartError
+from oncelog.demo.processes import free_port
+from oncelog.protocol.framing import decode_response, encode_request
+from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from support.broker import BrokerProcess
+
+pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listeners")
+
+HOST = "localhost"
+
+
+class Authority:
+    """A certificate authority, and files of certificates that it signs."""
+
+    def __init__(self, directory: Path) -> None:
+        self.ca = trustme.CA()
+        self.directory = directory
+        self.trusted = directory / "ca.pem"
+        self.ca.cert_pem.write_to_path(str(self.trusted))
+
+    def certificate(self, name: str, *hosts: str) -> Path:
+        path = self.directory / f"{name}.pem"
+        self.ca.issue_cert(*hosts, common_name=name).private_key_and_cert_chain_pem.write_to_path(str(path))
+        return path
+
+    def context(self, certificate: Path | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.trusted))
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+        return context
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@asynccontextmanager
+async def broker_with_tls(authority: Authority, **settings: Any) -> AsyncIterator[BrokerNode]:
+    """A broker with a plaintext listener and one with TLS, on free ports of localhost."""
+    if not any("keystore" in name for name in settings):
+        settings["ssl.keystore.location"] = str(authority.certificate("broker", HOST))
+    config = {"listeners": f"PLAINTEXT://127.0.0.1:0,SSL://{HOST}:0", "logging.level": "error", **settings}
+    async with BrokerNode(config=config) as broker:
+        yield broker
+
+
+def tls_port(broker: BrokerNode) -> int:
+    assert broker._listeners is not None
+    return broker._listeners.named("SSL").port
+
+
+async def ask(port: int, context: ssl.SSLContext | None, request: Any, response: Any, version: int) -> Any:
+    """One request on a connection of its own."""
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+        try:
+            writer.writelines(encode_request(request, version, 1, "tls"))
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            return decode_response(response, version, await reader.readexactly(size))[1]
+        finally:
+            writer.close()
+
+
+async def greet(port: int, context: ssl.SSLContext | None) -> Any:
+    return await ask(port, context, ApiVersionsRequest("test", "1"), ApiVersionsResponse, 3)
+
+
+async def test_each_listener_tells_its_own_address(authority: Authority) -> None:
+    async with broker_with_tls(authority) as broker:
+        for port, context in ((broker.port, None), (tls_port(broker), authority.context())):
+            answer = await ask(port, context, MetadataRequest([]), MetadataResponse, 12)
+            assert [node.port for node in answer.brokers] == [port]
+        assert broker.port != tls_port(broker)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_both_versions_of_tls_are_spoken(authority: Authority, version: ssl.TLSVersion) -> None:
+    context = authority.context()
+    context.minimum_version = context.maximum_version = version
+    async with broker_with_tls(authority) as broker:
+        assert (await greet(tls_port(broker), context)).error_code == 0
+
+
+async def test_a_version_that_is_not_enabled_is_refused(authority: Authority) -> None:
+    context = authority.context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with broker_with_tls(authority, **{"ssl.enabled.protocols": "TLSv1.3"}) as broker:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await greet(tls_port(broker), context)
+        assert (await greet(tls_port(broker), authority.context())).error_code == 0
+
+
+async def test_suites_are_those_of_the_setting(authority: Authority) -> None:
+    suites = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
+    async with broker_with_tls(authority, **{"ssl.cipher.suites": suites}) as broker:
+        _, writer = await asyncio.open_connection(HOST, tls_port(broker), ssl=authority.context())
+        cipher, version, _ = writer.get_extra_info("cipher")
+        writer.close()
+        assert cipher.endswith("AES256-GCM-SHA384")
+        assert version == "TLSv1.2"
+
+
+CLIENT_AUTH = [
+    ("required", "own", True),
+    ("required", "none", False),
+    ("required", "stranger", False),
+    ("requested", "own", True),
+    ("requested", "none", True),
+    ("requested", "stranger", False),
+    ("none", "stranger", True),
+]
+
+
+@pytest.mark.parametrize(("demanded", "shown", "accepted"), CLIENT_AUTH)
+async def test_certificates_of_clients(
+    authority: Authority, tmp_path: Path, demanded: str, shown: str, accepted: bool
+) -> None:
+    (tmp_path / "stranger").mkdir()
+    stranger = Authority(tmp_path / "stranger").certificate("mallory")
+    file = {"own": authority.certificate("alice"), "none": None, "stranger": stranger}[shown]
+    settings = {"listener.name.ssl.ssl.client.auth": demanded, "ssl.truststore.location": str(authority.trusted)}
+    async with broker_with_tls(authority, **settings) as broker:
+        if accepted:
+            assert (await greet(tls_port(broker), authority.context(file))).error_code == 0
+        else:
+            with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+                await greet(tls_port(broker), authority.context(file))
+
+
+def pkcs12_store(authority: Authority, path: Path, password: str) -> None:
+    pem = authority.certificate("broker", HOST).read_bytes()
+    key = load_pem_private_key(pem, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    first, *others = x509.load_pem_x509_certificates(pem)
+    path.write_bytes(
+        pkcs12.serialize_key_and_certificates(b"broker", key, first, others, BestAvailableEncryption(password.encode()))
+    )
+
+
+async def test_keys_in_pkcs12_and_in_the_settings_themselves(authority: Authority, tmp_path: Path) -> None:
+    pkcs12_store(authority, tmp_path / "broker.p12", "hunter2")
+    pem = (tmp_path / "broker.pem").read_text()
+    key, _, chain = pem.partition("-----BEGIN CERTIFICATE-----")
+    in_file = {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(tmp_path / "broker.p12"),
+        "ssl.keystore.password": "hunter2",
+    }
+    inline = {"ssl.keystore.key": key, "ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----" + chain}
+    for settings in (in_file, inline):
+        async with broker_with_tls(authority, **settings) as broker:
+            assert (await greet(tls_port(broker), authority.context())).error_code == 0
+
+
+async def test_keys_that_cannot_be_used_are_named_and_their_passwords_are_not(
+    authority: Authority, tmp_path: Path
+) -> None:
+    pkcs12_store(authority, tmp_path / "broker.p12", "hunter2")
+    (tmp_path / "old.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(60))
+    (tmp_path / "half.pem").write_text((tmp_path / "ca.pem").read_text())
+    for location, kind, words in (
+        ("absent.pem", "PEM", "cannot be read"),
+        ("half.pem", "PEM", "private key"),
+        ("broker.p12", "PEM", "not PEM"),
+        ("broker.p12", "PKCS12", "password"),
+        ("old.jks", "JKS", "keytool -importkeystore"),
+    ):
+        settings = {
+            "ssl.keystore.location": str(tmp_path / location),
+            "ssl.keystore.type": kind,
+            "ssl.keystore.password": "secret7",
+        }
+        with pytest.raises(BrokerStartError, match=words) as caught:
+            async with broker_with_tls(authority, **settings):
+                pass
+        assert location in str(caught.value)
+        assert "secret7" not in str(caught.value)
+
+
+async def served_certificate(port: int, authority: Authority) -> bytes:
+    _, writer = await asyncio.open_connection(HOST, port, ssl=authority.context())
+    served: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return served
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_changed_certificate_is_used_and_connections_stay(authority: Authority, tmp_path: Path) -> None:
+    file = authority.certificate("broker", HOST)
+    settings = {"ssl.keystore.location": str(file), "ssl.reload.interval.ms": 20}
+    async with broker_with_tls(authority, **settings) as broker:
+        port = tls_port(broker)
+        first = await served_certificate(port, authority)
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=authority.context())
+        file.write_text("damaged")
+        await asyncio.sleep(0.1)
+        assert await served_certificate(port, authority) == first
+        authority.certificate("broker", HOST)
+
+        async def is_new() -> bool:
+            return await served_certificate(port, authority) != first
+
+        await until(is_new)
+        writer.writelines(encode_request(ApiVersionsRequest("test", "1"), 3, 1, "tls"))
+        assert len(await reader.readexactly(4)) == 4
+        writer.close()
+
+
+async def test_peers_that_do_not_shake_hands_are_counted_and_closed_in_time(authority: Authority) -> None:
+    limits = {"connection.authentication.timeout.ms": 300, "max.connections": 3}
+    async with broker_with_tls(authority, **limits) as broker:
+        silent = [socket.create_connection((HOST, tls_port(broker))) for _ in range(3)]
+        loop = asyncio.get_running_loop()
+        refused = socket.create_connection((HOST, tls_port(broker)))
+        for peer in (refused, *silent):
+            peer.setblocking(False)
+        async with asyncio.timeout(10):
+            for peer in (refused, *silent):
+                with suppress(ConnectionResetError):
+                    assert await loop.sock_recv(peer, 1) == b""
+                peer.close()
+        assert broker._listeners is not None
+        await until_closed(broker)
+        assert (await greet(tls_port(broker), authority.context())).error_code == 0
+
+
+async def until_closed(broker: BrokerNode) -> None:
+    async def none_left() -> bool:
+        assert broker._listeners is not None
+        return broker._listeners.named("SSL").connection_count == 0
+
+    await until(none_left)
+
+
+async def test_plaintext_and_noise_on_a_tls_port_are_refused(authority: Authority) -> None:
+    async with broker_with_tls(authority) as broker:
+        for noise in (b"\x00\x00\x00\x10" + bytes(16), b"GET / HTTP/1.1\r\n\r\n", bytes(100_000)):
+            reader, writer = await asyncio.open_connection(HOST, tls_port(broker))
+            writer.write(noise)
+            async with asyncio.timeout(10):
+                with suppress(ConnectionResetError):
+                    await reader.read()
+            writer.close()
+        await until_closed(broker)
+        assert (await greet(tls_port(broker), authority.context())).error_code == 0
+
+
+async def test_a_broker_stops_at_once_beside_handshakes_that_do_not_end(authority: Authority) -> None:
+    async with broker_with_tls(authority) as broker:
+        silent = socket.create_connection((HOST, tls_port(broker)))
+        _, writer = await asyncio.open_connection(HOST, tls_port(broker), ssl=authority.context())
+        started = time.monotonic()
+        await broker.stop()
+        assert time.monotonic() - started < 5
+        silent.close()
+        writer.close()
+
+
+LARGE = [bytes([index]) * 700_000 for index in range(20)]
+
+
+async def test_librdkafka_kafka_python_and_aiokafka_write_and_read(authority: Authority) -> None:
+    alice = str(authority.certificate("alice"))
+    settings = {"ssl.client.auth": "required", "ssl.truststore.location": str(authority.trusted)}
+    async with broker_with_tls(authority, **settings) as broker:
+        address = f"{HOST}:{tls_port(broker)}"
+        trusted = str(authority.trusted)
+
+        def librdkafka() -> list[bytes | None]:
+            common: dict[str, str | int | float | bool] = {
+                "bootstrap.servers": address,
+                "security.protocol": "SSL",
+                "ssl.ca.location": trusted,
+                "ssl.certificate.location": alice,
+                "ssl.key.location": alice,
+            }
+            admin = AdminClient(common)
+            admin.create_topics([NewTopic("rd", 1, 1)])["rd"].result(20)
+            producer = Producer({**common, "transactional.id": "t"})
+            producer.init_transactions(20)
+            producer.begin_transaction()
+            for value in LARGE:
+                producer.produce("rd", value)
+            producer.commit_transaction(30)
+            consumer = Consumer({**common, "group.id": "g", "auto.offset.reset": "earliest"})
+            consumer.subscribe(["rd"])
+            seen: list[bytes | None] = []
+            deadline = time.monotonic() + 30
+            while len(seen) < len(LARGE) and time.monotonic() < deadline:
+                message = consumer.poll(1)
+                if message is not None:
+                    assert message.error() is None
+                    seen.append(message.value())
+            consumer.close()
+            return seen
+
+        def kafka_python() -> list[bytes]:
+            common = {
+                "bootstrap_servers": address,
+                "security_protocol": "SSL",
+                "ssl_cafile": trusted,
+                "ssl_certfile": alice,
+                "ssl_keyfile": alice,
+            }
+            producer = KafkaProducer(**common)
+            for value in LARGE:
+                producer.send("py", value).get(20)
+            producer.close()
+            consumer = KafkaConsumer("py", **common, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+            seen = []
+            for record in consumer:
+                seen.append(record.value)
+                if len(seen) == len(LARGE):
+                    break
+            consumer.close()
+            return seen
+
+        assert await asyncio.to_thread(librdkafka) == LARGE
+        assert await asyncio.to_thread(kafka_python) == LARGE
+        common: dict[str, Any] = {
+            "bootstrap_servers": address,
+            "security_protocol": "SSL",
+            "ssl_context": authority.context(Path(alice)),
+        }
+        admin = AIOKafkaAdminClient(**common)
+        await admin.start()
+        await admin.create_topics([AioNewTopic("aio", 1, 1)])
+        await admin.close()
+        async with AIOKafkaProducer(**common, max_request_size=2_000_000) as producer:
+            for value in LARGE:
+                await producer.send_and_wait("aio", value)
+        async with AIOKafkaConsumer("aio", **common, auto_offset_reset="earliest") as consumer:
+            async with asyncio.timeout(30):
+                assert [(await consumer.getone()).value for _ in LARGE] == LARGE
+
+
+def test_a_broker_process_serves_tls_through_a_kill(authority: Authority, tmp_path: Path) -> None:
+    port = free_port()
+    certificate = authority.certificate("broker", HOST)
+    arguments = ["--listen", f"SSL://{HOST}:{port}", "--set", f"ssl.keystore.location={certificate}"]
+    common = {
+        "bootstrap.servers": f"{HOST}:{port}",
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(authority.trusted),
+    }
+    broker = BrokerProcess(tmp_path)
+    broker.port = free_port()
+    broker.extra_arguments = arguments
+    with broker:
+        producer = Producer({**common, "enable.idempotence": True})
+        for number, value in enumerate(LARGE):
+            producer.produce("kept", value)
+            if number == 10:
+                producer.flush(30)
+                broker.kill9()
+                broker.start()
+        assert producer.flush(60) == 0
+        consumer = Consumer({**common, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["kept"])
+        seen: list[bytes | None] = []
+        deadline = time.monotonic() + 60
+        while len(seen) < len(LARGE) and time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                seen.append(message.value())
+        consumer.close()
+        assert seen == LARGE
