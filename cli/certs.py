@@ -41,29 +41,29 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
     oncelog serve --set listeners=SSL://localhost:9093 --set ssl.keystore.location=certs/broker.pem
     """
     try:
-        import trustme
+        from ..auth.development import DevelopmentAuthority
     except ImportError:
         raise click.ClickException("certificates need the extra: pip install 'oncelog[security]'") from None
     directory.mkdir(parents=True, exist_ok=True)
     authority = directory / AUTHORITY
     if authority.exists():
-        ca = trustme.CA.from_pem(authority.read_bytes(), (directory / AUTHORITY_KEY).read_bytes())
+        ca = DevelopmentAuthority.load(authority.read_bytes(), (directory / AUTHORITY_KEY).read_bytes())
     else:
-        ca = trustme.CA(organization_name="oncelog development")
-        _write(authority, ca.cert_pem.bytes(), secret=False)
-        _write(directory / AUTHORITY_KEY, ca.private_key_pem.bytes())
+        ca = DevelopmentAuthority.make()
+        _write(directory / AUTHORITY_KEY, ca.key_pem)
+        _write(authority, ca.certificate_pem, secret=False)
     broker = directory / "broker.pem"
     made = []
     if hosts or not broker.exists():
         names = hosts or ("localhost", "127.0.0.1", "::1")
-        _write(broker, ca.issue_cert(*names, common_name=names[0]).private_key_and_cert_chain_pem.bytes())
+        _write(broker, ca.issue(names[0], names))
         made.append(broker)
     for name in clients or ("client",):
         if Path(name).name != name:
             raise click.BadParameter(f"{name!r} is not a file name", param_hint="--client")
         file = directory / f"{name}.pem"
         if clients or not file.exists():
-            _write(file, ca.issue_cert(common_name=name).private_key_and_cert_chain_pem.bytes())
+            _write(file, ca.issue(name))
             made.append(file)
     client = directory / f"{(clients or ('client',))[0]}.pem"
     if as_json:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
@@ -23,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from kafka import KafkaConsumer, KafkaProducer
+from oncelog.auth.development import DevelopmentAuthority
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.demo.processes import free_port
 from oncelog.protocol.framing import decode_response, encode_request
@@ -39,14 +39,14 @@ class Authority:
     """A certificate authority, and files of certificates that it signs."""
 
     def __init__(self, directory: Path) -> None:
-        self.ca = trustme.CA()
+        self.ca = DevelopmentAuthority.make()
         self.directory = directory
         self.trusted = directory / "ca.pem"
-        self.ca.cert_pem.write_to_path(str(self.trusted))
+        self.trusted.write_bytes(self.ca.certificate_pem)
 
     def certificate(self, name: str, *hosts: str) -> Path:
         path = self.directory / f"{name}.pem"
-        self.ca.issue_cert(*hosts, common_name=name).private_key_and_cert_chain_pem.write_to_path(str(path))
+        path.write_bytes(self.ca.issue(name, hosts))
         return path
 
     def context(self, certificate: Path | None = None) -> ssl.SSLContext:
