@@ -5,10 +5,15 @@ It checks that a broker answers requests and can write to its disk.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from .bootstrap import bootstrap_option, client_settings, run
 from .json_output import json_option, print_json
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 TIMEOUT_S = 2.5
 """Longest wait for the broker. It is shorter than the three seconds after which Docker ends a health check."""
@@ -36,9 +41,11 @@ async def _problem(bootstrap: str) -> str | None:
 
     from ..protocol.errors import DecodeError
 
+    settings = client_settings(bootstrap)
+    tls = _tls(settings)
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await _ask(bootstrap)
+            return await _ask(str(settings["bootstrap_servers"]), tls)
     except TimeoutError:
         return f"no answer within {TIMEOUT_S:g} s"
     except (OSError, EOFError) as error:
@@ -47,24 +54,30 @@ async def _problem(bootstrap: str) -> str | None:
         return f"the answer is not a response of Kafka's protocol: {error}"
 
 
-async def _ask(bootstrap: str) -> str | None:
+def _tls(settings: dict[str, object]) -> SSLContext | None:
+    """Return the TLS context of the settings, None for plaintext. Raises ConfigError."""
+    if settings.keys() == {"bootstrap_servers"}:
+        return None  # without the client's modules, so that the command is fast
+    from ..client.config import ClientConfig
+    from ..client.tls import context_of
+
+    return context_of(ClientConfig.of(settings))
+
+
+async def _ask(address: str, tls: SSLContext | None) -> str | None:
     """Return the problem that a DescribeLogDirs request finds, or None.
 
     The request tests the broker's event loop, and its response has the errors of the data directories.
     """
     import asyncio
 
-    from ..client.config import ClientConfig
-    from ..client.tls import context_of
     from ..protocol.errors import ErrorCode, error_code
     from ..protocol.framing import decode_response, encode_request
     from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
-    settings = client_settings(bootstrap)
-    host, _, port = str(settings["bootstrap_servers"]).partition(",")[0].strip().rpartition(":")
+    host, _, port = address.partition(",")[0].strip().rpartition(":")
     if not host or not port.isdigit():
-        raise click.BadParameter(f"{bootstrap!r} is not HOST:PORT, such as 127.0.0.1:9092", param_hint="--bootstrap")
-    tls = context_of(ClientConfig.of(settings))
+        raise click.BadParameter(f"{address!r} is not HOST:PORT, such as 127.0.0.1:9092", param_hint="--bootstrap")
     reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls)
     try:
         writer.writelines(encode_request(DescribeLogDirsRequest(topics=[]), 1, 1, "oncelog-health"))
