@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from .listeners import Listener, problem_of_items, problem_of_map, read_listeners
+from .listener_config import ListenerConfig, problem_of_items, problem_of_map, read_listeners
 from .security.settings import ListenerSettings, SecuritySettings
 from .settings import (
     INT32_MAX,
@@ -768,7 +768,7 @@ class BrokerConfig(SecuritySettings):
         if "\0" in self.log_dirs:
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
 
-    def _check_tls(self, listeners: Iterable[Listener]) -> None:
+    def _check_tls(self, listeners: Iterable[ListenerConfig]) -> None:
         """Raise ConfigError if the settings of a TLS listener contradict each other, or if none uses a TLS setting."""
         protected = [listener for listener in listeners if listener.protocol.uses_tls]
         if protected:
@@ -788,7 +788,7 @@ class BrokerConfig(SecuritySettings):
         self.overrides = {}
         super().__init__(values)
 
-    def read_listeners(self) -> list[Listener]:
+    def read_listeners(self) -> list[ListenerConfig]:
         """Return the listeners in the order of `listeners`; raise ConfigError if they contradict each other."""
         return read_listeners(self.listeners, self.listener_security_protocol_map, self.advertised_listeners)
 

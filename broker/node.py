@@ -28,7 +28,7 @@ from .features import TRANSACTION_VERSION, group_aware
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
 from .keywords import BrokerKeywords
-from .listeners import Listener
+from .listener_config import ListenerConfig
 from .log import DiskProbe, LogManager
 from .logging import make_logger
 from .metadata_store import MetadataStore
@@ -324,7 +324,7 @@ class BrokerNode:
             return
         from .network.metrics_listener import MetricsListener
 
-        row = Listener.parse(self.config.metrics_listener)
+        row = ListenerConfig.parse(self.config.metrics_listener)
         listener = MetricsListener(row, self.metrics, self.log, self._problem)
         try:
             await listener.start()

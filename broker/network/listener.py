@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
-from ..listeners import Listener as ListenerConfig
+from ..listener_config import ListenerConfig
 from .connection import Connection
 from .handshake import TlsAcceptor
 from .shared_limits import SharedLimits

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import BrokerConfig
 from ..connection_info import ConnectionInfo
 from ..dispatcher import Dispatcher
-from ..listeners import Listener as ListenerConfig
+from ..listener_config import ListenerConfig
 from ..ports import Lane, Threads
 from ..settings import ConfigError
 from .listener import Listener

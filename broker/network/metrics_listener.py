@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from ..listeners import Listener as ListenerConfig
+from ..listener_config import ListenerConfig
 from ..metrics import Metrics
 
 MAX_HEAD_BYTES: Final = 8192

@@ -22,7 +22,7 @@ from ...auth.stores import (
     trusted_from_store,
 )
 from ...auth.suites import SuitesError, restrict
-from ..listeners import Listener, SecurityProtocol
+from ..listener_config import ListenerConfig, SecurityProtocol
 from ..settings import ConfigError
 from .settings import ListenerSettings
 
@@ -41,7 +41,7 @@ class FileState:
 class ListenerTls:
     """The TLS settings of one listener: they make its contexts."""
 
-    def __init__(self, listener: Listener, settings: ListenerSettings) -> None:
+    def __init__(self, listener: ListenerConfig, settings: ListenerSettings) -> None:
         """Check the settings without reading files. Raises ConfigError."""
         self.listener = listener
         self._settings = settings

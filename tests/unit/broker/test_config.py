@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from oncelog.broker.config import BrokerConfig, load
-from oncelog.broker.listeners import Listener, SecurityProtocol
+from oncelog.broker.listener_config import ListenerConfig, SecurityProtocol
 from oncelog.broker.settings import ConfigError
 from oncelog.broker.topic_config import TopicConfig, topic_config
 
@@ -145,7 +145,7 @@ def test_a_topic_setting_that_cannot_be_is_refused(own: dict[str, str]) -> None:
     ],
 )
 def test_listeners_are_read(item: str, expected: tuple[str, str, int]) -> None:
-    listener = Listener.parse(item)
+    listener = ListenerConfig.parse(item)
     assert (listener.name, listener.host, listener.port) == expected
 
 

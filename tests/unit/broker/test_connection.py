@@ -13,7 +13,7 @@ import pytest
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.dispatcher import Exchange, MalformedRequest
 from oncelog.broker.handling import Deferred
-from oncelog.broker.listeners import Listener as Row
+from oncelog.broker.listener_config import ListenerConfig as Row
 from oncelog.broker.logging import make_logger
 from oncelog.broker.network import turns
 from oncelog.broker.network.connection import Connection

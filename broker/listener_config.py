@@ -37,7 +37,7 @@ SERVED: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ListenerConfig:
     """A named address to bind. `advertised` is the (host, port) for clients, None without `advertised.listeners`."""
 
     name: str
@@ -47,7 +47,7 @@ class Listener:
     advertised: tuple[str, int] | None = None
 
     @classmethod
-    def parse(cls, item: str) -> Listener:
+    def parse(cls, item: str) -> ListenerConfig:
         """Parse `NAME://host:port`, `host:port` or `:port`; the default name is PLAINTEXT.
 
         The listener's protocol is the one that its name spells, PLAINTEXT for other names. Raises ValueError if the
@@ -73,7 +73,7 @@ def problem_of_items(items: Iterable[str]) -> str | None:
     """Return why a list of listeners is invalid, or None."""
     for item in items:
         try:
-            Listener.parse(item)
+            ListenerConfig.parse(item)
         except ValueError as error:
             return str(error)
     return None
@@ -90,7 +90,9 @@ def problem_of_map(items: Iterable[str]) -> str | None:
     return None
 
 
-def read_listeners(items: Sequence[str], protocol_map: Sequence[str], advertised: Sequence[str]) -> list[Listener]:
+def read_listeners(
+    items: Sequence[str], protocol_map: Sequence[str], advertised: Sequence[str]
+) -> list[ListenerConfig]:
     """Return the listeners in the order of `listeners`; each argument is the value of the setting with its name.
 
     Raises ConfigError if names or ports repeat, if a name has no protocol or one that this release does not support, or
@@ -99,15 +101,15 @@ def read_listeners(items: Sequence[str], protocol_map: Sequence[str], advertised
     if not items:
         raise ConfigError("listeners", "is empty. Name at least one listener as NAME://HOST:PORT")
     protocols = _protocols(protocol_map)
-    listeners: dict[str, Listener] = {}
+    listeners: dict[str, ListenerConfig] = {}
     for item in items:
-        listener = Listener.parse(item)
+        listener = ListenerConfig.parse(item)
         if listener.name in listeners:
             raise ConfigError("listeners", f"uses the name {listener.name} twice. Give each listener a name of its own")
         _check_port(listener, listeners.values())
         listeners[listener.name] = replace(listener, protocol=_protocol("listeners", listener.name, protocols))
     for item in advertised:
-        told = Listener.parse(item)
+        told = ListenerConfig.parse(item)
         if told.host in ANY_HOST:
             raise ConfigError(
                 "advertised.listeners", f"clients cannot connect to {item}. Use a host name or an IP address"
@@ -146,7 +148,7 @@ def _protocol(setting: str, name: str, protocols: dict[str, SecurityProtocol]) -
     return protocol
 
 
-def _check_port(listener: Listener, others: Iterable[Listener]) -> None:
+def _check_port(listener: ListenerConfig, others: Iterable[ListenerConfig]) -> None:
     """Raise ConfigError if another listener has the same port, unless one host is IPv4 and the other IPv6 (KIP-797)."""
     for other in others:
         families = {":" in listener.host, ":" in other.host}
