@@ -433,6 +433,13 @@ class BrokerConfig(SecuritySettings):
         " markers of transactions and for requests that free space. Offset commits and new transactions are refused"
         " when less is free.",
     )
+    log_journal_bytes: int = integer(
+        0,
+        between(0, 268435456),
+        doc="The size in bytes of each file of the journal, at least 8192. With a journal, one fdatasync makes small"
+        " appends to many partitions durable. The broker usually keeps two files, and at most five. 0: no journal, each"
+        " partition's file is synced.",
+    )
     log_segment_bytes: int = integer(
         1073741824, at_least(1024), doc="The size in bytes at which a new segment is started.", dynamic=True
     )

@@ -117,6 +117,7 @@ class BrokerNode:
             cleaner_backoff_ms=self.config.log_cleaner_backoff_ms,
             cleaner_enable=self.config.log_cleaner_enable,
             index_cache_bytes=self.config.log_index_cache_bytes,
+            journal_bytes=self.config.log_journal_bytes,
         )
         self._disk_probe = DiskProbe(
             self.data_dir,

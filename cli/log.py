@@ -166,7 +166,9 @@ def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
 
 
 def _damage_lines(damage: Damage) -> str:
-    """Return two lines of text: the damage of a partition, and the records that a repair removes."""
+    """Return two lines of text: the damage of a partition or the journal, and the records that a repair removes."""
+    if not damage.topic:
+        return f"{damage.reason}\n  a repair keeps the file in `removed`"
     if damage.new_start_offset >= 0:
         return (
             f"{damage.topic}-{damage.partition}: {damage.file}: {damage.reason}\n"

@@ -9,6 +9,7 @@
         <offset, 20 digits>.snapshot           producer state after all batches below that offset
         leader-epoch-checkpoint
         flushed-offset                     offset up to which the partition is on disk (12 bytes, our own)
+    <number, 20 digits>.journal            flushed bytes that may not be in the partitions' files yet (our own)
     .kafka_cleanshutdown, *-checkpoint, meta.properties, .lock, .boot-id
     removed/                               bytes that recovery and repair cut off
 
@@ -46,8 +47,10 @@ META: Final = "meta.properties"
 LOCK: Final = ".lock"
 BOOT_ID: Final = ".boot-id"
 REMOVED: Final = "removed"
+JOURNAL: Final = ".journal"
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
+_JOURNAL = re.compile(r"([0-9]{20})\.journal\Z")
 _SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|checksums|snapshot)\Z")
 
 
@@ -60,6 +63,12 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
     """Return (offset, suffix) of a segment's or snapshot's file name, None for any other name, also a temporary one."""
     match = _SEGMENT.match(name)
     return (int(match[1]), "." + match[2]) if match else None
+
+
+def parse_journal_name(name: str) -> int | None:
+    """Return the number in the name of a journal file, None for any other name."""
+    match = _JOURNAL.match(name)
+    return int(match[1]) if match else None
 
 
 def partition_directory(topic: str, partition: int) -> str:

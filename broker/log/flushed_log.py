@@ -9,6 +9,8 @@ Invariants, at every moment:
   high_watermark <= flushed_offset, so that no reader sees a record that a crash could lose.
 * A flush covers everything that was appended before it began. At most one flush is under way. Its files stay open until
   it ends.
+* Everything below `flushed_offset` is durable: below `synced_offset` in the partition's own files, the rest in the
+  journal (`journal.py`).
 * After `fail` nothing is appended or acknowledged any more. Records on disk can be read until the log is closed.
 """
 
@@ -23,10 +25,12 @@ from typing import Any
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import File, FileSystem, Lane, Threads
 from .batch_scan import BrokenBatch
 from .flushed_mark import write_flushed_offset
 from .flusher import FlushTask, LogFlusher
+from .journal_format import Extent
 from .log_config import LogConfig
 from .producer_state_manager import ProducerStateManager
 from .removal import unlink_all
@@ -51,13 +55,18 @@ class FlushedLog:
     __slots__ = (
         "_close_after_flush",
         "_directory_unsynced",
+        "_durable_in",
         "_failure",
         "_flushing",
         "_flushing_segments",
+        "_journaled_segments",
         "_listeners",
         "_on_disk_failure",
+        "_reached",
         "_root",
         "_root_change",
+        "_settling",
+        "_settling_segments",
         "_unsynced_paths",
         "_unsynced_segments",
         "_waiting_for_current",
@@ -77,6 +86,7 @@ class FlushedLog:
         "name",
         "producers",
         "segments",
+        "synced_offset",
     )
 
     def __init__(
@@ -106,6 +116,7 @@ class FlushedLog:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.flushed_offset = log_end_offset
+        self.synced_offset = log_end_offset
         self.high_watermark = log_end_offset
         self.last_stable_offset = log_end_offset
         self.flusher = flusher
@@ -122,6 +133,13 @@ class FlushedLog:
         self._root_change = 0
         self._write_again = False
         self._flushing: FlushTask | None = None
+        # The segments with bytes that are durable in the journal only, and those that are being synced for that reason.
+        # Then the byte of the active segment up to which everything is durable, and the one that the flush under way
+        # reaches.
+        self._journaled_segments: list[LogSegment] = []
+        self._settling_segments: list[LogSegment] = []
+        self._settling: FlushTask | None = None
+        self._durable_in = self._reached = segments.active, segments.active.size
         self._close_after_flush: list[File] = []
         self._waiting_for_current: asyncio.Future[None] | None = None
         self._waiting_for_next: asyncio.Future[None] | None = None
@@ -218,20 +236,34 @@ class FlushedLog:
         """
         if self.closed or self._failure is not None or self._flushing is not None:
             return None
-        if not (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
+        segments = self._unsynced_segments
+        if self._journaled_segments:
+            segments = list(dict.fromkeys((*self._journaled_segments, *segments)))
+        if not (segments or self._unsynced_paths or self._directory_unsynced):
             return None
+        extent = None
         if self._write_again:
-            self._rewrite()
+            if self._settling is not None:
+                return None  # `end_settling` requests a flush
+            self._rewrite(segments)
+        else:
+            if self.flusher is not None and self.flusher.journal is not None:
+                extent = self._extent()
+            if extent is None and self._settling is not None:
+                return None
+        active = self.segments.active
         task = FlushTask(
             self.log_end_offset,
-            [segment.file for segment in self._unsynced_segments],
+            [segment.file for segment in segments],
             self._unsynced_paths,
             self.directory if self._directory_unsynced else "",
             self._root,
             self._root_change,
             self._note_flushed,
+            extent,
         )
-        self._flushing_segments, self._unsynced_segments = self._unsynced_segments, []
+        self._reached = active, active.size
+        self._flushing_segments, self._unsynced_segments = segments, []
         self._unsynced_paths, self._directory_unsynced, self._root_change = [], False, 0
         self._flushing = task
         self._waiting_for_current, self._waiting_for_next = self._waiting_for_next, None
@@ -241,6 +273,12 @@ class FlushedLog:
         """End a successful flush: advance the high watermark and wake the writers that wait for the flush."""
         if self._flushing is not task:
             return  # failed or closed meanwhile
+        if task.is_journaled:
+            if self._journaled_segments != self._flushing_segments:
+                self._journaled_segments = list(dict.fromkeys((*self._journaled_segments, *self._flushing_segments)))
+        else:
+            self._journaled_segments = []
+        self._durable_in = self._reached
         self._end_flush()
         waiting, self._waiting_for_current = self._waiting_for_current, None
         if waiting is not None and not waiting.done():
@@ -248,6 +286,8 @@ class FlushedLog:
             waiting.set_result(None)
         if self._failure is None and not self.closed:
             self.flushed_offset = max(self.flushed_offset, task.end_offset)
+            if not task.is_journaled:
+                self.synced_offset = self.flushed_offset
             if self.config.durability != "os":
                 self._advance(max(self.flushed_offset, self.high_watermark))
 
@@ -255,9 +295,30 @@ class FlushedLog:
         """Forget the flush that was under way, and close the files that had to stay open for it."""
         self._flushing = None
         self._flushing_segments = []
-        for file in self._close_after_flush:
-            file.close()
-        self._close_after_flush.clear()
+        self._close_waiting_files()
+
+    def _close_waiting_files(self) -> None:
+        """Close the files that had to stay open for a sync, unless another sync may use them."""
+        if self._flushing is None and self._settling is None:
+            for file in self._close_after_flush:
+                file.close()
+            self._close_after_flush.clear()
+
+    def _extent(self) -> Extent | None:
+        """Return what the journal needs to make all appended bytes durable; None if files or names need a sync."""
+        active, unsynced = self.segments.active, self._unsynced_segments
+        segment, position = self._durable_in
+        if (
+            len(unsynced) != 1
+            or unsynced[0] is not active
+            or segment is not active
+            or self._unsynced_paths
+            or self._directory_unsynced
+            or self._root_change
+        ):
+            return None
+        size = active.size - position
+        return Extent(self.name, active.base_offset, position, size, self.log_end_offset, active.file)
 
     def _note_flushed(self, end_offset: int) -> None:
         """Write the flushed offset to its file for the next start. Runs in a thread of the flush lane."""
@@ -284,12 +345,23 @@ class FlushedLog:
         """
         if self._flushing is not task:
             return  # failed or closed meanwhile
-        behind = [segment for segment in self._unsynced_segments if segment not in self._flushing_segments]
-        self._unsynced_segments = [*self._flushing_segments, *behind]
+        self._put_back(task)
+        self._write_again = True
+
+    def put_back(self, task: FlushTask) -> None:
+        """End the flush `task`, which has synced nothing; the next flush does its work.
+
+        This is for a flush that the journal cannot make durable while the log's files are being synced for the journal.
+        """
+        if self._flushing is task:
+            self._put_back(task)
+
+    def _put_back(self, task: FlushTask) -> None:
+        """Add the work and the waiters of the flush under way to those of the next flush."""
+        self._unsynced_segments = list(dict.fromkeys((*self._flushing_segments, *self._unsynced_segments)))
         self._unsynced_paths = [*task.paths, *self._unsynced_paths]
         self._directory_unsynced |= bool(task.directory)
         self._root_change = self._root_change or task.root_change
-        self._write_again = True
         self._end_flush()
         current, self._waiting_for_current = self._waiting_for_current, None
         if self._waiting_for_next is None:
@@ -297,14 +369,66 @@ class FlushedLog:
         elif current is not None:
             self._waiting_for_next.add_done_callback(lambda done: _copy_outcome(done, current))
 
-    def _rewrite(self) -> None:
-        """Write all unflushed batches of the existing segments again, batch by batch; raise OSError if that fails.
+    # --- the journal -------------------------------------------------------------------------------------------------
+
+    def begin_settling(self) -> FlushTask | None:
+        """Begin to sync the files of which bytes are durable in the journal only; return the task, or None.
+
+        Appends and journaled flushes go on meanwhile. No other sync of the log's files does: the system reports a lost
+        write only once. None is also returned while the log's files are being synced, or have failed. Raises OSError.
+        """
+        if self.closed or self._failure is not None or self._settling is not None or self._write_again:
+            return None
+        if self._flushing is not None and not self._flushing.is_journaled:
+            return None
+        if not self._journaled_segments:
+            if self._flushing is None:
+                self.synced_offset = self.flushed_offset  # the segments were deleted meanwhile
+            return None
+        files = [segment.file for segment in self._journaled_segments]
+        self._settling = task = FlushTask(self.flushed_offset, files, note=self._note_flushed)
+        self._settling_segments, self._journaled_segments = self._journaled_segments, []
+        return task
+
+    def end_settling(self, task: FlushTask, error: OSError | None) -> None:
+        """End the syncs of `begin_settling`.
+
+        If they lacked a file descriptor, they can be repeated. If they lacked disk space, the next flush writes the
+        bytes again. After any other error the log goes offline: only the journal has its last bytes.
+        """
+        assert self._settling is task
+        self._settling = None
+        segments, self._settling_segments = self._settling_segments, []
+        self._close_waiting_files()
+        if self.closed or self._failure is not None:
+            return
+        if error is None:
+            self.synced_offset = max(self.synced_offset, task.end_offset)
+        elif error.errno in NO_SPACE:
+            self._unsynced_segments = list(dict.fromkeys((*segments, *self._unsynced_segments)))
+            self._write_again = True
+        elif error.errno in OUT_OF_DESCRIPTORS:
+            self._journaled_segments = list(dict.fromkeys((*segments, *self._journaled_segments)))
+        else:
+            self.disk_failed(error)
+            return
+        # A flush that had to wait for these syncs.
+        if self.flusher is not None and (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
+            self.flusher.request(self, urgent=self._waiting_for_next is not None)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether the log's files are being synced because the journal has bytes of them."""
+        return self._settling is not None
+
+    def _rewrite(self, segments: list[LogSegment]) -> None:
+        """Write all batches of `segments` that are not in synced files again; raise OSError if that fails.
 
         The batches are read from the page cache, which may have lost them: a missing or changed batch raises EIO.
         """
-        offset = max(self.flushed_offset, self.segments.first.base_offset)
+        offset = max(self.synced_offset, self.segments.first.base_offset)
         try:
-            for segment in self._unsynced_segments:
+            for segment in segments:
                 if segment.base_offset < self.segments.first.base_offset:
                     continue  # the segment was deleted
                 for position, header, batch in segment.batches(segment.position_of(offset)):
@@ -376,11 +500,16 @@ class FlushedLog:
         """Close a segment's file and drop its indexes. If a flush is under way, the file is closed after it."""
         file = segment.take_file()
         segment.drop_indexes()
-        for unsynced in (self._unsynced_segments, self._flushing_segments):
+        for unsynced in (
+            self._unsynced_segments,
+            self._flushing_segments,
+            self._journaled_segments,
+            self._settling_segments,
+        ):
             if segment in unsynced:
                 unsynced.remove(segment)
         if file is not None:
-            if self._flushing is not None:
+            if self._flushing is not None or self._settling is not None:
                 self._close_after_flush.append(file)
             else:
                 file.close()
@@ -429,7 +558,13 @@ class FlushedLog:
     def _close_files(self, reason: KafkaError) -> None:
         """Close all files; readers and writers get `reason` from now on."""
         self.closed = True
-        for segment in (*self.segments, *self._unsynced_segments, *self._flushing_segments):
+        for segment in (
+            *self.segments,
+            *self._unsynced_segments,
+            *self._flushing_segments,
+            *self._journaled_segments,
+            *self._settling_segments,
+        ):
             self.close_file(segment)
         self._failure = reason
         self.fail(reason)

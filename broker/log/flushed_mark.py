@@ -1,7 +1,8 @@
 """Read and write a partition's `flushed-offset` file: the offset up to which the partition is known to be on disk.
 
 Owns the file's 12 bytes: the offset (int64) and the crc32c of the offset (uint32). The file is overwritten in place
-after each flush and never synced. It is exact after a crash of the process alone. After a loss of power the file may
+after each sync of the partition's files and never synced itself. For what was flushed to the journal, the journal has
+the offset. Both together are exact after a crash of the process alone. After a loss of power the file may
 hold an older offset, but never a newer one. So every record below the offset was on disk: if one is missing or damaged
 after a restart, it was lost and is not part of a torn write.
 """

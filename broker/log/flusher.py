@@ -5,6 +5,9 @@ most one flush under way. Batches that are appended meanwhile are part of its ne
 flushes. A flush is complete when the log's own files are synced, without waiting for other logs. Logs with waiting
 writers are flushed before logs that are flushed in the background.
 
+With a journal (`journal.py`), the flushes of logs with few unsynced bytes are combined to rounds: one sync of the
+journal makes a round durable. At most one round is being written. What is appended meanwhile forms the next one.
+
 Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
 commit. Housekeeping (checkpoints, unlinks) runs in separate lanes, where jobs may take long. All state is changed on
 the event loop, where `PartitionLog.finish_flush` moves the high watermark and wakes the writers.
@@ -16,6 +19,8 @@ Failures:
   (`Flushable.flush_failed`). If it is the sync of the directory that holds all logs, it concerns all logs
   (`on_failure`). An unexpected error of a flush counts as a failure of the log, because it is not known which bytes are
   on disk, so none of them may be acknowledged.
+* If a round cannot be written to the journal, its logs sync their own files. This is the first attempt to sync these
+  files, and the failure of the journal's file does not affect their pages.
 * If a file cannot be opened because no file descriptor is free, it was not synced at all. The flush is repeated after
   `RETRY_S` seconds, and its waiters keep waiting. They also keep waiting when the disk is full: the log then writes the
   bytes again (`Flushable.take_back`).
@@ -26,17 +31,18 @@ Failures:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
 from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..ports import File, FileSystem, Lane, Threads
 from .episodes import Episodes
+from .journal_format import Extent
 from .shared_directory import RootSyncFailed, SharedDirectory
 
 logger = structlog.get_logger(__name__)
@@ -51,6 +57,9 @@ MOST_AT_ONCE: Final = 64
 _BEGUN_PER_TURN: Final = 32
 """Maximum number of flushes that begin in one turn of the event loop."""
 
+_LOGS_PER_ROUND: Final = 256
+"""Maximum number of logs in one round of the journal; their flushes end in one turn of the event loop."""
+
 _LATER_SHARE: Final = 8
 """One flush in this many is for a log without waiting writers, so that its records become visible to readers, too."""
 
@@ -61,7 +70,8 @@ class FlushTask:
 
     `files`: open files. `paths`: derived files. `directory`: the log's directory, "" if its names need no sync. `root`
     and `root_change`: the directory that holds the log's directory, and the number of the change in it to sync, 0 if
-    none. `note`: called with `end_offset` after the syncs.
+    none. `note`: called with `end_offset` after the syncs. `extent`: what the journal can make durable in place of all
+    these syncs, None if it cannot. `is_journaled`: whether the journal does so.
     """
 
     end_offset: int
@@ -71,6 +81,8 @@ class FlushTask:
     root: SharedDirectory | None = None
     root_change: int = 0
     note: Callable[[int], None] | None = None
+    extent: Extent | None = None
+    is_journaled: bool = False
 
     def run(self, fs: FileSystem) -> None:
         """Sync all files and directories of this flush.
@@ -120,6 +132,9 @@ def sync_path(fs: FileSystem, path: str) -> None:
 class Flushable(Protocol):
     """The interface of a log that the flusher uses."""
 
+    @property
+    def is_settling(self) -> bool: ...
+
     def begin_flush(self) -> FlushTask | None: ...
 
     def finish_flush(self, task: FlushTask) -> None: ...
@@ -128,17 +143,42 @@ class Flushable(Protocol):
 
     def flush_failed(self, task: FlushTask | None, error: OSError) -> None: ...
 
+    def put_back(self, task: FlushTask) -> None: ...
+
+
+class Rounds(Protocol):
+    """The interface of the journal that the flusher uses. It makes the flushes of many logs durable with one sync."""
+
+    round_bytes: int
+    """The cost of a round, at most."""
+
+    def is_open(self) -> bool:
+        """Whether a round can be written, now or after the one that is being written."""
+
+    def is_writing(self) -> bool: ...
+
+    def has_voids(self) -> bool:
+        """Whether something besides flushes waits to be written."""
+
+    def cost(self, task: FlushTask) -> int | None:
+        """Return the bytes that a flush takes in the journal; None if the log's own files must be synced."""
+
+    def write(self, round: Sequence[tuple[Any, FlushTask]]) -> asyncio.Future[None]:
+        """Write a round; the future fails with OSError. May be called only while no other one is being written."""
+
 
 class LogFlusher:
     """Flushes logs and runs housekeeping jobs. Created, used and stopped on the event loop's thread.
 
-    `on_failure` is called once, when the sync of the directory that holds all logs has failed.
+    `on_failure` is called once, when the sync of the directory that holds all logs has failed. With a `journal`, logs
+    with few unsynced bytes are flushed in rounds: while one round is written to the journal, the next one forms.
     """
 
     def __init__(self, fs: FileSystem, threads: Threads, on_failure: Callable[[OSError], None]) -> None:
         self._fs = fs
         self._threads = threads
         self._on_failure = on_failure
+        self.journal: Rounds | None = None
         self._loop = asyncio.get_running_loop()
         # Dirty logs with waiting writers, and dirty logs without. Then the logs whose flush is under way, and whether
         # another flush has to follow (None: no; otherwise whether that flush is urgent).
@@ -237,9 +277,18 @@ class LogFlusher:
         # Batches that are appended in the rest of this turn of the event loop become part of the same flush.
         self._loop.call_soon(self._begin)
 
+    def wake(self) -> None:
+        """Look what there is to do at the end of this turn of the event loop: the journal's state has changed."""
+        if not (self._scheduled or self._failed):
+            self._schedule()
+
     def _begin(self) -> None:
         """Begin the flushes that are due, as many as the limits allow."""
         self._scheduled = False
+        if self.journal is not None and self.journal.is_open():
+            self._begin_round(self.journal)
+            self._rest()
+            return
         for _ in range(min(_BEGUN_PER_TURN, MOST_AT_ONCE - len(self._flushing))):
             dirty = self._next_dirty()
             if self._failed or not dirty:
@@ -258,27 +307,89 @@ class LogFlusher:
             return self._later
         return self._urgent or self._later
 
+    def _begin_round(self, journal: Rounds) -> None:
+        """Begin the next round, unless one is being written: all dirty logs, as far as the limits allow.
+
+        Logs whose own files must be synced are flushed beside it. So is a log that is alone, because its flush takes
+        one sync in either case, and the journal needs no second one for its bytes then.
+        """
+        if journal.is_writing() or self._failed:
+            return
+        round: list[tuple[Flushable, FlushTask]] = []
+        room = journal.round_bytes
+        while (dirty := self._next_dirty()) and len(round) < _LOGS_PER_ROUND:
+            if len(self._flushing) - len(round) >= MOST_AT_ONCE:
+                break
+            log = next(iter(dirty))
+            del dirty[log]
+            is_postponed = log in self._postponed
+            task = self._begin_task(log)
+            if task is None:
+                continue
+            cost = None if is_postponed else journal.cost(task)
+            if cost is None or cost > room:
+                self._sync(log, task)
+            else:
+                round.append((log, task))
+                room -= cost
+        if len(round) == len(self._flushing) == 1 and not journal.has_voids():
+            self._sync(*round[0])
+        elif round or journal.has_voids():
+            for _, task in round:
+                task.is_journaled = True
+            journal.write(round).add_done_callback(partial(self._round_written, round))
+
+    def _round_written(self, round: list[tuple[Flushable, FlushTask]], run: asyncio.Future[None]) -> None:
+        """End the flushes of a round. If the journal has failed, sync the files of the logs themselves."""
+        if run.exception() is None:
+            for log, task in round:
+                self._flushed(log, task, None)
+        else:
+            for log, task in round:
+                task.is_journaled = False
+                if self._failed:
+                    self._flushing.pop(log, None)
+                else:
+                    self._sync(log, task)
+        if (self._urgent or self._later) and not (self._scheduled or self._failed):
+            self._schedule()
+        self._rest()
+
     def _flush(self, log: Flushable) -> None:
-        """Begin a flush of a log: run the log's next task, or its postponed task, in a thread."""
+        """Begin a flush of a log in a thread."""
+        task = self._begin_task(log)
+        if task is not None:
+            self._sync(log, task)
+
+    def _begin_task(self, log: Flushable) -> FlushTask | None:
+        """Begin a flush of a log; return the log's next task, or its postponed task, None if there is none."""
         # A postponed flush does not cover the batches that were appended since, so another flush has to follow.
         again = True if log in self._postponed else None
         try:
             task = self._postponed.pop(log, None) or log.begin_flush()
         except Exception as error:  # for example, a file that was closed to save descriptors cannot be opened again
             self._unflushed(log, None, _as_os_error(error))
-            return
+            return None
         if task is None:
             self._since.pop(log, None)
         else:
             self._flushing[log] = again
             self._since.setdefault(log, self._loop.time())
-            run = self._threads.run(Lane.FLUSH, partial(task.run, self._fs))
-            run.add_done_callback(partial(self._flushed, log, task))
+        return task
 
-    def _flushed(self, log: Flushable, task: FlushTask, run: asyncio.Future[None]) -> None:
+    def _sync(self, log: Flushable, task: FlushTask) -> None:
+        """Sync the files of a flush in a thread."""
+        if self.journal is not None and log.is_settling:
+            # The log requests another flush when its files are synced for the journal.
+            self._flushing.pop(log, None)
+            log.put_back(task)
+            return
+        run = self._threads.run(Lane.FLUSH, partial(task.run, self._fs))
+        run.add_done_callback(lambda run: self._flushed(log, task, run.exception()))
+
+    def _flushed(self, log: Flushable, task: FlushTask, error: BaseException | None) -> None:
         """Handle the end of a flush: tell the log, and begin the next flushes."""
         again = self._flushing.pop(log, None)
-        error = run.exception()
         if not self._failed:
             if error is None:
                 self._finish(log, task)

@@ -3,10 +3,11 @@
 Owns which files are kept, finishing a compaction that a crash interrupted, telling damage from a torn write, cutting a
 torn tail, and rebuilding indexes and producer state. Rules:
 
-* Everything below the recovery point was on disk before the crash. The recovery point is the offset in the checkpoint
-  or in the partition's own `flushed-offset` file, whichever is higher. Batches below it are read only if their segment
-  has to be scanned anyway. If records below it are missing or damaged, the partition stays offline (`CorruptLog`),
-  because cutting the log there would lose acknowledged records silently. `repair.py` cuts it when an operator asks.
+* Everything below the recovery point was on disk before the crash. The recovery point is the highest of the offsets in
+  the checkpoint, in the partition's own `flushed-offset` file and in the redone journal. Batches below it are read only
+  if their segment has to be scanned anyway. If records below it are missing or damaged, the partition stays offline
+  (`CorruptLog`), because cutting the log there would lose acknowledged records silently. `repair.py` cuts it when an
+  operator asks.
 * The active segment's indexes and the producer state are loaded from the files in which `PartitionLog` saved them
   last. The batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not
   save the state for the sake of a few new batches (`unsaved_bytes`).

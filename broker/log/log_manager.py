@@ -14,16 +14,17 @@ Owns the directory's lock, the content of its checkpoints, the flusher, the main
 Background work that fails (checkpoints, unlinks, retention, compaction) is tried again, and changes none of these
 states. The only exception is a log that compaction finds damaged: it accepts no more writes.
 
-A clean stop writes in this order, on which recovery relies: first the records of all logs, then the checkpoints, then
-the clean shutdown marker, which names the partitions that were not healthy. Indexes and snapshots are written for
-larger logs only, and are not synced. The next start rebuilds those that are missing or damaged.
+A clean stop writes in this order, on which recovery relies: first the records of all logs into their own files, after
+which the journal is removed, then the checkpoints, then the clean shutdown marker, which names the partitions that were
+not healthy. Indexes and snapshots are written for larger logs only, and are not synced. The next start rebuilds those
+that are missing or damaged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
@@ -51,6 +52,9 @@ from .file_names import (
     partition_directory,
 )
 from .flusher import LogFlusher
+from .journal import Journal
+from .journal_format import ID_SIZE
+from .journal_redo import JournalDamaged, LeftJournal, Leftover, read_journal
 from .log_config import LogConfig
 from .log_loader import LoadPoint, load_log, load_sound_part
 from .partition_log import PartitionLog
@@ -82,7 +86,8 @@ class LogManager:
 
     `checkpoints`: the storage for the checkpoints, which have one offset per partition; None: files in the directory.
     `lost`: the partitions whose directories are missing, each with the offset up to which it was on disk. The caller
-    must call `miss` for a lost partition whose topic exists, and `forget` for any other.
+    must call `miss` for a lost partition whose topic exists, and `forget` for any other. `journal_bytes`: the size of
+    each file of the journal; 0: none is written.
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class LogManager:
         cleaner_backoff_ms: int = 15_000,
         cleaner_enable: bool = True,
         index_cache_bytes: int = index_cache.DEFAULT_BYTES,
+        journal_bytes: int = 0,
     ) -> None:
         self.directory = DataDirectory(directory, fs, ids, node_id)
         self.checkpoints = checkpoints or CheckpointFiles(fs, directory)
@@ -143,6 +149,10 @@ class LogManager:
         self._callbacks: list[Callable[[KafkaError], None]] = []
         self._probe_failure: OSError | None = None
         self._flusher: LogFlusher | None = None
+        self._journal: Journal | None = None
+        self._journal_bytes = journal_bytes
+        self._left_journal = LeftJournal(directory)
+        self._leftovers: list[Leftover] = []
         self._intervals = (checkpoint_interval_ms, retention_check_interval_ms, cleaner_backoff_ms)
         self._cleaner_enable = cleaner_enable
         self._cleaner = Cleaner(fs)
@@ -190,6 +200,9 @@ class LogManager:
         except OSError as error:
             self._let_go()
             raise DataDirectoryError(f"{self.path} cannot be read or written: {error}. Check the disk") from error
+        except JournalDamaged as error:
+            self._let_go()
+            raise DataDirectoryError(str(error)) from error
         except BaseException:
             self._let_go()
             raise
@@ -207,6 +220,8 @@ class LogManager:
         cleaner_offsets = self.checkpoints.read(CLEANER_OFFSETS)
         self._cleaner_offsets, self._cleaned_known = cleaner_offsets or {}, cleaner_offsets is not None
         missing = {key for key, offset in self._recovery_points.items() if offset > 0}
+        journal = self._left_journal = read_journal(self._fs, self.path)
+        unredone = journal.redo(self._fs)
         deleted = []
         for name in sorted(self._fs.list(self.path)):
             path = f"{self.path}/{name}"
@@ -216,6 +231,10 @@ class LogManager:
             key = parse_partition_directory(name)
             if key is not None:
                 missing.discard(key)
+                if name in unredone:
+                    reason = f"its last records are in the journal and cannot be written: {unredone[name]}"
+                    self._take_offline(key, storage_error(f"{path}: {reason}. Check the disk, then restart the broker"))
+                    continue
                 clean = unclean is not None and name not in unclean
                 self._load(key, path, clean=clean, start_known=start_offsets is not None)
         self._former = {key for key in self._start_offsets if key not in self._logs and key not in self.offline}
@@ -236,6 +255,7 @@ class LogManager:
             if error.errno not in NO_SPACE:
                 raise
             logger.warning("checkpoint not written", directory=self.path, error=str(error))
+        self._finish_redo(journal, unredone)
         # A start that fails before this point has not changed the directory's state, so the next start finds the same.
         self.directory.record_boot()
         self.directory.take_clean_shutdown()
@@ -256,6 +276,29 @@ class LogManager:
                 seconds=round(self._clock.monotonic() - started, 3),
             )
 
+    def _finish_redo(self, journal: LeftJournal, unredone: Collection[str]) -> None:
+        """Remove the journal that was redone. Keep what it has of the partitions in `unredone`. Raises OSError.
+
+        First record up to which offsets it has made records durable: damage of these records must not look like a torn
+        write at the next start. On a full disk the whole journal stays.
+        """
+        if not journal.paths:
+            return
+        ends = {key: journal.end_offset(partition_directory(*key)) for key in (*self._logs, *self.offline)}
+        durable = {key: end for key, end in ends.items() if end > self._recovery_points.get(key, 0)}
+        try:
+            if durable:
+                self._recovery_points = self._recovery_points | durable
+                self._write_recovery_points()
+            self._leftovers = journal.keep(self._fs, unredone, self._ids.uuid()[:ID_SIZE])
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            if not self.offline.keys().isdisjoint(durable) or unredone:
+                self._leftovers = journal.leave()
+                return
+        journal.remove(self._fs)
+
     def _load(self, key: TopicPartition, path: str, *, clean: bool, start_known: bool) -> None:
         """Load the log of one partition; if that fails, make the partition read-only or take it offline.
 
@@ -264,7 +307,7 @@ class LogManager:
         """
         point = LoadPoint(
             clean,
-            self._recovery_points.get(key, 0),
+            max(self._recovery_points.get(key, 0), self._left_journal.end_offset(partition_directory(*key))),
             self._start_offsets.get(key, 0) if start_known else None,
             same_boot=self.directory.same_boot,
             cleaned_to=self._cleaner_offsets.get(key, 0) if self._cleaned_known else None,
@@ -373,6 +416,24 @@ class LogManager:
         self._flusher = LogFlusher(self._fs, self._threads, self._fail_directory)
         for log in self._logs.values():
             log.flusher = self._flusher
+        self._journal = Journal(
+            self._fs,
+            self._root,
+            self.path,
+            threads=self._threads,
+            ids=self._ids,
+            file_bytes=self._journal_bytes,
+            reserve_bytes=self._disk_space.reserve_bytes,
+            number=self._left_journal.number,
+            sequence=self._left_journal.sequence,
+            leftovers=self._leftovers,
+            wake=self._flusher.wake,
+            on_failure=self._fail_directory,
+        )
+        if self._journal_bytes:
+            self._flusher.journal = self._journal
+            self._journal.maintain()
+        self._left_journal = LeftJournal(self.path)
         checkpoint, retention, cleaner = self._intervals
         self._repeat(checkpoint, self._checkpoint)
         self._repeat(1_000, self._look)
@@ -389,6 +450,8 @@ class LogManager:
             self._judge_probe()  # the flusher may have repeated a failed probe
             self._flusher.try_again()
             self._cleaner.try_again()
+            if self._journal is not None:
+                self._journal.maintain()
             if self._behind_start_offsets:
                 self._start_offset_moved(lambda: None)
 
@@ -491,6 +554,12 @@ class LogManager:
             await asyncio.shield(self._threads.run(Lane.HOUSEKEEPING, rename))
         except OSError as error:
             raise storage_error(f"partitions in {self.path} cannot be deleted: {error}") from error
+        if self._journal is not None:
+            try:
+                await self._journal.forget([partition_directory(*key) for key, _, _, _ in doomed])
+            except OSError as error:
+                reason = f"cannot be deleted, because the journal has records of them: {error}"
+                raise storage_error(f"partitions in {self.path} {reason}") from error
         keys = {key for key, _, _, _ in doomed}
         self._undeleted -= keys
         for key in keys:
@@ -605,6 +674,8 @@ class LogManager:
             f"the data directory {self.path} failed: {error}. The broker writes nothing more to it. Check the disk,"
             " then restart the broker"
         )
+        if self._journal is not None:
+            self._journal.abandon()
         for log in self.logs():
             log.fail(self.failed)
         for callback in self._callbacks:
@@ -808,6 +879,8 @@ class LogManager:
         self._checkpoint()
         await self._flusher.submit(lambda: None)
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
+        if not await self._take_out_of_journal(log, plan):
+            return
         for group in plan.groups:
             if log.failure is not None:
                 return
@@ -818,6 +891,19 @@ class LogManager:
             return  # the log may have been deleted meanwhile, and a new partition may have its name
         self._cleaner_offsets = {**self._cleaner_offsets, (log.topic, log.partition): plan.end_offset}
         await self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint")
+
+    async def _take_out_of_journal(self, log: PartitionLog, plan: CleaningPlan) -> bool:
+        """Make sure that no start writes journaled bytes into the segments that are about to be replaced.
+
+        Return False if this must wait for the next round. Raises OSError.
+        """
+        if self._journal is None or not plan.groups:
+            return True
+        below = max(segment.base_offset for group in plan.groups for segment in group.segments) + 1
+        if not await self._journal.settle(log):
+            return False
+        await self._journal.forget([log.name], below)
+        return True
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
@@ -839,6 +925,11 @@ class LogManager:
         with suppress(KafkaError):  # it was logged, and the next start uses the older offsets
             await self.start_offsets_on_disk()
         unclean = {partition_directory(*key) for key in self.offline}
+        if self._journal is not None:
+            if self.failed is None:
+                await self._journal.close()
+            else:
+                self._journal.abandon()
         if self.failed is None:
             # Create all files before the records are synced, because a file system creates files much faster while
             # nothing is being synced.
@@ -863,6 +954,8 @@ class LogManager:
                 logger.error("partition not closed cleanly", partition=log.name, reason=reason)
         try:
             if self.failed is None:
+                if self._journal is not None:
+                    await self._journal.remove_all()
                 self.checkpoints.write(RECOVERY_POINTS, points)
                 self.directory.write_clean_shutdown(unclean)
         except Exception as error:  # the next start recovers as after a crash
@@ -877,6 +970,8 @@ class LogManager:
                 task.cancel()
         if self._flusher is not None:
             self._flusher.abandon()
+        if self._journal is not None:
+            self._journal.abandon()
         for log in self.logs():
             log.flusher = None
             log.close(clean=False)

@@ -28,6 +28,8 @@ from .file_names import (
     partition_directory,
 )
 from .flushed_mark import read_flushed_offset, remove_flushed_offset
+from .journal_redo import JournalDamaged, LeftJournal, read_journal
+from .journal_view import RedoneFileSystem
 from .removed import REPAIR, keep, keep_directory
 from .segment import LogSegment
 
@@ -40,7 +42,8 @@ class Damage:
     `whole_batches` undamaged batches with `whole_records` records. `below_recovery_point`: whether records are lost
     that are known to have been on disk, and so may have been acknowledged and read; otherwise the broker would cut the
     torn tail by itself. `new_start_offset`: if it is not -1, the beginning of the log is missing; a repair then cuts
-    nothing and makes this the log start offset.
+    nothing and makes this the log start offset. The damage of the journal has the topic "" and the partition -1; a
+    repair redoes what can be read of it.
     """
 
     topic: str
@@ -59,12 +62,14 @@ class Damage:
 def inspect(directory: str, fs: FileSystem) -> list[Damage]:
     """Read every partition of a data directory with all checksums, and return the damages found. Changes nothing.
 
-    Raises DataDirectoryError if `directory` is in use or is no data directory; raises OSError.
+    The records that only the journal has count as stored: the next start redoes them. Raises DataDirectoryError if
+    `directory` is in use or is no data directory; raises OSError.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
     try:
-        return _inspect(data, fs)
+        journal, damages = _read_journal(data.path, fs)
+        return [*damages, *_inspect(data, RedoneFileSystem(fs, journal), journal)]
     finally:
         data.close()
 
@@ -73,12 +78,14 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
     """Cut each damaged partition at its damage, and return the repaired damages.
 
     The removed bytes are kept in `removed/<time>-repair/<partition>/` of the data directory; they are on disk before
-    anything is cut. Raises DataDirectoryError if `directory` is in use or is no data directory; raises OSError.
+    anything is cut. The journal is redone first, and a damaged one is kept there, too. Raises DataDirectoryError if
+    `directory` is in use or is no data directory; raises OSError, also if the journal cannot be redone.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
     try:
-        damages = _inspect(data, fs)
+        of_journal = _redo(data.path, fs)
+        damages = _inspect(data, fs, LeftJournal(data.path))
         if damages:
             # Without the clean shutdown marker the next start recovers the partitions. The marker is removed before
             # the cut, so that an interrupted repair does not leave a partition that looks undamaged.
@@ -91,9 +98,39 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
                 _begin_anew(path, damage.new_start_offset, fs)
         if damages:
             _write_checkpoints(CheckpointFiles(fs, data.path), damages)
-        return damages
+        return [*of_journal, *damages]
     finally:
         data.close()
+
+
+def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Damage]]:
+    """Return the journal, without the entries that cannot be read, and its damage. Raises OSError."""
+    try:
+        return read_journal(fs, directory), []
+    except JournalDamaged as error:
+        damage = Damage("", -1, error.path, error.position, str(error), 0, 0, 0, 0, True)
+        return read_journal(fs, directory, despite_damage=True), [damage]
+
+
+def _redo(directory: str, fs: FileSystem) -> list[Damage]:
+    """Redo the journal and remove it, as a start of the broker does; keep a damaged one. Return its damage."""
+    journal, damages = _read_journal(directory, fs)
+    for error in journal.redo(fs).values():
+        raise error
+    points = CheckpointFiles(fs, directory).read(RECOVERY_POINTS) or {}
+    for name in journal.entries:
+        key = parse_partition_directory(name)
+        if key is not None and fs.is_directory(f"{directory}/{name}"):
+            points[key] = max(points.get(key, 0), journal.end_offset(name))
+    if journal.entries:
+        CheckpointFiles(fs, directory).write(RECOVERY_POINTS, points)
+    if damages:
+        kept = keep_directory(f"{directory}/journal", SystemClock().now_ms(), REPAIR)
+        for path in journal.paths:
+            if path not in journal.empty:
+                keep(fs, path, 0, kept)
+    journal.remove(fs)
+    return damages
 
 
 def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> None:
@@ -117,8 +154,8 @@ def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> N
             checkpoints.write(name, offsets)
 
 
-def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
-    """Return the damages of all partitions, also of those whose directory is missing."""
+def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[Damage]:
+    """Return the damages of all partitions, also of those whose directory is missing. `fs` shows `journal` redone."""
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
@@ -131,7 +168,7 @@ def _inspect(data: DataDirectory, fs: FileSystem) -> list[Damage]:
         missing.discard(key)
         path = f"{data.path}/{name}"
         if fs.is_directory(path):
-            recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path))
+            recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path), journal.end_offset(name))
             start_offset = None if starts is None else starts.get(key, 0)
             cleaned_to = None if cleaned is None else cleaned.get(key, 0)
             damage = _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, fs)

@@ -39,13 +39,21 @@ class SharedDirectory:
         Raises RootSyncFailed if the sync fails, or OSError if no file descriptor was free for the sync.
         """
         with self._lock:
-            if self._synced >= change:
-                return
-            covered = self._changes
-            try:
-                self._fs.sync_directory(self._path)
-            except OSError as error:
-                if error.errno in OUT_OF_DESCRIPTORS:
-                    raise
-                raise RootSyncFailed(error.errno, error.strerror, self._path) from error
-            self._synced = covered
+            if self._synced < change:
+                self._sync()
+
+    def sync_now(self) -> None:
+        """Sync the directory, because a name in it was changed in this thread. Raises the same errors as `sync`."""
+        with self._lock:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Sync the directory. Called under the lock."""
+        covered = self._changes
+        try:
+            self._fs.sync_directory(self._path)
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                raise
+            raise RootSyncFailed(error.errno, error.strerror, self._path) from error
+        self._synced = covered

@@ -187,9 +187,9 @@ MUTANTS: Final = (
         "writers are answered before the sync has ended",
         "log",
         "broker/log/flusher.py",
-        "            run.add_done_callback(partial(self._flushed, log, task))",
-        "            run.add_done_callback(partial(self._flushed, log, task))\n"
-        "            self._loop.call_soon(log.finish_flush, task)",
+        "        run.add_done_callback(lambda run: self._flushed(log, task, run.exception()))",
+        "        run.add_done_callback(lambda run: self._flushed(log, task, run.exception()))\n"
+        "        self._loop.call_soon(log.finish_flush, task)",
     ),
     Mutant(
         "a failed sync counts as successful",
@@ -202,8 +202,29 @@ MUTANTS: Final = (
         "a directory's sync counts for names that were made while it ran",
         "log",
         "broker/log/shared_directory.py",
-        "            self._synced = covered",
-        "            self._synced = self._changes",
+        "        self._synced = covered",
+        "        self._synced = self._changes",
+    ),
+    Mutant(
+        "a batch of the journal is acknowledged without a sync",
+        "log",
+        "broker/log/journal_file.py",
+        "        self._file.fdatasync()\n        self.position",
+        "        self.position",
+    ),
+    Mutant(
+        "a journal file is removed before the last log has synced its files",
+        "log",
+        "broker/log/journal.py",
+        "            if log.synced_offset < end:",
+        "            if log.synced_offset < end - 1:",
+    ),
+    Mutant(
+        "the journal's entries of a deleted partition are redone",
+        "log",
+        "broker/log/journal_redo.py",
+        "            _apply(left.entries, void)",
+        "            pass",
     ),
     Mutant(
         "a Fetch does not list the first aborted transaction",

@@ -244,6 +244,8 @@ class _Instantly:
 class _AlwaysDirty:
     """A log that is dirty again when it has been flushed; `urgent`: and whose writers wait for that."""
 
+    is_settling = False
+
     def __init__(self, flusher: LogFlusher, *, urgent: bool) -> None:
         self.flushes = 0
         self._flusher = flusher
@@ -259,6 +261,9 @@ class _AlwaysDirty:
 
     def take_back(self, task: FlushTask) -> None:
         raise AssertionError("nothing fails")
+
+    def put_back(self, task: FlushTask) -> None:
+        raise AssertionError("there is no journal")
 
     def flush_failed(self, task: FlushTask | None, error: OSError) -> None:
         raise AssertionError("nothing fails") from error

@@ -1,0 +1,477 @@
+"""Make the flushes of many logs durable with one sync: write their bytes to a journal file, and sync only that.
+
+Owns the journal files of a running broker: which one is written, which partitions depend on each, and when a file is
+removed. `journal_format.py` defines the bytes, `journal_redo.py` reads them at the next start. All methods are called
+on the event loop's thread.
+
+Lifecycle of a file: created and filled with zeros → written, one batch at a time → full → *settled*, that is, every log
+with bytes in it has synced its own files → removed. While a file is written, the one before it is settled, a few logs
+at a time, so that no flush waits for these syncs. A file is kept until the next start if a log with bytes in it has
+failed, because then only the journal has these bytes.
+
+Rules:
+
+* A name is not used again before the journal is free of it. A redo knows partitions by the names of their directories
+  and segments by their base offsets. So `forget` puts a void into the journal before a directory's name may be used
+  again (DeleteTopics) and before other bytes take the place of a segment (compaction).
+* A file with voids is removed only when no older file is left, because the voids may concern entries in older files.
+* A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of
+  the partitions' files, which the failure does not affect, so the flusher syncs these files instead. Batches that were
+  acknowledged before are on disk. The next batch goes to a new file.
+* Entries of earlier runs are redone before the journal is opened. Files that are left of them (`Leftover`) have entries
+  of partitions that are offline because these entries could not be redone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+import structlog
+
+from ..descriptors import OUT_OF_DESCRIPTORS
+from ..ports import FileSystem, Lane, RandomIds, Threads
+from .episodes import Episodes
+from .flusher import FlushTask
+from .journal_file import JournalFile, UnreadExtent, create_journal_file, remove_journal_file
+from .journal_format import ENTRY_SIZE, EVERYTHING, FRAME_SIZE, Void
+from .journal_redo import Leftover
+from .shared_directory import RootSyncFailed, SharedDirectory
+
+logger = structlog.get_logger(__name__)
+
+MIN_FILE_BYTES: Final = 8 << 10
+"""The size of a journal file, at least."""
+
+MAX_ROUND_BYTES: Final = 1 << 20
+"""The size of one batch, at most. A round that is larger is divided, or its logs sync their own files."""
+
+MAX_LOG_BYTES: Final = 64 << 10
+"""The unsynced bytes of a log up to which it takes part in a round. More are not worth writing twice."""
+
+_ROUNDS_PER_FILE: Final = 4
+"""Number of the largest rounds that fit into a file."""
+
+_MOST_FILES: Final = 4
+"""The number of files at which no other one is created. The logs then sync their own files."""
+
+_SETTLED_AT_ONCE: Final = 4
+"""How many logs sync their files at a time so that a journal file can be removed."""
+
+
+class JournaledLog(Protocol):
+    """The interface of a log that the journal uses."""
+
+    name: str
+    synced_offset: int
+
+    def begin_settling(self) -> FlushTask | None: ...
+
+    def end_settling(self, task: FlushTask, error: OSError | None) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class LiveFile:
+    """A file whose entries would be redone after a crash.
+
+    `lowest`: the smallest base offset of its entries, by the name of the partition. `ends`: the end offset of the last
+    entry of each log; the log needs the file until its own files are synced up to there. `file` is None if the file is
+    left of an earlier run. It then stays until the next start, or until the partition `kept_for` is deleted.
+    """
+
+    path: str
+    file: JournalFile | None = None
+    kept_for: str | None = None
+    lowest: dict[str, int] = field(default_factory=dict)
+    ends: dict[JournaledLog, int] = field(default_factory=dict)
+    has_voids: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every log with entries in this file has synced its own files."""
+        self.drop_settled()
+        return self.file is not None and not self.ends
+
+    def drop_settled(self) -> None:
+        """Forget the first logs in `ends` that have synced their own files, up to one that has not."""
+        while self.ends:
+            log, end = next(iter(self.ends.items()))
+            if log.synced_offset < end:
+                break
+            del self.ends[log]
+
+
+class Journal:
+    """The journal of a data directory, whose files have `file_bytes` bytes each; 0: nothing is written to it.
+
+    `number` and `sequence`: those of the first file and the first batch, above all that were used before. `wake` is
+    called when the flusher should look for work, and `on_failure` if the directory cannot be synced.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: SharedDirectory,
+        directory: str,
+        *,
+        threads: Threads,
+        ids: RandomIds,
+        file_bytes: int,
+        reserve_bytes: int,
+        number: int,
+        sequence: int,
+        leftovers: Iterable[Leftover],
+        wake: Callable[[], None],
+        on_failure: Callable[[OSError], None],
+    ) -> None:
+        self._fs = fs
+        self._root = root
+        self._directory = directory
+        self._threads = threads
+        self._ids = ids
+        self._file_bytes = max(file_bytes, MIN_FILE_BYTES) if file_bytes else 0
+        self._reserve_bytes = reserve_bytes
+        self._number = number
+        self._sequence = sequence
+        self._wake = wake
+        self._on_failure = on_failure
+        # The oldest first.
+        self._files = [
+            LiveFile(left.path, kept_for=left.kept_for, lowest=dict.fromkeys(left.names, 0)) for left in leftovers
+        ]
+        self._current: LiveFile | None = None
+        self._standby: LiveFile | None = None
+        self._voids: list[tuple[Void, asyncio.Future[None]]] = []
+        self._jobs: set[asyncio.Future[Any]] = set()
+        self._settling = 0
+        self._is_writing = False
+        self._is_creating = False
+        self._removing: LiveFile | None = None
+        self._is_closed = False
+        self._episodes = Episodes()
+        self.round_bytes = min(MAX_ROUND_BYTES, self._file_bytes // _ROUNDS_PER_FILE)
+        self._log_bytes = min(MAX_LOG_BYTES, self.round_bytes)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def is_open(self) -> bool:
+        """Whether a round can be written, now or after the one that is being written."""
+        return self._current is not None and not self._is_closed
+
+    def is_writing(self) -> bool:
+        """Whether a batch is being written."""
+        return self._is_writing
+
+    def has_voids(self) -> bool:
+        """Whether voids wait to be written."""
+        return bool(self._voids)
+
+    def cost(self, task: FlushTask) -> int | None:
+        """Return the bytes that a flush takes in the journal; None if the log's own files must be synced."""
+        extent = task.extent
+        if extent is None or extent.size > self._log_bytes:
+            return None
+        return extent.size + ENTRY_SIZE + len(extent.name)
+
+    def write(self, round: Sequence[tuple[Any, FlushTask]]) -> asyncio.Future[None]:
+        """Write the bytes of these flushes, and the voids that wait, as one batch, and sync it.
+
+        The future fails with OSError; the caller then syncs the files of the logs themselves.
+        """
+        live = self._current
+        assert live is not None
+        assert live.file is not None
+        assert not self._is_writing
+        self._is_writing = True
+        extents = []
+        for _, task in round:
+            extent = task.extent
+            assert extent is not None
+            extents.append(extent)
+            live.lowest[extent.name] = min(live.lowest.get(extent.name, EVERYTHING), extent.base_offset)
+        voids = self._voids_that_fit()
+        job = partial(live.file.append, self._sequence, extents, [void for void, _ in voids])
+        run = self._run(job)
+        run.add_done_callback(partial(self._written, live, round, voids))
+        return run
+
+    def _voids_that_fit(self) -> list[tuple[Void, asyncio.Future[None]]]:
+        """Return the voids for the next batch, at most as many as the room beside a round allows."""
+        room, fitting = self.round_bytes, 0
+        for void, _ in self._voids:
+            room -= ENTRY_SIZE + len(void.name)
+            if room < 0:
+                break
+            fitting += 1
+        return self._voids[:fitting]
+
+    def _written(
+        self,
+        live: LiveFile,
+        round: Sequence[tuple[Any, FlushTask]],
+        voids: list[tuple[Void, asyncio.Future[None]]],
+        run: asyncio.Future[None],
+    ) -> None:
+        """Note the end of a write; after a failure, go on in another file."""
+        self._is_writing = False
+        error = run.exception()
+        if error is None:
+            self._sequence += 1
+            for log, task in round:
+                live.ends[log] = task.end_offset
+            del self._voids[: len(voids)]
+            live.has_voids |= bool(voids)
+            for void, done in voids:
+                self._forgotten(void)
+                if not done.done():
+                    done.set_result(None)
+            self._episodes.succeeded("write to the journal")
+            assert live.file is not None
+            if live.file.size - live.file.position < 2 * self.round_bytes + FRAME_SIZE:
+                self._current = None
+        elif not isinstance(error, UnreadExtent):
+            self._episodes.failed("write to the journal", error)
+            self._current = None
+        self.maintain()
+        if self._voids:
+            self._wake()
+
+    # --- names that are used again -----------------------------------------------------------------------------------
+
+    async def forget(self, names: Sequence[str], below: int = EVERYTHING) -> None:
+        """Return when no entry for a segment of these partitions with a base offset below `below` can be redone.
+
+        The caller has synced what it still needs. Raises OSError; then the entries may be redone.
+        """
+        for live in [live for live in self._files if live.kept_for in names]:
+            try:
+                await asyncio.shield(self._run(partial(remove_journal_file, self._fs, self._root, live.path)))
+            except RootSyncFailed as error:
+                self._on_failure(error)
+                raise
+            if live in self._files:
+                self._files.remove(live)
+        loop = asyncio.get_running_loop()
+        voids = [(Void(name, below), loop.create_future()) for name in names if self._mentions(name, below)]
+        if not voids:
+            return
+        if self._is_closed:
+            raise OSError(f"the journal is closed, and has entries of {voids[0][0].name}")
+        if not self._file_bytes:
+            raise OSError(f"{voids[0][0].name} has records in a journal that could not be redone; restart the broker")
+        self._voids += voids
+        self.maintain()
+        self._wake()
+        await asyncio.gather(*(done for _, done in voids))
+
+    def _mentions(self, name: str, below: int) -> bool:
+        """Whether a file has entries for segments of the partition with base offsets below `below`."""
+        return any(live.lowest.get(name, below) < below for live in self._files)
+
+    def _forgotten(self, void: Void) -> None:
+        """Note that a void is on disk."""
+        for live in self._files:
+            if live.lowest.get(void.name, EVERYTHING) >= void.below:
+                continue
+            if void.below == EVERYTHING:
+                del live.lowest[void.name]
+                live.ends = {log: end for log, end in live.ends.items() if log.name != void.name}
+            else:
+                live.lowest[void.name] = void.below
+
+    async def settle(self, log: JournaledLog) -> bool:
+        """Sync what is durable in the journal only into the files of `log`; return False if that must wait.
+
+        Raises OSError.
+        """
+        end = max((live.ends.get(log, 0) for live in self._files), default=0)
+        if log.synced_offset < end and (task := log.begin_settling()) is not None:
+            await asyncio.shield(self._settle(log, task))
+        return log.synced_offset >= end
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def maintain(self) -> None:
+        """Take a new file in use, settle and remove old files, and create the next one, as far as that is due.
+
+        Called after each change, and once a second, so that what has failed is tried again.
+        """
+        if self._is_closed:
+            return
+        if self._current is None and self._standby is not None:
+            self._current, self._standby = self._standby, None
+            self._files.append(self._current)
+            self._wake()
+        for void, done in list(self._voids):
+            if not self._is_writing and not self._mentions(void.name, void.below):
+                self._voids.remove((void, done))
+                if not done.done():
+                    done.set_result(None)
+        self._settle_some()
+        self._remove_settled()
+        self._create()
+
+    def _settle_some(self) -> None:
+        """Begin to sync the files of some logs with entries in the oldest file that is full."""
+        for live in self._files:
+            if live is self._current or live.file is None:
+                continue
+            live.drop_settled()
+            for log in live.ends:
+                if self._settling >= _SETTLED_AT_ONCE:
+                    return
+                try:
+                    task = log.begin_settling()
+                except OSError as error:  # no descriptor is free
+                    self._episodes.failed("settling the journal", error)
+                    return
+                if task is not None:
+                    self._settle(log, task)
+
+    def _settle(self, log: JournaledLog, task: FlushTask) -> asyncio.Future[None]:
+        """Sync the files of a log in a thread; return the future of that."""
+        self._settling += 1
+        run = self._run(partial(task.run, self._fs))
+        run.add_done_callback(partial(self._settled, log, task))
+        return run
+
+    def _settled(self, log: JournaledLog, task: FlushTask, run: asyncio.Future[None]) -> None:
+        """Note that a log has synced its files, or failed to."""
+        self._settling -= 1
+        error = run.exception()
+        if error is None or isinstance(error, OSError):
+            log.end_settling(task, error)
+        else:
+            logger.error("sync failed unexpectedly", exc_info=error)
+            log.end_settling(task, OSError(f"the sync failed unexpectedly: {error!r}"))
+        if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
+            self._episodes.failed("settling the journal", error)
+        elif error is None:
+            self._episodes.succeeded("settling the journal")
+            self.maintain()
+
+    def _removable(self) -> LiveFile | None:
+        """Return a file that is not needed any more, None if there is none."""
+        is_oldest = True
+        for live in self._files:
+            if live.file is None:
+                is_oldest &= live.kept_for is not None  # it has no entries of other partitions then
+                continue
+            if live is not self._current and live.is_settled and (is_oldest or not live.has_voids):
+                return live
+            is_oldest = False
+        return None
+
+    def _remove_settled(self) -> None:
+        """Begin to remove a file that is not needed any more, unless one is being removed."""
+        live = self._removable()
+        if live is None or live.file is None or self._removing is not None:
+            return
+        self._removing = live
+        live.file.close()
+        run = self._run(partial(remove_journal_file, self._fs, self._root, live.path), Lane.REMOVAL)
+        run.add_done_callback(partial(self._removed, live))
+
+    def _removed(self, live: LiveFile, run: asyncio.Future[None]) -> None:
+        """Forget a file that was removed. If its removal has failed, it is repeated later."""
+        self._removing = None
+        error = run.exception()
+        if error is None:
+            self._episodes.succeeded("removal of a journal file")
+            self._files.remove(live)
+            self.maintain()
+        elif isinstance(error, RootSyncFailed):
+            self._on_failure(error)
+        else:
+            self._episodes.failed("removal of a journal file", error)
+
+    def _create(self) -> None:
+        """Begin to create the next file, unless there is one or enough files are left."""
+        files = sum(live.file is not None for live in self._files)
+        if not self._file_bytes or self._standby is not None or self._is_creating:
+            return
+        if files >= _MOST_FILES:
+            if self._current is None:
+                self._fail_voids(OSError("the journal is full of records of partitions that take no writes"))
+            return
+        if self._current is not None and files > 1:
+            return  # two files are enough, unless an old one cannot be removed
+        self._is_creating = True
+        job = partial(
+            create_journal_file,
+            self._fs,
+            self._root,
+            self._directory,
+            self._number,
+            self._ids.uuid(),
+            self._file_bytes,
+            self._reserve_bytes,
+        )
+        self._number += 1
+        self._run(job).add_done_callback(self._created)
+
+    def _created(self, run: asyncio.Future[JournalFile]) -> None:
+        """Take note of a new file. If its creation has failed, it is repeated later, and voids cannot be written."""
+        self._is_creating = False
+        error = run.exception()
+        if error is None:
+            self._episodes.succeeded("creation of a journal file")
+            file = run.result()
+            self._standby = LiveFile(file.path, file)
+            self.maintain()
+            return
+        self._episodes.failed("creation of a journal file", error)
+        if isinstance(error, RootSyncFailed):
+            self._on_failure(error)
+        if self._current is None and not self._is_writing:
+            self._fail_voids(error)
+
+    def _fail_voids(self, error: BaseException) -> None:
+        """Fail the callers of `forget`, which may call again."""
+        voids, self._voids = self._voids, []
+        for _, done in voids:
+            if not done.done():
+                done.set_exception(error if isinstance(error, OSError) else OSError(repr(error)))
+
+    def _run(self, job: Callable[[], Any], lane: Lane = Lane.FLUSH) -> asyncio.Future[Any]:
+        """Run a job in a thread, for which `close` waits."""
+        run = self._threads.run(lane, job)
+        self._jobs.add(run)
+        run.add_done_callback(self._jobs.discard)
+        return run
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Begin nothing more. What is under way continues."""
+        self._is_closed = True
+        self._fail_voids(OSError("the data directory has failed or is closed"))
+
+    async def close(self) -> None:
+        """Write nothing more to the journal, and wait for what is under way. The logs then sync their own files."""
+        self._is_closed = True
+        while self._jobs:
+            await asyncio.wait(list(self._jobs))
+        self._fail_voids(OSError("the journal is closed"))
+
+    async def remove_all(self) -> None:
+        """After `close`, and after the logs have synced their files: remove the files that no log needs.
+
+        A file that is needed stays, and is redone at the next start. Raises OSError.
+        """
+        assert self._is_closed
+        if self._standby is not None:
+            self._files.append(self._standby)
+            self._standby = None
+        self._current = None
+        while (live := self._removable()) is not None:
+            assert live.file is not None
+            live.file.close()
+            await self._run(partial(remove_journal_file, self._fs, self._root, live.path), Lane.REMOVAL)
+            self._files.remove(live)
+        for live in self._files:
+            if live.file is not None:
+                live.file.close()

@@ -1,0 +1,95 @@
+"""Create, write and remove one journal file; the functions of this module run in threads.
+
+A file is filled with zeros before it is used, so that a sync of a batch has to write no metadata of the file system,
+and so that no full disk can surprise it. After any failure the file is never written again: after a failed sync it is
+not known which bytes are on disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from ..ports import File, FileSystem
+from .file_names import JOURNAL, segment_name
+from .journal_format import HEADER_SIZE, ID_SIZE, Extent, Void, encode_batch, encode_header
+from .shared_directory import SharedDirectory
+
+_FILLED_AT_ONCE: Final = 1 << 20
+"""The number of zeros that are written and synced together, so that syncs of other files need not wait for all."""
+
+
+class UnreadExtent(OSError):
+    """The bytes of a partition could not be read, so nothing was written to the journal."""
+
+
+def journal_path(directory: str, number: int) -> str:
+    """Return the path of the journal file with that number."""
+    return f"{directory}/{segment_name(number, JOURNAL)}"
+
+
+class JournalFile:
+    """An open journal file. `position`: where the next batch goes. At most one call may be under way."""
+
+    def __init__(self, fs: FileSystem, path: str, number: int, file: File, file_id: bytes, size: int) -> None:
+        self.path = path
+        self.number = number
+        self.position = HEADER_SIZE
+        self.size = size
+        self._fs = fs
+        self._file = file
+        self._id = file_id
+
+    def append(self, sequence: int, extents: Sequence[Extent], voids: Sequence[Void]) -> None:
+        """Write a batch and sync it. Raises UnreadExtent, after which the file can be used, and OSError."""
+        entries = []
+        for extent in extents:
+            try:
+                content = extent.read()
+            except OSError as error:
+                raise UnreadExtent(error.errno, error.strerror, extent.name) from error
+            entries.append((extent.name, extent.base_offset, extent.position, extent.end_offset, content))
+        batch = encode_batch(self._id, sequence, entries, voids)
+        self._file.write_at([batch], self.position)
+        self._file.fdatasync()
+        self.position += len(batch)
+
+    def close(self) -> None:
+        """Close the file; the batches in it stay."""
+        self._file.close()
+
+
+def create_journal_file(
+    fs: FileSystem, root: SharedDirectory, directory: str, number: int, file_id: bytes, size: int, reserve_bytes: int
+) -> JournalFile:
+    """Create an empty journal file of `size` bytes, and sync it and its name. Raises OSError, which leaves no file.
+
+    Raises ENOSPC if the file would use the last `reserve_bytes` of the disk.
+    """
+    if fs.free_space(directory) < size + reserve_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), directory)
+    path = journal_path(directory, number)
+    file = fs.open(path, create=True)
+    try:
+        for position in range(0, size, _FILLED_AT_ONCE):
+            file.write_at([bytes(min(_FILLED_AT_ONCE, size - position))], position)
+            file.fdatasync()
+        file.write_at([encode_header(number, file_id[:ID_SIZE], fs.boot_id())], 0)
+        file.fdatasync()
+        root.sync_now()
+    except BaseException:
+        file.close()
+        with suppress(OSError):
+            fs.unlink(path)
+        raise
+    return JournalFile(fs, path, number, file, file_id[:ID_SIZE], size)
+
+
+def remove_journal_file(fs: FileSystem, root: SharedDirectory, path: str) -> None:
+    """Remove a journal file, and sync the removal. Raises OSError."""
+    with suppress(FileNotFoundError):
+        fs.unlink(path)
+    root.sync_now()

@@ -1,0 +1,240 @@
+"""Define the bytes of a journal file: a header, and batches of entries one behind the other.
+
+A batch is what one fdatasync makes durable. Its frame lists the entries and has a checksum of its own; the bytes of the
+entries follow, each with a checksum in the frame. So if the bytes of an entry are damaged, it is still known to which
+partition they belong. All integers are big endian, checksums are CRC-32C:
+
+    header, 512 bytes   magic "OJF1", uint32 checksum of the rest, uint64 number, 8 bytes id, boot id (ASCII), zeros
+    batch               magic "OJB1", uint32 checksum of the rest of the frame, 8 bytes id, uint64 sequence,
+                        uint32 size of the lists, uint32 size of all bytes that follow the frame, the lists
+    lists               uint32 count, then per entry: uint16 size of the name, name of the partition's directory,
+                        uint64 base offset of the segment, uint64 position in its `.log` file, uint32 size,
+                        uint64 end offset of the partition, uint32 checksum of the bytes
+                        uint32 count, then per void: uint16 size of the name, name, uint64 base offset
+
+A void makes worthless all entries in earlier batches for segments of the partition below its base offset. The id is
+random, so that records of a client cannot pass for a batch. Sequences have no gap within a file.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from ..ports import Buffer, File
+
+HEADER_SIZE: Final = 512
+ID_SIZE: Final = 8
+EVERYTHING: Final = (1 << 63) - 1
+"""The base offset of a void for all segments of a partition."""
+
+_FILE_MAGIC: Final = b"OJF1"
+_BATCH_MAGIC: Final = b"OJB1"
+_CHECKSUM: Final = Struct(">I")
+_FILE: Final = Struct(">Q8s")
+_FRAME: Final = Struct(">8sQII")
+_COUNT: Final = Struct(">I")
+_NAME: Final = Struct(">H")
+_ENTRY: Final = Struct(">QQIQI")
+_VOID: Final = Struct(">Q")
+_LISTS: Final = len(_BATCH_MAGIC) + _CHECKSUM.size + _FRAME.size
+FRAME_SIZE: Final = _LISTS + 2 * _COUNT.size
+"""Size in bytes of a batch without entries and voids."""
+
+ENTRY_SIZE: Final = _NAME.size + _ENTRY.size
+"""Size in bytes of an entry without its name and its bytes. A void is smaller."""
+
+
+class Extent(NamedTuple):
+    """The bytes of a partition that a flush has to make durable: `size` bytes of `file` from `position` on.
+
+    `name`: the partition's directory. `base_offset`: the segment's. `end_offset`: the partition's after these bytes.
+    """
+
+    name: str
+    base_offset: int
+    position: int
+    size: int
+    end_offset: int
+    file: File
+
+    def read(self) -> bytes:
+        """Return the bytes from the page cache. Raises OSError."""
+        content = self.file.read_at(self.size, self.position)
+        if len(content) != self.size:
+            raise OSError(errno.EIO, f"{self.name}: {self.size - len(content)} bytes are missing in the file")
+        return content
+
+
+class Void(NamedTuple):
+    """Makes entries in earlier batches worthless: those for segments of `name` with a base offset below `below`."""
+
+    name: str
+    below: int = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Bytes of a partition's segment, as read from a journal. `content` is None if the bytes are damaged."""
+
+    name: str
+    base_offset: int
+    position: int
+    size: int
+    end_offset: int
+    checksum: int
+    content: memoryview | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch whose frame is intact. `is_whole`: whether the bytes of all entries are, too. `size`: of the batch."""
+
+    sequence: int
+    entries: tuple[Entry, ...]
+    voids: tuple[Void, ...]
+    size: int
+
+    @property
+    def is_whole(self) -> bool:
+        return all(entry.content is not None for entry in self.entries)
+
+
+def encode_header(number: int, file_id: bytes, boot_id: str) -> bytes:
+    """Return the header of a journal file."""
+    content = (_FILE.pack(number, file_id) + boot_id.encode("ascii")).ljust(HEADER_SIZE - 8, b"\0")
+    return _FILE_MAGIC + _CHECKSUM.pack(crc32c(content)) + content
+
+
+def decode_header(content: Buffer) -> tuple[int, bytes, str] | None:
+    """Return (number, id, boot id) of a journal file; None if its header is damaged or missing."""
+    data = bytes(content[:HEADER_SIZE])
+    if len(data) < HEADER_SIZE or data[:4] != _FILE_MAGIC or _CHECKSUM.unpack_from(data, 4)[0] != crc32c(data[8:]):
+        return None
+    number, file_id = _FILE.unpack_from(data, 8)
+    return number, file_id, data[8 + _FILE.size :].rstrip(b"\0").decode("ascii")
+
+
+def encode_batch(
+    file_id: bytes,
+    sequence: int,
+    entries: Sequence[tuple[str, int, int, int, Buffer]],
+    voids: Iterable[Void] = (),
+) -> bytes:
+    """Return a batch. Each entry is (name, base offset, position, end offset, bytes)."""
+    lists = [_COUNT.pack(len(entries))]
+    size = 0
+    for name, base_offset, position, end_offset, content in entries:
+        encoded = name.encode()
+        lists += (
+            _NAME.pack(len(encoded)),
+            encoded,
+            _ENTRY.pack(base_offset, position, len(content), end_offset, crc32c(content)),
+        )
+        size += len(content)
+    voided = [_NAME.pack(len(name.encode())) + name.encode() + _VOID.pack(below) for name, below in voids]
+    listed = b"".join((*lists, _COUNT.pack(len(voided)), *voided))
+    frame = _FRAME.pack(file_id, sequence, len(listed), size) + listed
+    return b"".join((_BATCH_MAGIC, _CHECKSUM.pack(crc32c(frame)), frame, *(entry[4] for entry in entries)))
+
+
+def decode_batch(content: memoryview, position: int, file_id: bytes | None) -> tuple[bytes, Batch] | None:
+    """Return (file id, batch) of the batch at byte `position`; None if no intact frame of this file is there."""
+    if bytes(content[position : position + 4]) != _BATCH_MAGIC or len(content) - position < FRAME_SIZE:
+        return None
+    found_id, sequence, lists_size, bytes_size = _FRAME.unpack_from(content, position + 8)
+    start = position + _LISTS
+    data = start + lists_size
+    if data > len(content) or (file_id is not None and found_id != file_id):
+        return None
+    if _CHECKSUM.unpack_from(content, position + 4)[0] != crc32c(content[position + 8 : data]):
+        return None
+    entries, voids = _decode_lists(content, start, data)
+    return found_id, Batch(sequence, entries, voids, data + bytes_size - position)
+
+
+def _decode_lists(content: memoryview, at: int, data: int) -> tuple[tuple[Entry, ...], tuple[Void, ...]]:
+    """Return the entries and voids of a frame, whose checksum is right. The bytes of the entries begin at `data`."""
+    entries = []
+    (count,) = _COUNT.unpack_from(content, at)
+    at += _COUNT.size
+    for _ in range(count):
+        name, at = _decode_name(content, at)
+        base_offset, position, size, end_offset, checksum = _ENTRY.unpack_from(content, at)
+        at += _ENTRY.size
+        found = content[data : data + size]
+        data += size
+        whole = len(found) == size and crc32c(found) == checksum
+        entries.append(Entry(name, base_offset, position, size, end_offset, checksum, found if whole else None))
+    voids = []
+    (count,) = _COUNT.unpack_from(content, at)
+    at += _COUNT.size
+    for _ in range(count):
+        name, at = _decode_name(content, at)
+        voids.append(Void(name, *_VOID.unpack_from(content, at)))
+        at += _VOID.size
+    return tuple(entries), tuple(voids)
+
+
+def _decode_name(content: memoryview, at: int) -> tuple[str, int]:
+    """Return a name and the position after it."""
+    (size,) = _NAME.unpack_from(content, at)
+    at += _NAME.size
+    return str(content[at : at + size], "utf-8"), at + size
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """What a journal file holds. `boot_id` is "" if the header is damaged.
+
+    `batches`: in the order in which they were written; the torn batch at the end is left out. `damage`: the position of
+    a damaged frame that other batches follow, None if there is none.
+    """
+
+    boot_id: str
+    batches: tuple[Batch, ...]
+    damage: int | None = None
+
+
+def decode_file(content: Buffer) -> FileContent:
+    """Read a journal file. Only the last batch can be torn: a batch is written after the one before it is on disk.
+
+    Anything else that is wrong is damage: an entry without its bytes in a batch that others follow, or `damage`.
+    """
+    view = memoryview(content)
+    header = decode_header(view)
+    file_id, boot_id = (None, "") if header is None else header[1:]
+    batches: list[Batch] = []
+    damage: int | None = None
+    position = HEADER_SIZE
+    while True:
+        found = decode_batch(view, position, file_id)
+        if found is not None:
+            file_id, batch = found
+            batches.append(batch)
+            position += batch.size
+            continue
+        later = _next_batch(view, position, file_id)
+        if later is None:
+            break
+        if damage is None:
+            damage = position
+        position = later
+    if batches and not batches[-1].is_whole:
+        batches.pop()
+    return FileContent(boot_id, tuple(batches), damage)
+
+
+def _next_batch(content: memoryview, position: int, file_id: bytes | None) -> int | None:
+    """Return the position of the first intact frame behind `position`, None if there is none."""
+    data = bytes(content[position:])
+    at = 0
+    while (at := data.find(_BATCH_MAGIC, at + 1)) >= 0:
+        if decode_batch(content, position + at, file_id) is not None:
+            return position + at
+    return None

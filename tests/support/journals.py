@@ -1,0 +1,117 @@
+"""Managers with a journal, for tests of broker/log: on a file system in memory, with threads on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from oncelog.broker.log import LogConfig, LogManager, PartitionLog
+
+from .faulty_filesystem import FaultyFileSystem
+from .inline_threads import InlineThreads
+from .logs import batch, new_manager
+
+CONFIG = LogConfig()
+SIZE = 16 << 10
+TURNS = 200
+
+
+async def turns(count: int = TURNS) -> None:
+    """Let the event loop, on which the jobs of `InlineThreads` run, do what is due."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def journaled(fs: FaultyFileSystem, *topics: str, size: int = SIZE) -> AsyncIterator[LogManager]:
+    """A manager whose journal is ready, with partitions whose names are on disk."""
+    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=size)
+    await manager.start()
+    for topic in topics:
+        await written(manager.create(topic, 0, CONFIG), "first")
+    await turns()
+    yield manager
+    fs.before = None
+    await manager.stop()
+
+
+def log_of(manager: LogManager, topic: str) -> PartitionLog:
+    log = manager.get(topic, 0)
+    assert log is not None
+    return log
+
+
+async def written(log: PartitionLog, value: str) -> None:
+    """Append a value, and wait until it is durable."""
+    flush = log.synced(log.append(batch(value)).last_offset + 1)
+    if flush is not None:
+        await asyncio.shield(flush)
+
+
+async def round_of(manager: LogManager, *topics: str, value: str = "value") -> None:
+    await asyncio.gather(*(written(log_of(manager, topic), value) for topic in topics))
+
+
+@contextmanager
+def syncs(fs: FaultyFileSystem) -> Iterator[Counter[str]]:
+    """Count the syncs by the last part of the path's directory, those of the journal as "journal"."""
+    counted: Counter[str] = Counter()
+
+    def count(operation: str, path: str) -> None:
+        if operation in ("fdatasync", "sync_directory"):
+            counted["journal" if path.endswith(".journal") else path.split("/")[2] if path != "/data" else path] += 1
+
+    fs.before = count
+    yield counted
+    fs.before = None
+
+
+def journal_files(fs: FaultyFileSystem) -> list[str]:
+    return sorted(name for name in fs.list("/data") if name.endswith(".journal"))
+
+
+def power_fails(fs: FaultyFileSystem, manager: LogManager) -> None:
+    """The power fails, and takes all that was not synced."""
+    manager.abandon()
+    fs.before = None
+    fs.crash(LosesAll())
+
+
+def after_power_failed(fs: FaultyFileSystem, manager: LogManager, seed: int = 1) -> LogManager:
+    """The directory opened again after the power has failed."""
+    manager.abandon()
+    fs.before = None
+    fs.crash(random.Random(seed))
+    return reopened(fs)
+
+
+def reopened(fs: FaultyFileSystem) -> LogManager:
+    manager = new_manager(fs)
+    manager.open()
+    return manager
+
+
+def failing(operation: str, part: str, number: int, *, times: int = 1) -> Callable[[str, str], None]:
+    """Let an operation on paths that contain `part` fail so many times."""
+    left = [times]
+
+    def fail(name: str, path: str) -> None:
+        if name == operation and part in path and left[0]:
+            left[0] -= 1
+            raise OSError(number, "failed on purpose", path)
+
+    return fail
+
+
+class LosesAll(random.Random):
+    """Given to `FaultyFileSystem.crash`: nothing is left that was not synced."""
+
+    def choice(self, seq: Any) -> Any:
+        return "lost"
+
+    def randint(self, a: int, b: int) -> int:
+        return a

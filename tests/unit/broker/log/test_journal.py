@@ -1,0 +1,428 @@
+"""Flushes of many logs with one sync of the journal: when it is used, how its files follow each other, what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+
+import pytest
+from oncelog.broker.log import LogConfig, LogManager
+from oncelog.broker.log.journal import MAX_LOG_BYTES
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.faulty_filesystem import FaultyFileSystem
+from support.inline_threads import InlineThreads
+from support.journals import (
+    CONFIG,
+    SIZE,
+    after_power_failed,
+    failing,
+    journal_files,
+    journaled,
+    log_of,
+    power_fails,
+    reopened,
+    round_of,
+    syncs,
+    turns,
+    written,
+)
+from support.logs import batch, new_manager, values
+
+# --- what is journaled -----------------------------------------------------------------------------------------------
+
+
+async def test_a_round_of_many_logs_takes_one_sync(fs: FaultyFileSystem) -> None:
+    topics = [f"t{number}" for number in range(10)]
+    async with journaled(fs, *topics) as manager:
+        with syncs(fs) as counted:
+            await round_of(manager, *topics)
+        assert counted == {"journal": 1}
+        assert all(log.high_watermark == 2 for log in manager.logs())
+        manager = after_power_failed(fs, manager)
+        assert [values(log.batches()) for log in manager.logs()] == [["first", "value"]] * 10
+        manager.abandon()
+
+
+async def test_a_log_that_is_alone_syncs_its_own_file(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        with syncs(fs) as counted:
+            await written(log_of(manager, "a"), "value")
+        assert counted == {"a-0": 1}
+
+
+async def test_what_is_appended_while_the_journal_is_written_is_the_next_round(fs: FaultyFileSystem) -> None:
+    topics = ["a", "b", "c", "d"]
+    async with journaled(fs, *topics) as manager:
+        with syncs(fs) as counted:
+            first = asyncio.ensure_future(round_of(manager, "a", "b"))
+            while not manager._journal or not manager._journal.is_writing():
+                await asyncio.sleep(0)
+            second = [asyncio.ensure_future(round_of(manager, topic)) for topic in (*topics, *topics)]
+            await asyncio.gather(first, *second)
+        assert counted == {"journal": 2}
+
+
+async def test_a_log_with_much_to_sync_syncs_its_own_file_beside_the_journal(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "large", size=1 << 20) as manager:
+        with syncs(fs) as counted:
+            large = written(log_of(manager, "large"), "." * (MAX_LOG_BYTES + 1))
+            await asyncio.gather(round_of(manager, "a", "b"), large)
+        assert counted == {"journal": 1, "large-0": 1}
+
+
+async def test_a_round_takes_no_more_than_fits(fs: FaultyFileSystem) -> None:
+    topics = [f"t{number}" for number in range(8)]
+    async with journaled(fs, *topics) as manager:
+        with syncs(fs) as counted:
+            await round_of(manager, *topics, value="." * (SIZE // 10))
+        assert counted["journal"] == 1
+        assert 0 < sum(count for name, count in counted.items() if name != "journal") < len(topics)
+        manager = after_power_failed(fs, manager)
+        assert all(log.log_end_offset == 2 for log in manager.logs())
+        manager.abandon()
+
+
+async def test_new_names_are_synced_as_without_a_journal(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        log_of(manager, "b").roll()
+        manager.create("new", 0, CONFIG)
+        for log in manager.logs():
+            log.append(batch("value"))
+        with syncs(fs) as counted:
+            await round_of(manager, "a", "b", "new")
+        assert counted["b-0"]
+        assert counted["new-0"]
+        assert counted["/data"]
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert [log.log_end_offset for log in manager.logs()] == [3, 3, 2]
+        manager.abandon()
+
+
+async def test_a_log_that_waits_for_no_disk_is_not_journaled(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        for log in manager.logs():
+            log.update_config(LogConfig(durability="os"))
+        with syncs(fs) as counted:
+            for log in manager.logs():
+                log.append(batch("value"))
+            await turns()
+        assert counted == {}
+
+
+async def test_records_that_nobody_waits_for_become_visible(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        for log in manager.logs():
+            log.append(batch("value"))
+        await turns()
+        assert [log.high_watermark for log in manager.logs()] == [2, 2]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+async def test_files_follow_each_other_and_the_logs_of_a_removed_one_are_synced(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        seen, most = set(journal_files(fs)), 0
+        for number in range(100):
+            await round_of(manager, "a", "b", "c", value=f"value {number}".ljust(200))
+            if number % 5 == 0:
+                await turns(50)
+            most = max(most, len(journal_files(fs)))
+            seen |= set(journal_files(fs))
+        assert len(seen) > 5
+        assert most <= 3
+        manager = after_power_failed(fs, manager)
+        assert all(log.log_end_offset == 101 for log in manager.logs())
+        assert journal_files(fs) == []
+        manager.abandon()
+
+
+async def test_a_file_is_not_used_before_its_name_is_on_disk(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await full_journal(manager, "a", "b")
+        await turns()  # the first file is removed, and the third one is created
+        fs.before = failing("fdatasync", "-0/", errno.EMFILE, times=1000)  # the second one is not removed
+        await full_journal(manager, "a", "b")
+        await round_of(manager, "a", "b")
+        ends = [log.log_end_offset for log in manager.logs()]
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert [log.log_end_offset for log in manager.logs()] == ends
+        manager.abandon()
+
+
+async def test_a_log_is_flushed_while_its_file_is_synced_for_the_journal(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b")
+        log = log_of(manager, "a")
+        settling = log.begin_settling()
+        assert settling is not None
+        await round_of(manager, "a", "b")
+        assert log.high_watermark == 3
+        alone = asyncio.ensure_future(written(log, "alone"))
+        await turns()
+        assert not alone.done(), "two syncs of a file at a time: only one of them would learn of a lost write"
+        settling.run(fs)
+        log.end_settling(settling, None)
+        await alone
+        assert log.synced_offset == log.log_end_offset == 4
+
+
+async def test_a_clean_stop_leaves_no_journal_and_loses_nothing(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        await round_of(manager, "a", "b", "c")
+        assert journal_files(fs)
+    assert journal_files(fs) == []
+    fs.crash(random.Random(1))
+    manager = reopened(fs)
+    assert manager.clean_start
+    assert [log.log_end_offset for log in manager.logs()] == [2, 2, 2]
+    manager.abandon()
+
+
+async def test_a_journal_is_redone_where_it_is_off(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b")
+        manager = after_power_failed(fs, manager, 3)
+        await manager.start()
+        assert journal_files(fs) == []
+        with syncs(fs) as counted:
+            await round_of(manager, "a", "b")
+        assert counted == {"a-0": 1, "b-0": 1}
+        assert [log.log_end_offset for log in manager.logs()] == [3, 3]
+        await manager.stop()
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+async def test_where_the_first_write_to_the_journal_fails_the_logs_sync_their_own_files(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        fail = failing("fdatasync", ".journal", errno.EIO)
+        synced: list[str] = []
+
+        def look(name: str, path: str) -> None:
+            if name == "fdatasync":
+                synced.append(path.split("/")[2])
+            fail(name, path)
+
+        fs.before = look
+        await round_of(manager, "a", "b")
+        assert synced[:3] == ["00000000000000000001.journal", "a-0", "b-0"]
+        assert [log.synced_offset for log in manager.logs()] == [2, 2]
+
+
+@pytest.mark.parametrize("operation", ["write", "fdatasync"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+async def test_where_the_journal_fails_nothing_is_lost_and_another_file_is_used(
+    fs: FaultyFileSystem, operation: str, number: int
+) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b")
+        (first, *_) = journal_files(fs)
+        later: list[str] = []
+        fail = failing(operation, first, number)
+
+        def look(name: str, path: str) -> None:
+            fail(name, path)
+            if name in ("write", "fdatasync"):
+                later.append(path)
+
+        fs.before = look
+        await round_of(manager, "a", "b")
+        await turns()
+        await round_of(manager, "a", "b")
+        assert [path for path in later if first in path] == ([f"/data/{first}"] if operation == "fdatasync" else [])
+        with syncs(fs) as counted:
+            await round_of(manager, "a", "b")
+        assert counted == {"journal": 1}, "another file is in use"
+        assert all(log.failure is None for log in manager.logs())
+        manager = after_power_failed(fs, manager)
+        assert all(log.log_end_offset == 5 for log in manager.logs())
+        manager.abandon()
+
+
+async def test_a_log_whose_own_file_fails_behind_the_journal_fails_alone(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        fail_journal, fail_a = failing("fdatasync", ".journal", errno.EIO), failing("fdatasync", "/a-0/", errno.EIO)
+
+        def fail(name: str, path: str) -> None:
+            fail_journal(name, path)
+            fail_a(name, path)
+
+        fs.before = fail
+        results = await asyncio.gather(
+            *(written(log_of(manager, topic), "value") for topic in "abc"), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [KafkaError, type(None), type(None)]
+        assert log_of(manager, "a").failure is not None
+        assert manager.failed is None
+
+
+async def test_without_space_there_is_no_journal_until_there_is_some(fs: FaultyFileSystem) -> None:
+    fs.capacity = 100_000
+    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE, reserve_bytes=90_000)
+    await manager.start()
+    logs = [manager.create(topic, 0, LogConfig(internal=True)) for topic in "ab"]
+    await asyncio.gather(*(written(log, "first") for log in logs))
+    await turns()
+    assert journal_files(fs) == [], "it would use the reserve"
+    fs.capacity = None
+    manager._look()
+    await turns()
+    with syncs(fs) as counted:
+        await round_of(manager, "a", "b")
+    assert counted == {"journal": 1}
+    await manager.stop()
+
+
+async def full_journal(manager: LogManager, *topics: str) -> None:
+    """Write to the journal until a second file is in use."""
+    assert manager._journal is not None
+    first = manager._journal._current
+    while manager._journal._current is first:
+        await round_of(manager, *topics, value="." * 300)
+        first = first or manager._journal._current
+
+
+async def test_a_log_that_cannot_be_synced_for_the_journal_keeps_its_records_in_it(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO, times=1000)
+        await full_journal(manager, "a", "b")
+        await turns()
+        a, b = log_of(manager, "a"), log_of(manager, "b")
+        assert a.failure is not None
+        assert b.failure is None
+        end = a.flushed_offset
+        for _ in range(100):
+            await round_of(manager, "b", value="." * 300)
+        await turns()
+        assert journal_files(fs)[0] == "00000000000000000001.journal"
+        fs.before = None
+        await manager.stop()
+        assert journal_files(fs) == ["00000000000000000001.journal"]
+        fs.crash(random.Random(2))
+        manager = reopened(fs)
+        assert manager.offline == {}
+        assert log_of(manager, "a").log_end_offset >= end
+        assert log_of(manager, "b").log_end_offset == b.flushed_offset
+        assert journal_files(fs) == []
+        manager.abandon()
+
+
+async def test_a_log_without_space_for_its_own_file_is_written_again(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        fs.before = failing("fdatasync", "/a-0/", errno.ENOSPC)
+        await full_journal(manager, "a", "b")
+        await turns()
+        await round_of(manager, "a", "b")
+        await turns()
+        a = log_of(manager, "a")
+        assert a.failure is None
+        assert a.synced_offset > 2
+        manager._look()
+        await turns()
+        assert "00000000000000000001.journal" not in journal_files(fs)
+        manager = after_power_failed(fs, manager)
+        assert log_of(manager, "a").log_end_offset == a.flushed_offset
+        manager.abandon()
+
+
+async def test_a_void_stays_as_long_as_the_entries_that_it_concerns(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c", "d") as manager:
+        await round_of(manager, "a", "b", "c", "d")
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO, times=1000)
+        await full_journal(manager, "a", "c", "d")
+        await turns()
+        assert log_of(manager, "a").failure is not None
+        await manager.delete([("b", 0)])
+        await written(manager.create("b", 0, CONFIG), "anew, and longer than it was")
+        for _ in range(100):
+            await round_of(manager, "c", "d", value="." * 300)
+        await turns()
+        fs.before = None
+        await written(log_of(manager, "b"), "more")
+        manager = after_power_failed(fs, manager)
+        assert values(log_of(manager, "b").batches()) == ["anew, and longer than it was", "more"]
+        assert log_of(manager, "a").log_end_offset > 2
+        manager.abandon()
+
+
+async def test_what_compaction_replaces_is_not_redone(fs: FaultyFileSystem) -> None:
+    """A segment has the same name before and after its compaction, but other bytes."""
+    async with journaled(fs, "a", "b") as manager:
+        log = log_of(manager, "b")
+        log.update_config(LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0))
+        for value in ("x" * 300, "y" * 100, "z" * 20):
+            await round_of(manager, "a", "b", value=value)
+        log.roll()
+        await round_of(manager, "a", "b", value="active")
+        before = log.size
+        manager._clean()
+        assert manager._cleaning is not None
+        await manager._cleaning
+        assert log.size < before
+        manager = after_power_failed(fs, manager)
+        assert values(log_of(manager, "b").batches()) == ["z" * 20, "active"]
+        assert log_of(manager, "b").size == log.size
+        manager.abandon()
+
+
+async def test_compaction_takes_nothing_out_of_the_journal_that_is_not_on_disk(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        log = log_of(manager, "b")
+        log.update_config(LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0))
+        for value in ("x" * 300, "y" * 100):
+            await round_of(manager, "a", "b", value=value)
+        fs.before = failing("fdatasync", "/b-0/", errno.EMFILE, times=1000)
+        log.roll()
+        manager._clean()
+        assert manager._cleaning is not None
+        await manager._cleaning
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert values(log_of(manager, "b").batches()) == ["first", "x" * 300, "y" * 100]
+        manager.abandon()
+
+
+async def test_what_only_the_journal_has_is_written_again_after_a_lack_of_space(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        for _ in range(3):
+            await round_of(manager, "a", "b")
+        log = log_of(manager, "a")
+        settling = log.begin_settling()
+        assert settling is not None
+        written_again: list[str] = []
+        fs.before = lambda name, path: written_again.append(path) if name == "write" and path.endswith(".log") else None
+        log.end_settling(settling, OSError(errno.ENOSPC, "no space"))
+        assert log.begin_settling() is None, "a sync could succeed although bytes are lost"
+        await turns()
+        assert written_again == ["/data/a-0/00000000000000000000.log"] * 3
+        assert log.synced_offset == log.log_end_offset == 4
+
+
+async def test_a_deletion_that_cannot_be_put_into_the_journal_is_repeated(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b")
+        for name in journal_files(fs)[1:]:
+            fs.unlink(f"/data/{name}")
+
+        def fail(name: str, path: str) -> None:
+            if path.endswith(".journal") and name in ("fdatasync", "open"):
+                raise OSError(errno.EIO, "failed on purpose", path)
+
+        fs.before = fail
+        with pytest.raises(KafkaError) as raised:
+            await manager.delete([("a", 0)])
+        assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert manager.holds("a", 0)
+        fs.before = None
+        manager._look()
+        await manager.delete([("a", 0)])
+        assert not manager.holds("a", 0)
+        await written(manager.create("a", 0, CONFIG), "anew")
+        manager = after_power_failed(fs, manager)
+        assert values(log_of(manager, "a").batches()) == ["anew"]
+        manager.abandon()

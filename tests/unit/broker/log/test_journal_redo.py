@@ -1,0 +1,376 @@
+"""A start with a journal: what is redone, what a failing disk or damage takes, and what an operator can do then."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+from oncelog.broker.log import DataDirectoryError, LogManager
+from oncelog.broker.log.file_names import RECOVERY_POINTS
+from oncelog.broker.log.flusher import sync_path
+from oncelog.broker.log.journal_format import HEADER_SIZE, Batch, decode_file
+from oncelog.broker.log.repair import inspect, repair
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.faulty_filesystem import FaultyFileSystem
+from support.inline_threads import InlineThreads
+from support.journals import (
+    CONFIG,
+    SIZE,
+    failing,
+    journal_files,
+    journaled,
+    log_of,
+    power_fails,
+    reopened,
+    round_of,
+    turns,
+    written,
+)
+from support.logs import at_once, flip, new_manager, values, values_of
+
+JOURNAL = "/data/00000000000000000001.journal"
+A = "/data/a-0/00000000000000000000.log"
+
+
+def batches_of(fs: FaultyFileSystem) -> tuple[Batch, ...]:
+    return decode_file(bytes(fs._get(JOURNAL).data)).batches
+
+
+def contents(manager: LogManager) -> dict[str, list[str]]:
+    return {log.topic: values(log.batches()) for log in manager.logs()}
+
+
+async def left(fs: FaultyFileSystem, *rounds: str, topics: str = "abc") -> None:
+    """A data directory whose power failed after some rounds, of which only the journal has the records."""
+    async with journaled(fs, *topics) as manager:
+        for value in rounds:
+            await round_of(manager, *topics, value=value)
+        power_fails(fs, manager)
+
+
+async def test_what_only_the_journal_has_is_redone(fs: FaultyFileSystem) -> None:
+    await left(fs, "second", "third")
+    before = fs.file_size(A)
+    manager = reopened(fs)
+    assert contents(manager) == {topic: ["first", "second", "third"] for topic in "abc"}
+    assert fs.file_size(A) > before
+    assert journal_files(fs) == []
+    manager.abandon()
+    fs.crash(random.Random(1))
+    manager = reopened(fs)
+    assert contents(manager) == {topic: ["first", "second", "third"] for topic in "abc"}
+    manager.abandon()
+
+
+async def test_a_killed_process_leaves_nothing_to_write(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b")
+        manager.abandon()
+        fs.kill()
+    written_to: list[str] = []
+    fs.before = lambda operation, path: written_to.append(path) if operation == "write" else None
+    manager = reopened(fs)
+    assert [path for path in written_to if path.endswith(".log")] == []
+    assert contents(manager) == {"a": ["first", "value"], "b": ["first", "value"]}
+    manager.abandon()
+    fs.before = None
+    fs.crash(random.Random(1))
+    manager = reopened(fs)
+    assert contents(manager) == {"a": ["first", "value"], "b": ["first", "value"]}, "it was synced before it was shown"
+    manager.abandon()
+
+
+async def test_a_segment_or_a_directory_that_is_gone_is_not_made_again(fs: FaultyFileSystem) -> None:
+    await left(fs, "second")
+    fs.unlink(A)
+    for name in fs.list("/data/b-0"):
+        fs.unlink(f"/data/b-0/{name}")
+    fs.remove_directory("/data/b-0")
+    manager = reopened(fs)
+    assert not fs.exists(A)
+    assert not fs.exists("/data/b-0")
+    assert list(manager.offline) == [("a", 0)], "its records were acknowledged"
+    assert contents(manager) == {"c": ["first", "second"]}
+    manager.abandon()
+
+
+# --- a disk that fails -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["open", "read", "write", "fdatasync"])
+async def test_a_partition_that_cannot_be_redone_is_offline_alone_and_keeps_its_records(
+    fs: FaultyFileSystem, operation: str
+) -> None:
+    await left(fs, "second", "third")
+    fs.before = failing(operation, "/a-0/", errno.EIO, times=100)
+    manager = reopened(fs)
+    assert list(manager.offline) == [("a", 0)]
+    assert manager.offline["a", 0].code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert contents(manager) == {"b": ["first", "second", "third"], "c": ["first", "second", "third"]}
+    fs.before = None
+    await manager.start()
+    await written(log_of(manager, "b"), "fourth")
+    await manager.stop()
+    assert len(journal_files(fs)) == 1
+    fs.crash(random.Random(1))
+    manager = reopened(fs)
+    assert contents(manager) == {
+        "a": ["first", "second", "third"],
+        "b": ["first", "second", "third", "fourth"],
+        "c": ["first", "second", "third"],
+    }
+    assert journal_files(fs) == []
+    manager.abandon()
+
+
+async def test_what_is_kept_of_a_partition_goes_with_it(fs: FaultyFileSystem) -> None:
+    await left(fs, "second")
+    fs.before = failing("write", "/a-0/0", errno.EIO)
+    manager = reopened(fs)
+    fs.before = None
+    await manager.start()
+    await manager.delete([("a", 0)])
+    await written(manager.create("a", 0, CONFIG), "anew")
+    power_fails(fs, manager)
+    assert journal_files(fs) == []
+    manager = reopened(fs)
+    assert contents(manager)["a"] == ["anew"]
+    manager.abandon()
+
+
+@pytest.mark.parametrize("size", [0, SIZE])
+async def test_on_a_full_disk_the_journal_stays(fs: FaultyFileSystem, size: int) -> None:
+    await left(fs, "second")
+
+    def fail(name: str, path: str) -> None:
+        if name == "write" and (path.startswith(A) or path.endswith(".tmp")):
+            raise OSError(errno.ENOSPC, "failed on purpose", path)
+
+    fs.before = fail
+    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=size)
+    manager.open()
+    assert list(manager.offline) == [("a", 0)]
+    assert contents(manager) == {topic: ["first", "second"] for topic in "bc"}
+    assert journal_files(fs) == ["00000000000000000001.journal"], "the second one was empty"
+    fs.before = None
+    await manager.start()
+    await written(log_of(manager, "b"), "third")
+    if size:
+        await turns()
+        await manager.delete([("c", 0)])
+        await written(manager.create("c", 0, CONFIG), "anew")
+        await round_of(manager, "b", "c", value="fourth")
+    else:
+        with pytest.raises(KafkaError, match="could not be redone"):
+            await manager.delete([("c", 0)])
+    power_fails(fs, manager)
+    manager = reopened(fs)
+    if size:
+        expected = {"a": ["first", "second"], "b": ["first", "second", "third", "fourth"], "c": ["anew", "fourth"]}
+    else:
+        expected = {"a": ["first", "second"], "b": ["first", "second", "third"]}
+    assert contents(manager) == expected
+    assert journal_files(fs) == []
+    manager.abandon()
+
+
+async def test_without_a_descriptor_the_start_fails_and_changes_nothing(fs: FaultyFileSystem) -> None:
+    await left(fs, "second")
+    fs.before = failing("open", "/a-0/0", errno.EMFILE)
+    with pytest.raises(DataDirectoryError):
+        reopened(fs)
+    fs.before = None
+    manager = reopened(fs)
+    assert contents(manager) == {topic: ["first", "second"] for topic in "abc"}
+    manager.abandon()
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_entry_is_not_missed_where_the_file_has_its_bytes(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b", value="second")
+        await round_of(manager, "a", "b", value="third")
+        file = fs.open(A)
+        file.fdatasync()
+        file.close()
+        power_fails(fs, manager)
+    flip(fs, JOURNAL, position_of_bytes(fs, 0, "a-0") + 20)
+    manager = reopened(fs)
+    assert contents(manager) == {"a": ["first", "second", "third"], "b": ["first", "second", "third"]}
+    manager.abandon()
+
+
+def position_of_bytes(fs: FaultyFileSystem, number: int, name: str) -> int:
+    """The position in the journal of the bytes of a partition's entry in a batch."""
+    batches = batches_of(fs)
+    position = HEADER_SIZE + sum(batch.size for batch in batches[: number + 1])
+    for entry in reversed(batches[number].entries):
+        position -= entry.size
+        if entry.name == name:
+            return position
+    raise AssertionError(name)
+
+
+async def test_a_damaged_entry_that_is_needed_concerns_its_partition_alone(fs: FaultyFileSystem) -> None:
+    await left(fs, "second", "third", "fourth")
+    flip(fs, JOURNAL, position_of_bytes(fs, 1, "a-0") + 20)
+    for _ in range(2):
+        manager = reopened(fs)
+        assert list(manager.offline) == [("a", 0)]
+        assert values_of(at_once(manager.read_only["a", 0].read(0, 1 << 20)).records) == ["first", "second"]
+        assert contents(manager) == {topic: ["first", "second", "third", "fourth"] for topic in "bc"}
+        assert journal_files(fs) == []
+        manager.abandon()
+        fs.crash(random.Random(1))
+    (damage,) = inspect("/data", fs)
+    assert (damage.topic, damage.lost_from_offset, damage.whole_records) == ("a", 2, 1)
+    repair("/data", fs)
+    manager = reopened(fs)
+    assert contents(manager)["a"] == ["first", "second"]
+    manager.abandon()
+
+
+async def test_saved_indexes_do_not_hide_that_an_entry_is_missing(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        for value in ("second", "third", "fourth"):
+            await round_of(manager, "a", "b", value=value)
+        for path in log_of(manager, "a").save_state():
+            sync_path(fs, path)
+        fs.sync_directory("/data/a-0")
+        power_fails(fs, manager)
+    flip(fs, JOURNAL, position_of_bytes(fs, 1, "a-0") + 20)
+    manager = reopened(fs)
+    assert list(manager.offline) == [("a", 0)]
+    assert contents(manager) == {"b": ["first", "second", "third", "fourth"]}
+    manager.abandon()
+
+
+async def test_an_entry_that_is_missing_at_the_end_of_a_partition_is_not_taken_for_a_torn_write(
+    fs: FaultyFileSystem,
+) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        await round_of(manager, "a", "b", "c", value="second")
+        await round_of(manager, "b", "c", value="third")
+        power_fails(fs, manager)
+    flip(fs, JOURNAL, position_of_bytes(fs, 0, "a-0") + 20)
+    manager = reopened(fs)
+    assert list(manager.offline) == [("a", 0)]
+    assert manager.checkpoints.read(RECOVERY_POINTS) == {("a", 0): 2, ("b", 0): 3, ("c", 0): 3}
+    manager.abandon()
+
+
+async def test_a_damaged_list_of_entries_is_refused_after_a_loss_of_power(fs: FaultyFileSystem) -> None:
+    await left(fs, "second", "third")
+    flip(fs, JOURNAL, HEADER_SIZE + 40)
+    before = bytes(fs._get(A).data)
+    for _ in range(2):
+        with pytest.raises(DataDirectoryError, match="oncelog log repair"):
+            reopened(fs)
+    assert bytes(fs._get(A).data) == before
+    damages = inspect("/data", fs)
+    assert [damage.topic for damage in damages] == ["", "a", "b", "c"], "their third records show what is missing"
+    assert damages[0].file == JOURNAL
+    assert journal_files(fs), "nothing is changed by looking"
+    assert repair("/data", fs) == damages
+    assert journal_files(fs) == []
+    kept = [name for name in fs.list("/data/removed") if name.endswith("-repair")]
+    assert len(kept) == 1
+    manager = reopened(fs)
+    assert contents(manager) == {topic: ["first"] for topic in "abc"}
+    manager.abandon()
+
+
+async def test_a_damaged_journal_is_not_needed_where_the_system_ran_on(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b", value="second")
+        await round_of(manager, "a", "b", value="third")
+        manager.abandon()
+        fs.kill()
+    flip(fs, JOURNAL, HEADER_SIZE + 40)
+    manager = reopened(fs)
+    assert contents(manager) == {"a": ["first", "second", "third"], "b": ["first", "second", "third"]}
+    manager.abandon()
+
+
+async def test_batches_missing_between_two_files_are_damage(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        fs.before = failing("fdatasync", "-0/", errno.EMFILE, times=1000)  # no file of the journal is removed
+        manager._journal._settle_some = lambda: None  # type: ignore[method-assign, union-attr]
+        while len(manager._journal._files) < 2 or not manager._journal._files[1].ends:  # type: ignore[union-attr]
+            await round_of(manager, "a", "b", value="." * 300)
+        power_fails(fs, manager)
+    end = HEADER_SIZE + sum(batch.size for batch in batches_of(fs))
+    flip(fs, JOURNAL, end - batches_of(fs)[-1].size + 30)
+    with pytest.raises(DataDirectoryError, match="damaged at its end"):
+        reopened(fs)
+
+
+async def test_damage_of_what_was_redone_is_no_torn_write_at_the_next_start(fs: FaultyFileSystem) -> None:
+    await left(fs, "second")
+    reopened(fs).abandon()
+    flip(fs, A, fs.file_size(A) - 1)
+    fs.unlink("/data/a-0/flushed-offset")
+    fs.crash(random.Random(1))
+    manager = reopened(fs)
+    assert list(manager.offline) == [("a", 0)]
+    manager.abandon()
+
+
+# --- operators -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_unredone_journal_is_no_damage(fs: FaultyFileSystem) -> None:
+    await left(fs, "second", "third")
+    before = {name: bytes(fs._get(f"/data/{name}-0/00000000000000000000.log").data) for name in "abc"}
+    files = journal_files(fs)
+    assert inspect("/data", fs) == []
+    assert repair("/data", fs) == []
+    manager = reopened(fs)
+    assert contents(manager) == {topic: ["first", "second", "third"] for topic in "abc"}
+    assert files
+    assert before["a"] != bytes(fs._get(A).data)
+    manager.abandon()
+
+
+async def test_looking_changes_nothing(fs: FaultyFileSystem) -> None:
+    await left(fs, "second", "third")
+    content = bytes(fs._get(A).data)
+    files = journal_files(fs)
+    assert inspect("/data", fs) == []
+    assert (bytes(fs._get(A).data), journal_files(fs)) == (content, files)
+
+
+async def test_a_repair_redoes_the_journal_before_it_cuts(fs: FaultyFileSystem) -> None:
+    await left(fs, "second", "third")
+    flip(fs, A, 40)
+    (damage,) = inspect("/data", fs)
+    assert (damage.topic, damage.position, damage.whole_records) == ("a", 0, 2)
+    repair("/data", fs)
+    assert journal_files(fs) == []
+    manager = reopened(fs)
+    assert contents(manager) == {"a": [], "b": ["first", "second", "third"], "c": ["first", "second", "third"]}
+    manager.abandon()
+
+
+async def test_a_repair_refuses_where_the_journal_cannot_be_redone(fs: FaultyFileSystem) -> None:
+    await left(fs, "second")
+    fs.before = failing("write", "/a-0/0", errno.EIO)
+    with pytest.raises(OSError, match="failed on purpose"):
+        repair("/data", fs)
+    fs.before = None
+    assert journal_files(fs)
+    manager = reopened(fs)
+    assert contents(manager) == {topic: ["first", "second"] for topic in "abc"}
+    manager.abandon()
+
+
+async def test_a_request_for_a_partition_that_was_not_redone_gets_the_reason(fs: FaultyFileSystem) -> None:
+    await left(fs, "second")
+    fs.before = failing("write", "/a-0/0", errno.EIO)
+    manager = reopened(fs)
+    with pytest.raises(KafkaError, match="the journal"):
+        manager.get("a", 0)
+    manager.abandon()
