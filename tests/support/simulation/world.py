@@ -98,6 +98,10 @@ SMALL = {
 }
 """Additional settings for small segments, and for readers that have little time to see a tombstone."""
 
+JOURNALS = ((0,), (8 << 10,), (8 << 10,), (64 << 10,), (0, 8 << 10))
+"""The sizes of the journal's files in a history; one of them is drawn for each start of the broker. 0: no journal. The
+smallest files are full after a few batches."""
+
 LITTLE = Memory(key_bytes=900, index_bytes=100)
 """The memory with small segments: for two or three keys, and for the indexes of the segment that was used last."""
 
@@ -132,24 +136,25 @@ class SimulationLoop(VirtualTimeLoop):
 
 
 @cache
-def _prepared(
-    broker: str, small: bool, alone: bool, retention: Retention | None
-) -> tuple[BrokerConfig, FaultyFileSystem]:
-    """Return the broker's settings, and a disk with the topics."""
+def _prepared(broker: str, small: bool, alone: bool, retention: Retention | None) -> FaultyFileSystem:
+    """Return a disk with the topics."""
     config = _config(broker, small, retention is not None)
     topics = {INPUT: INPUTS, OUTPUT: OUTPUTS, EXTRA: 1} | ({KEYED: 1} if small else {}) | ({ALONE: 2} if alone else {})
     configs = {KEYED: {"cleanup.policy": "compact"}}
     if retention is not None:
         configs |= {OUTPUT: retention.topic, ALONE: retention.lone_topic}
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
-        return config, runner.run(new_disk(config, topics, configs))
+        return runner.run(new_disk(config, topics, configs))
 
 
 @cache
-def _config(broker: str, small: bool, retains: bool, level: Level | None = None) -> BrokerConfig:
+def _config(
+    broker: str, small: bool, retains: bool, level: Level | None = None, journal_bytes: int = 0
+) -> BrokerConfig:
     of_retention = {"log.retention.check.interval.ms": str(CHECK_MS)} if retains else {}
     of_level = {} if level is None else level.settings
-    return BrokerConfig(BROKERS[broker] | (SMALL if small else {}) | of_retention | of_level)
+    of_journal = {"log.journal.bytes": str(journal_bytes)}
+    return BrokerConfig(BROKERS[broker] | (SMALL if small else {}) | of_retention | of_level | of_journal)
 
 
 class World:
@@ -166,7 +171,11 @@ class World:
         self._time: Callable[[], float] = float
         self.weather = Weather(Random(self.rng.getrandbits(32)))
         self.retention = self._retention()
-        config, disk = _prepared(scenario.broker, scenario.small, self.has_lone_producers, self.retention)
+        self._journals = Random(f"journal of {scenario.seed}")
+        self._journal_sizes = self._journals.choice(JOURNALS)
+        self._level: Level | None = None
+        disk = _prepared(scenario.broker, scenario.small, self.has_lone_producers, self.retention)
+        config = self._config()
         self.broker = SimulatedBroker(
             copy_of(disk),
             config,
@@ -176,10 +185,11 @@ class World:
             self.note,
             LITTLE if scenario.small else AMPLE,
         )
-        if scenario.leveled:
-            self.broker.next_config = self._next_config
         self._levels = Random(f"levels of {scenario.seed}")
-        self._level = drawn(self._levels)
+        if scenario.leveled:
+            self._level = drawn(self._levels)
+        if scenario.leveled or len(self._journal_sizes) > 1:
+            self.broker.next_config = self._next_config
         self.further_rng = Random(f"further choices of {scenario.seed}")
         self.network = Network(self.broker, self.weather)
         self.transactions: list[Transaction] = []
@@ -228,15 +238,23 @@ class World:
     def _next_config(self) -> BrokerConfig:
         """Return the settings of the broker's next start.
 
-        At the end of the history they stay the same, because a restart must change nothing then.
+        At the end of the history the levels stay the same, because a restart must change nothing then.
         """
-        if not self._ending:
+        if not self._ending and self._level is not None:
             level = drawn(self._levels)
             # A new transaction.version is recorded at the start, which fails if the disk fails.
             kept = self._level.transaction_version if self.disk_may_fail else level.transaction_version
             self._level = replace(level, transaction_version=kept)
         self.note(f"the broker starts with {self._level}")
-        return _config(self.scenario.broker, self.scenario.small, self.retention is not None, self._level)
+        return self._config()
+
+    def _config(self) -> BrokerConfig:
+        """Return the settings of the broker's next start. The journal may have another size each time."""
+        journal_bytes = self._journals.choice(self._journal_sizes)
+        self.note(f"journal of {journal_bytes} bytes")
+        return _config(
+            self.scenario.broker, self.scenario.small, self.retention is not None, self._level, journal_bytes
+        )
 
     def _retention(self) -> Retention | None:
         """Return the scenario's retention, but None if producer snapshots are lost.
@@ -643,7 +661,7 @@ class World:
     @property
     def keeps_no_sessions(self) -> bool:
         """Whether sessions end with each start of the broker, because records of level 0 cannot hold them."""
-        return self.scenario.leveled and self._level.transaction_version == 0
+        return self._level is not None and self._level.transaction_version == 0
 
     @property
     def may_lose_the_beginning(self) -> bool:
