@@ -192,12 +192,12 @@ def consume_transform_produce(address: str) -> list[Figure]:
         consumer.close()
 
 
-def fifty_producers(address: str) -> list[Figure]:
-    """Measure 50 concurrent transactional producers, each with its own group.
+def fifty_producers(address: str, each: int = 40) -> list[Figure]:
+    """Measure 50 concurrent transactional producers, each with its own group and `each` transactions.
 
     Each transaction has one record and one committed offset.
     """
-    producers, each = 50, 40
+    producers = 50
     source, sink = fresh_topic(address), fresh_topic(address, 10)
     begin = threading.Barrier(producers + 1)
 

@@ -1,0 +1,122 @@
+"""Measure what the journal saves: syncs, time and CPU per transaction (`python -m bench.journal`).
+
+The load is 50 transactional producers with offsets. The broker runs in a process of its own, which counts its calls of
+fdatasync. Runs with and without the journal alternate, each in a fresh data directory on the file system of
+`--directory`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import uvloop
+from oncelog.broker.node import BrokerNode
+from oncelog.broker.ports import RealFile, RealFileSystem
+from rich.console import Console
+from rich.table import Table
+
+from .cases import fifty_producers
+
+PRODUCERS = 50
+WARM_UP = 5
+"""Transactions of each producer that are not measured."""
+
+
+class Counter:
+    """The number of syncs of a process; they come from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def add(self) -> None:
+        with self._lock:
+            self.count += 1
+
+
+class CountedFile(RealFile):
+    """A file whose syncs are counted."""
+
+    syncs = Counter()
+
+    def fdatasync(self) -> None:
+        self.syncs.add()
+        super().fdatasync()
+
+
+class CountingFileSystem(RealFileSystem):
+    """The file system of the operating system, with `CountedFile`s."""
+
+    def open(self, path: str, *, create: bool = False) -> CountedFile:
+        file = super().open(path, create=create)
+        return CountedFile(file._fd)
+
+
+async def serve(directory: str, journal_bytes: int) -> None:
+    """Run a broker until stdin is closed. For each line there, print a line with the syncs and CPU seconds so far."""
+    broker = BrokerNode(directory, {"log.journal.bytes": journal_bytes}, fs=CountingFileSystem())
+    await broker.start()
+    print(broker.address, flush=True)
+    loop = asyncio.get_running_loop()
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        print(json.dumps([CountedFile.syncs.count, time.process_time()]), flush=True)
+    await broker.stop()
+
+
+def run(directory: str, journal_bytes: int, each: int) -> list[float]:
+    """Return syncs per transaction, transactions per second, and CPU milliseconds of the broker per transaction."""
+    with tempfile.TemporaryDirectory(dir=directory) as data:
+        command = (sys.executable, "-m", "bench.journal", "--serve", data, str(journal_bytes))
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
+            assert broker.stdin is not None
+            assert broker.stdout is not None
+            address = broker.stdout.readline().strip()
+
+            def counted() -> tuple[int, float]:
+                assert broker.stdin is not None
+                assert broker.stdout is not None
+                print(file=broker.stdin, flush=True)
+                syncs, cpu_s = json.loads(broker.stdout.readline())
+                return syncs, cpu_s
+
+            fifty_producers(address, WARM_UP)
+            before = counted()
+            (figure,) = fifty_producers(address, each)
+            after = counted()
+            broker.stdin.close()
+            count = PRODUCERS * (each + 1)
+            return [(after[0] - before[0]) / count, figure.value, 1000 * (after[1] - before[1]) / count]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.journal", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--transactions", type=int, default=100, help="of each producer")
+    parser.add_argument("--journal-bytes", type=int, default=16 << 20)
+    parser.add_argument("--directory", default=".build", help="where the data directories are made")
+    parser.add_argument("--serve", nargs=2, metavar=("DIRECTORY", "JOURNAL_BYTES"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        uvloop.run(serve(options.serve[0], int(options.serve[1])))
+        return
+    results: dict[str, list[list[float]]] = {"off": [], "on": []}
+    for _ in range(options.runs):
+        for name, journal_bytes in (("off", 0), ("on", options.journal_bytes)):
+            results[name].append(run(options.directory, journal_bytes, options.transactions))
+            print(name, *(f"{value:.2f}" for value in results[name][-1]), file=sys.stderr, flush=True)
+    table = Table("journal", "fdatasyncs per transaction", "transactions/s", "CPU ms per transaction", title="Medians")
+    for name, rows in results.items():
+        table.add_row(name, *(f"{statistics.median(column):.2f}" for column in zip(*rows, strict=True)))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
