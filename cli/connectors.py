@@ -27,7 +27,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 @click.command("list", short_help="Print all connectors and their states.")
 @worker_options
 def list_(url: str, as_json: bool) -> None:
-    """Print all connectors, one per line: name, state, running tasks/all tasks, class; separated by tabs.
+    """Print all connectors, one per line, with columns separated by tabs: name, state, running tasks/all tasks, class.
 
     \b
     oncelog connect list

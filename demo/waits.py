@@ -78,7 +78,7 @@ class Waits:
     async def upto(self, limit_s: float, name: str | Callable[[], str]) -> AsyncIterator[Wait]:
         """Limit the time of the context, and raise JobFailed, which names the wait, when the limit is exceeded.
 
-        `name` completes "waiting for ...". A TimeoutError from inside the context is not changed.
+        `name` completes "waiting for ...". A TimeoutError that is raised inside the context is passed on.
         """
         wait = Wait(name if callable(name) else lambda: name, limit_s)
         notices = asyncio.create_task(self._show(wait))

@@ -1,4 +1,4 @@
-"""A web service: each request writes to two topics in one transaction, also when requests run concurrently.
+"""A web service: each request writes to two topics in one transaction, even if requests run concurrently.
 
 Shows   TransactionalProducerPool on Starlette, and the HTTP status for each kind of failure. FastAPI accepts the same
         lifespan. Several processes (`--workers 4`) share the pool's transactional ids automatically.

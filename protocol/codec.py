@@ -219,7 +219,7 @@ def decode_versioned(cls: type[M], buffer: Buffer) -> M:
     """Decode versioned data that another client may have written.
 
     A version newer than the definition's is read as the newest known version, and bytes after the fields are ignored:
-    this is how the data was extended before it had tagged fields.
+    before it had tagged fields, the data was extended in this way.
     """
     version = min(record_version(buffer), cls.spec.versions.high)
     return decode_from(cls, buffer, version, 2)[0]

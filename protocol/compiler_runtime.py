@@ -27,7 +27,7 @@ STEP: Final = 500
 
 
 def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of an unsigned varint after its byte `first`. Return the value and the position after it."""
+    """Read the rest of an unsigned varint whose first byte is `first`. Return the value and the position after it."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buffer[position]

@@ -61,8 +61,8 @@ _INT64_MAX: Final = (1 << 63) - 1
 class RecordLimits(NamedTuple):
     """The limits of one batch.
 
-    `batch_objects` limits its records and headers, counted together; `record_headers` the headers of one record;
-    `decompressed_bytes` the size of all its records.
+    `batch_objects` is the most records and headers together, and `record_headers` the most headers of one record.
+    `decompressed_bytes` is the largest size of all records.
     """
 
     batch_objects: int = MAX_BATCH_OBJECTS
@@ -364,7 +364,10 @@ class RecordWalk:
         return run
 
     def _note_column(self, at: int, width: int, size: int, run: int) -> None:
-        """Include the timestamp deltas of `run` records of `size` bytes, whose first delta is at `at`."""
+        """Include the timestamp deltas of `run` records of `size` bytes in the lowest and highest delta.
+
+        The first delta is at `at` and has `width` bytes.
+        """
         data = self._data
         columns = [data[at + number : at + (run - 1) * size + number + 1 : size] for number in range(width)]
         if width == 1:

@@ -83,7 +83,7 @@ class JobFrames:
         self.frames[name] = frame
 
     def _source(self, source: Source) -> DataFrame:
-        """Return the frame of a source: its options, JSON columns and selected columns applied."""
+        """Return the frame of a source, with its options, JSON columns and selected columns applied."""
         reader = self._spark.readStream if source.stream else self._spark.read
         options = {**(self.job.options if source.format == NAME else {}), **source.options}
         reader = reader.format(source.format).options(**options)

@@ -214,7 +214,7 @@ def _table(cls: type[T], raw: Any, where: str, hidden: tuple[str, ...] = ()) -> 
 
 
 def _flat(options: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """Return options by their dotted names, whether the file has quoted dots or nested tables."""
+    """Return options as (dotted name, value). The file may have quoted names with dots, or nested tables."""
     found: list[tuple[str, Any]] = []
     for name, value in options.items():
         if isinstance(value, Mapping):

@@ -31,7 +31,7 @@ class SinkSettings:
         self.query, self.batch_id = options.text(QUERY), options.number(BATCH, at_least=0)
         """The query and the number of a stream's micro-batch that Spark writes as a batch."""
         self.plan = options.text(PLAN)
-        """Digest of that batch's plan, as the driver has read it."""
+        """Digest of this micro-batch's plan, as the driver has read it."""
         self.run, self.done = options.text(RUN), options.number(DONE, at_least=0)
         """The start of the query, and the newest batch that was done at that time. Empty without `write_stream`."""
         streaming = streaming or bool(self.query)

@@ -149,7 +149,7 @@ class _Writer:
     # -- in a task
 
     def plan_of(self, batch_id: int) -> str:
-        """Return the digest that distinguishes this batch from others with its number, or "" if it is unknown."""
+        """Return the digest of this batch's plan, which distinguishes it from other plans with its number, or ""."""
         return self.plans.get(batch_id, "")
 
     def is_committed(self, query: str, batch_id: int) -> bool:

@@ -54,8 +54,8 @@ class EndpointToPartitions(Struct):
 
 @response(key=88, versions="0", flexible="0+")
 class StreamsGroupHeartbeatResponse(Response):
-    """The member's epoch, the time in ms until its next heartbeat is due, its tasks, which are null if they have not
-    changed, and the endpoints where other members' state can be queried.
+    """The member's epoch, the time in ms until its next heartbeat is due, and its tasks, which are null if they have
+    not changed. It also has the endpoints at which the state of other members can be queried.
     """
 
     throttle_time_ms: int = int32("0+")

@@ -1,4 +1,4 @@
-"""Let a simulated state log refuse batches above max.message.bytes, except essential ones, as a real log does."""
+"""Let a simulated state log refuse batches above max.message.bytes, as a real log does, unless they are essential."""
 
 from __future__ import annotations
 

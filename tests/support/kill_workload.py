@@ -86,7 +86,7 @@ class IdempotentWriter(threading.Thread):
 
 
 class TransactionalWriter(threading.Thread):
-    """A thread that runs transactions of a few records over all partitions. It aborts a fifth on purpose."""
+    """A thread that runs transactions of a few records over all partitions. It aborts a fifth of them on purpose."""
 
     def __init__(self, address: str, topic: str, partitions: int, name: str, seed: int, stop: threading.Event) -> None:
         super().__init__(name=name)
