@@ -80,15 +80,16 @@ class Leadership:
             raise NotLeaderError(self.leader_url, message)
 
     async def rebalanced(self, rebalance: Rebalance) -> None:
-        """Apply the outcome of a rebalance; as the leader, claim the transactional id for the config topic."""
-        if self._rebalance is not None and self._rebalance.protocol.signed and not rebalance.protocol.signed:
+        """Apply the outcome of a rebalance; as a new leader, claim the transactional id for the config topic."""
+        before = self._rebalance
+        if before is not None and before.protocol.signed and not rebalance.protocol.signed:
             log.warning(
                 "requests between workers are not signed any more: the group uses the protocol %r since a worker "
                 "joined whose connect.protocol is older; set it to sessioned at all workers",
                 rebalance.protocol.value,
             )
         self._rebalance = rebalance
-        if self.is_leader:
+        if self.is_leader and (self._fenced or not _continues(before, rebalance)):
             await self._claim()
 
     async def write(self, writing: Awaitable[None]) -> None:
@@ -135,3 +136,12 @@ class Leadership:
         except Exception as error:
             log.warning("could not claim the writes of the config topic, and claim them again: %s", error)
             self._fenced = True
+
+
+def _continues(before: Rebalance | None, after: Rebalance) -> bool:
+    """Return whether the group had the same leader in both rebalances and no other rebalance between them."""
+    return (
+        before is not None
+        and before.received.leader == after.received.leader
+        and before.generation_id + 1 == after.generation_id
+    )

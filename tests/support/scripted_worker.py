@@ -82,6 +82,9 @@ class SharedTopic:
         self.readers: list[tuple[ScriptedLog, Apply]] = []
         self.owner: ScriptedLog | None = None
         """The worker's log that may make fenced appends."""
+        self.claims = 0
+        self.fenced_appends: list[list[str]] = []
+        """The keys of each fenced append."""
         self.readable = asyncio.Event()
         self.readable.set()
 
@@ -120,9 +123,11 @@ class ScriptedLog:
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         if self.topic.owner is not self:
             raise ProducerFencedError(ErrorCode.PRODUCER_FENCED, "another leader has claimed it")
+        self.topic.fenced_appends.append([key.decode() for key, _ in records])
         self.topic.append(records)
 
     async def claim(self) -> None:
+        self.topic.claims += 1
         self.topic.owner = self
 
 

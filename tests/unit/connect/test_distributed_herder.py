@@ -421,6 +421,39 @@ def test_a_zombie_leader_that_has_learnt_of_the_new_one_does_not_claim_again() -
     simulate(scenario())
 
 
+def test_a_leader_that_stays_the_leader_claims_once() -> None:
+    async def scenario() -> None:
+        cluster = Cluster()
+        first = await alone(cluster)
+        for _ in range(3):
+            first.assign()
+            await first.settle()
+        assert cluster.configs.claims == 1
+        second = await cluster.worker("w2")
+        second.assign(leader=second)
+        await second.settle()
+        first.assign()  # it has missed the second worker's generation
+        await first.settle()
+        assert (cluster.configs.claims, cluster.configs.owner is first.log) == (3, True)
+        await first.stop()
+        await second.stop()
+
+    simulate(scenario())
+
+
+def test_settings_of_tasks_and_their_commit_are_one_write() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster())
+        herder.work.configs["c"] = [{"n": "0"}, {"n": "1"}]
+        await herder.herder.put_connector("c", CONFIG, None, replace=False)
+        herder.assign(["c"])
+        await herder.settle()
+        assert herder.cluster.configs.fenced_appends[-1] == ["task-c-0", "task-c-1", "commit-c"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_the_leader_replaces_the_session_key_when_it_expires() -> None:
     async def scenario() -> None:
         now_ms = 1_000_000
