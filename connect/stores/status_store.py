@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container, Sequence
-from typing import Final
+from collections.abc import Container
+from typing import Final, NamedTuple
 
 from ...client.errors import KafkaError
 from ..errors import DataError
@@ -24,18 +24,26 @@ FLUSH_S: Final = 5.0
 """The longest wait, in seconds, for queued writes and for reads of the topic. No status is worth a longer delay."""
 
 
+class _Write(NamedTuple):
+    """A record to write; `safe` is what it reports, if the write must not replace a newer generation's status."""
+
+    record: Record
+    safe: tuple[str | ConnectorTaskId, Status] | None = None
+
+
 class StatusStore:
     """The status topic in memory.
 
-    Writes are queued, go out in order in the background, and take effect once they are read back. A safe write is
-    dropped if another worker of a newer generation has reported a status in the meantime.
+    Writes are queued, go out in order in the background, and take effect once they are read back. Before a safe write,
+    the topic is read to its end, and the write is dropped if another worker of a newer generation has reported a
+    status. So a worker that was cut off or suspended does not replace the status of its successor.
     """
 
     def __init__(self, topic: TopicLog) -> None:
         self._topic = topic
         self._statuses: dict[str | ConnectorTaskId, Status] = {}
         self._topics: dict[str, dict[str, TopicStatus]] = {}
-        self._queue: asyncio.Queue[Sequence[Record]] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[_Write] = asyncio.Queue(_QUEUE)
         self._writer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -84,10 +92,12 @@ class StatusStore:
         return {what for what in self._statuses if isinstance(what, str)}
 
     async def put(self, what: str | ConnectorTaskId, status: Status, *, safe: bool = False) -> None:
-        """Queue the status of a connector or task. With `safe`, drop it if a newer generation has reported a status."""
-        if safe and not self._may_write(what, status):
-            return
-        await self._queue.put([(records.status_key(what), records.status_value(status))])
+        """Queue the status of a connector or task.
+
+        With `safe`, it is not written if a newer generation has reported a status by then.
+        """
+        record = records.status_key(what), records.status_value(status)
+        await self._queue.put(_Write(record, (what, status) if safe else None))
 
     def topics(self, connector: str) -> list[TopicStatus]:
         """Return the topics that a connector uses."""
@@ -106,12 +116,12 @@ class StatusStore:
         used = self._topics.setdefault(status.connector, {})
         if status.topic not in used:
             used[status.topic] = status
-            await self._queue.put([records.topic_status(status)])
+            await self._queue.put(_Write(records.topic_status(status)))
 
     async def delete_topic(self, connector: str, topic: str) -> None:
         """Forget that a connector uses a topic, and queue the deletion of its record."""
         self._topics.get(connector, {}).pop(topic, None)
-        await self._queue.put([(records.topic_key(connector, topic), None)])
+        await self._queue.put(_Write((records.topic_key(connector, topic), None)))
 
     def _may_write(self, what: str | ConnectorTaskId, status: Status) -> bool:
         known = self._statuses.get(what)
@@ -125,11 +135,16 @@ class StatusStore:
 
     async def _write(self) -> None:
         while True:
-            pairs = await self._queue.get()
+            record, safe = await self._queue.get()
             try:
-                await self._topic.append(pairs)
+                if safe is not None:
+                    await self.refresh()
+                    if not self._may_write(*safe):
+                        log.info("a newer generation has reported %s: %s is not written", safe[0], safe[1].state.value)
+                        continue
+                await self._topic.append([record])
             except Exception:
-                log.exception("could not write %r to the status topic", pairs[0][0])
+                log.exception("could not write %r to the status topic", record[0])
             finally:
                 self._queue.task_done()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +335,32 @@ async def test_a_file_that_holds_no_offsets_is_left_alone(tmp_path: Path, conten
     with pytest.raises(ConnectError, match="is not a file of offsets that this worker wrote"):
         await OffsetStore(FileLog(path)).start()
     assert path.read_bytes() == content
+
+
+class _HeldLog(MemoryLog):
+    """A log whose appends wait for `released`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = asyncio.Event()
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        await self.released.wait()
+        await super().append(records)
+
+
+async def test_a_safe_status_that_waited_does_not_overwrite_what_another_worker_wrote_meanwhile() -> None:
+    log = _HeldLog()
+    store = StatusStore(log)
+    await store.start()
+    await store.put("f0", Status(State.RUNNING, "old:1", 4))  # its append is held
+    await store.put("f1", Status(State.FAILED, "old:1", 4, "fenced"), safe=True)
+    newer = Status(State.RUNNING, "new:1", 5)
+    await MemoryLog.append(log, [(statuses.status_key("f1"), statuses.status_value(newer))])
+    log.released.set()
+    await store.flush()
+    assert store.get("f1") == newer
+    await store.stop()
 
 
 async def test_a_safe_status_does_not_overwrite_a_newer_generation_of_another_worker() -> None:
