@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -15,6 +17,7 @@ from support.source_tasks import Source
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
 pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'oncelog[connect-sql]'")
 from oncelog.connect.connectors.sql.connector import SqlSourceConnector
+from oncelog.connect.converters.json_converter import JsonConverter
 
 Names = Callable[[str], str]
 OLD = "2020-01-01 00:00:00"
@@ -153,6 +156,70 @@ async def test_types(postgres: PostgresServer, database: str) -> None:
     assert plain(first.value) == {"id": 1, **{name.split()[0]: value for name, (_, value) in columns.items()}}
     assert set(list(plain(second.value).values())[1:]) == {None}
     first.value.check("row")
+
+
+async def test_arrays_of_arrays_have_the_depth_of_the_values(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, m int[][], days date[])",
+        "INSERT INTO t VALUES (1, NULL, NULL), (2, '{}', '{}'), (3, '{{1,2},{3,NULL}}', '{{2020-02-29}}'),"
+        " (4, '{{{5}}}', NULL), (5, '{}', NULL)",
+        database=database,
+    )
+    new = source(postgres, database, "incrementing")
+    records = await new.read(5)
+    assert [record.value["m"] for record in records] == [None, [], [[1, 2], [3, None]], [[[5]]], []]
+    assert records[2].value["days"] == [[datetime.date(2020, 2, 29)]]
+    for record in records:
+        record.value.check("row")
+    postgres.execute("INSERT INTO t VALUES (6, '{{1}}', NULL), (7, '{1}', NULL)", database=database)
+    with pytest.raises(
+        ConnectError, match=r"column m: .* an array of 1 dimension follows arrays of 2 dimensions: cast it"
+    ):
+        await new.read(1)
+
+
+async def test_infinite_dates_are_the_first_and_the_last(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, day date, at timestamp, zoned timestamptz, days date[])",
+        "INSERT INTO t VALUES (1, 'infinity', 'infinity', 'infinity', '{infinity}')",
+        "INSERT INTO t VALUES (2, '-infinity', '-infinity', '-infinity', '{-infinity}')",
+        database=database,
+    )
+    last, first = await source(postgres, database, "incrementing").read(2)
+    latest = datetime.datetime.max.replace(tzinfo=datetime.UTC)
+    earliest = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+    days = datetime.date.max, datetime.date.min
+    assert [last.value[name] for name in ("day", "at", "zoned", "days")] == [days[0], latest, latest, [days[0]]]
+    assert [first.value[name] for name in ("day", "at", "zoned", "days")] == [days[1], earliest, earliest, [days[1]]]
+    for record in (last, first):
+        json.loads(JsonConverter().to_bytes("t", record.value_schema, record.value) or b"")
+
+
+async def test_a_row_with_an_infinite_timestamp_is_read_once(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz NOT NULL, name text)",
+        f"INSERT INTO t VALUES (1, '-infinity', 'always'), (2, '{OLD}', 'once'), (3, 'infinity', 'never')",
+        database=database,
+    )
+    new = source(postgres, database, "timestamp", batch_max_rows="1")
+    assert names(await new.read(1)) + names(await new.read(1)) == ["always", "once"]
+    await new.nothing()
+
+
+async def test_a_number_that_a_decimal_cannot_hold_says_what_to_do(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, d numeric(6,2), n numeric)",
+        "INSERT INTO t VALUES (1, 1.5, 'NaN'), (2, 'NaN', 'Infinity')",
+        database=database,
+    )
+    with pytest.raises(
+        ConnectError, match=r"column d: .* NaN has no decimal digits: cast it to text or double precision"
+    ):
+        await source(postgres, database, "incrementing", batch_max_rows="1").read(2)
+    query = "SELECT id, d::float8 AS d, n FROM t"
+    first, second = await source(postgres, database, "incrementing", query=query).read(2)
+    assert (first.value["d"], first.value["n"]) == (1.5, "NaN")
+    assert (math.isnan(second.value["d"]), second.value["n"]) == (True, "Infinity")
 
 
 async def test_names_with_schemas_and_capital_letters(postgres: PostgresServer, database: str) -> None:

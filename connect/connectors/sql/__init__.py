@@ -2,5 +2,5 @@
 
 `connector` divides tables among tasks, and `task` polls them. `source` defines an order of a table's or query's rows,
 `cursors` read on from a position in this order, `positions` encodes positions as source offsets, and `types` maps
-columns to schemas.
+columns to schemas. `infinity` reads PostgreSQL's infinite dates.
 """

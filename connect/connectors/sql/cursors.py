@@ -77,7 +77,7 @@ class IncrementalCursor:
         if earlier:
             return earlier
         group = self.source.rows(connection, last, before, self._equal_limit + 1, equal=True)
-        if len(group) > self._equal_limit:
+        if not group or len(group) > self._equal_limit:
             raise ConnectError(
                 f"more than {self._equal_limit} rows have the timestamp {last[0]}, and no other column orders them: "
                 "use mode timestamp+incrementing, a table with a primary key, or raise equal.timestamps.max.rows"

@@ -22,7 +22,7 @@ def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
             url = url.set(username=settings["connection.user"])
         if password is not None:
             url = url.set(password=password.value)
-        return sa.create_engine(url, pool_size=1, max_overflow=1, pool_pre_ping=True)
+        engine = sa.create_engine(url, pool_size=1, max_overflow=1, pool_pre_ping=True)
     except sa.exc.ArgumentError as error:
         raise ConfigValueError("connection.url", "[hidden]", f"is not the URL of a database: {error}") from None
     except ModuleNotFoundError as error:
@@ -30,6 +30,11 @@ def open_engine(settings: Mapping[str, Any]) -> sa.Engine:
             f"the driver of connection.url is not installed: {error.name}. Install it with pip, or name another "
             "driver: postgresql+psycopg://…"
         ) from None
+    if (engine.dialect.name, engine.dialect.driver) == ("postgresql", "psycopg"):
+        from .infinity import read_infinity
+
+        read_infinity(engine)
+    return engine
 
 
 def tables_of(engine: sa.Engine, schema: str | None) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -62,6 +62,8 @@ class Source:
             statement = statement.where(self.incrementing.is_not(None))  # a row without a value has no position
         if self.timestamp is not None:
             statement = statement.where(self.timestamp.is_(None) if self.null_timestamps else before)
+        if after is not None and connection.dialect.name == "postgresql":
+            after = [_INFINITY if _is_last(value) else value for value in after]
         if after is not None:
             statement = statement.where(_equal(self.order, after) if equal else _behind(self.order, after))
         return [self.row(row) for row in connection.execute(statement.order_by(*self.order).limit(limit)).mappings()]
@@ -192,6 +194,16 @@ def _comparable(column: Any, table: str, dialect: str) -> Any:
             f"column in timestamp.column.name, or use mode {INCREMENTING} or {BULK}"
         )
     return column
+
+
+_INFINITY: Final = sa.literal_column("'infinity'")
+
+
+def _is_last(value: Any) -> bool:
+    """Return whether a part of a position stands for PostgreSQL's infinity (infinity.py)."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None) == datetime.max
+    return isinstance(value, date) and value == date.max
 
 
 def _nullable(table: str, kind: str, columns: list[str]) -> ConnectError:

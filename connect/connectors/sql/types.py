@@ -53,7 +53,65 @@ _EXACT: Final = Context(prec=10_000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexac
 
 def _decimal(scale: int) -> Callable[[Any], Decimal]:
     unit = Decimal((0, (1,), -scale))
-    return lambda value: _EXACT.quantize(Decimal(value), unit)
+
+    def convert(value: Any) -> Decimal:
+        number = Decimal(value)
+        if not number.is_finite():
+            raise ValueError(f"{number} has no decimal digits: cast it to text or double precision in a query")
+        return _EXACT.quantize(number, unit)
+
+    return convert
+
+
+class Arrays:
+    """Converts arrays with a number of dimensions.
+
+    Databases do not declare the dimensions. So a column begins with one, and gets more with the first value that has
+    more, unless the dimensions are `fixed` because elements may be lists, too.
+    """
+
+    def __init__(self, item: Schema, convert: Callable[[Any], Any], *, fixed: bool, dimensions: int = 1) -> None:
+        self._item, self._convert = item, convert
+        self._fixed, self._dimensions = fixed, dimensions
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the arrays."""
+        schema = array(self._item)
+        for _ in range(self._dimensions - 1):
+            schema = array(schema.as_optional())
+        return schema
+
+    def __call__(self, values: Any) -> list[Any]:
+        """Return an array with converted elements; raises ValueError for an array with another number of dimensions."""
+        given = self._dimensions_of(values)
+        if given not in (0, self._dimensions):
+            raise ValueError(
+                f"an array of {given} dimension{'s' if given > 1 else ''} follows arrays of {self._dimensions} "
+                "dimensions: cast it to text in a query"
+            )
+        return self._converted(values, self._dimensions)
+
+    def fitting(self, values: Any) -> Arrays:
+        """Return the conversion for arrays that have as many dimensions as this one."""
+        given = self._dimensions_of(values)
+        if given <= self._dimensions:
+            return self
+        return Arrays(self._item, self._convert, fixed=False, dimensions=given)
+
+    def _converted(self, values: Any, dimensions: int) -> list[Any]:
+        if dimensions == 1:
+            return [None if value is None else self._convert(value) for value in values]
+        return [self._converted(value, dimensions - 1) for value in values]
+
+    def _dimensions_of(self, values: Any) -> int:
+        """Return the number of dimensions; 0 for an empty array, which has none."""
+        if self._fixed:
+            return self._dimensions
+        dimensions = 0
+        while isinstance(values, list) and values:
+            dimensions, values = dimensions + 1, values[0]
+        return dimensions
 
 
 def column_of(name: str, kind: sa.types.TypeEngine[Any], nullable: bool, dialect: str, zone: ZoneInfo) -> Column:
@@ -90,9 +148,8 @@ def _type_of(kind: sa.types.TypeEngine[Any], dialect: str, zone: ZoneInfo) -> tu
             return STRING, _json
         case sa.ARRAY():
             item, convert = _type_of(kind.item_type, dialect, zone)
-            return array(item.as_optional()), lambda values: [
-                None if value is None else convert(value) for value in values
-            ]
+            arrays = Arrays(item.as_optional(), convert, fixed=isinstance(kind.item_type, sa.JSON))
+            return arrays.schema, arrays
     base = getattr(kind, "data_type", None)
     if isinstance(base, sa.types.TypeEngine):  # the base type of a domain
         return _type_of(base, dialect, zone)
@@ -135,6 +192,8 @@ class RowType:
             value = row[column.name]
             if value is None:
                 continue
+            if isinstance(column.convert, Arrays) and (arrays := column.convert.fitting(value)) is not column.convert:
+                return self._with(Column(column.name, _as(column.schema, arrays.schema), arrays)).struct(row)
             try:
                 result.values[index] = column.convert(value)
             except (TypeError, ValueError, ArithmeticError) as error:
@@ -149,6 +208,12 @@ class RowType:
     def schema(self) -> Schema:
         """The schema of the rows that `struct` returns now."""
         return self._schema
+
+    def _with(self, column: Column) -> RowType:
+        """Replace a column by one of the same name."""
+        self._columns[column.name] = column
+        self._schema = self._struct()
+        return self
 
     def _learn(self, row: Mapping[str, Any]) -> None:
         known = self._columns
@@ -166,6 +231,10 @@ class RowType:
 
     def _struct(self) -> Schema:
         return struct([(column.name, column.schema) for column in self._columns.values()], name=self._name)
+
+
+def _as(before: Schema, after: Schema) -> Schema:
+    return after.as_optional() if before.optional else after
 
 
 def _unknown(value: Any) -> Any:
