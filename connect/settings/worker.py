@@ -34,7 +34,8 @@ COMMON: Final = ConfigDef(
         Type.LONG,
         5_000,
         _LOW,
-        "Has no effect: an offset commit waits for its records without a limit.",
+        "Maximum time, in ms, that a commit of offsets waits for its records, and then for the offsets. A longer "
+        "commit is repeated after offset.flush.interval.ms. Has no effect with exactly-once.",
         at_least(0),
     ),
     ConfigKey(

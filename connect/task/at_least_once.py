@@ -7,7 +7,6 @@ which failed with it, are sent again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +34,10 @@ class _Sent(NamedTuple):
 
 
 class AtLeastOnceDelivery:
-    """Produces the records of one task, and writes their offsets every offset.flush.interval.ms.
+    """Produces the records of one task, and writes their offsets every `interval_s` seconds.
+
+    A commit that takes longer than `timeout_s` seconds is given up, and repeated after the interval. The task goes on
+    meanwhile.
 
     `acknowledged` is called with records and their metadata if `keep_records` is set, `committed` after each commit of
     offsets.
@@ -53,6 +55,7 @@ class AtLeastOnceDelivery:
         *,
         keep_records: bool,
         interval_s: float,
+        timeout_s: float,
     ) -> None:
         self._task = task
         self._producer = Producer(dict(client))
@@ -62,7 +65,7 @@ class AtLeastOnceDelivery:
         self._keep = keep_records
         self._sent: deque[_Sent] = deque()
         """The records whose outcomes are checked one by one, in order."""
-        self._interval_s = interval_s
+        self._interval_s, self._timeout_s = interval_s, timeout_s
         self._next = 0.0
         self._lost = False
         """Whether a record was neither produced nor skipped; no offset may be written after that."""
@@ -96,18 +99,39 @@ class AtLeastOnceDelivery:
             await self.finish()
 
     async def finish(self) -> None:
-        """Wait for all records, then write their offsets; raise the error of a record that failed."""
+        """Wait for all records, then write their offsets; raise the error of a record that failed.
+
+        Write nothing if the timeout ends the wait. If it ends the write, the offsets may have been written.
+        """
         if self._lost or not (self._offsets or self._sent):
             return
         self._lost = True
-        with contextlib.suppress(
-            *[KafkaError] if self._pipeline.tolerates else []
-        ):  # the deliveries raise the error again
-            await self._producer.flush()
-        await self._settle(wait=True)
-        await self._store.write_raw(self._offsets.take())
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._flush()
+            await self._settle(wait=True)
+            async with asyncio.timeout(self._timeout_s):
+                await self._store.write_raw(self._offsets.records())
+        except TimeoutError as error:
+            if isinstance(error, KafkaError):
+                raise  # a record failed
+            log.warning(
+                "task %s: its offsets were not committed within %g s (offset.flush.timeout.ms); they will be, later",
+                self._task,
+                self._timeout_s,
+            )
+            self._lost = False
+            return
+        self._offsets.clear()
         self._lost = False
         await self._committed()
+
+    async def _flush(self) -> None:
+        try:
+            await self._producer.flush()
+        except KafkaError:
+            if not self._pipeline.tolerates:
+                raise  # otherwise the deliveries raise the error again
 
     async def finish_failed(self) -> None:
         """Write the offsets of the records that were produced before the task failed."""

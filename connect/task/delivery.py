@@ -63,7 +63,16 @@ class PendingOffsets:
             self._partition = dict(partition)
         self._values[self._key] = None if offset is None else dict(offset)
 
+    def records(self) -> list[tuple[bytes, bytes | None]]:
+        """Return the newest offsets as records of the offsets topic."""
+        return [(key, offset_value(offset)) for key, offset in self._values.items()]
+
+    def clear(self) -> None:
+        """Forget all offsets."""
+        self._values = {}
+
     def take(self) -> list[tuple[bytes, bytes | None]]:
         """Return the newest offsets as records of the offsets topic, and clear them."""
-        values, self._values = self._values, {}
-        return [(key, offset_value(offset)) for key, offset in values.items()]
+        records = self.records()
+        self.clear()
+        return records

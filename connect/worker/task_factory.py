@@ -10,7 +10,8 @@ from ..api.connector import SourceConnector
 from ..api.task import SourceTask
 from ..config import ConfigDef
 from ..converters.converter import Converter, HeaderConverter
-from ..plugins import load_class
+from ..plugin_versions import require
+from ..plugins import class_name, load_class
 from ..settings.connector import ConnectorConfig, plugin
 from ..settings.worker import WorkerConfig
 from ..stores.ids import ConnectorTaskId
@@ -22,6 +23,7 @@ from ..task.pipeline import ErrorHandling, Pipeline
 from ..task.runner import Report, TaskRunner
 from ..task.topics import TopicCreator, topic_groups
 from ..transforms.chain import stages
+from ..version import VERSION
 from .listener import StatusListener
 from .offset_reader import StoredOffsets
 from .offset_stores import OffsetStores
@@ -38,9 +40,15 @@ class TaskFactory:
         self._stores, self._listener = stores, listener
 
     def version(self, connector: Mapping[str, str]) -> str | None:
-        """Return the version of a connector's class; raises ConnectError if the class cannot be loaded."""
+        """Return the version of a connector's class.
+
+        Raises ConnectError if the class cannot be loaded, or if the settings request another version.
+        """
         cls = load_class(connector["connector.class"])
-        return cls.version() if issubclass(cls, SourceConnector) else None
+        if not issubclass(cls, SourceConnector):
+            return None
+        require(class_name(cls), connector.get("connector.plugin.version"), cls.version())
+        return cls.version()
 
     def runner(
         self,
@@ -81,6 +89,7 @@ class TaskFactory:
                 runner.committed,
                 keep_records=runner.keeps_records,
                 interval_s=self._config["offset.flush.interval.ms"] / 1000,
+                timeout_s=self._config["offset.flush.timeout.ms"] / 1000,
             )
 
         runner.make_delivery = delivery
@@ -155,7 +164,7 @@ class TaskFactory:
         base = HeaderConverter if kind == "header" else Converter
         converter: HeaderConverter = plugin(name, settings[name] if own else self._config[name], base)
         given = settings.with_prefix(f"{name}.") if own else self._config.with_prefix(f"{name}.")
-        given.pop("plugin.version", None)
+        require(class_name(type(converter)), given.pop("plugin.version", None), VERSION)
         converter.configure({**given, "converter.type": kind})
         return converter
 

@@ -14,7 +14,9 @@ from oncelog.client.values import RecordMetadata
 from oncelog.connect import ConfigDef, ConnectError, SourceConnector, SourceRecord, SourceTask
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
+from oncelog.protocol.messages.produce import ProduceRequest
 from support.connect_alone import exactly_once, until, worker
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 
@@ -30,6 +32,8 @@ class Scripted(SourceConnector):
     fails: ClassVar[set[str]] = set()
     hooks_fail: ClassVar[set[str]] = set()
     heard: ClassVar[dict[str, list[tuple[Any, bool]]]] = {}
+    exhausted: ClassVar[dict[str, asyncio.Event]] = {}
+    """By topic: set when a poll finds no more records, if the test has put an event there."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -61,6 +65,8 @@ class ScriptedTask(SourceTask):
 
     async def poll(self) -> list[SourceRecord] | None:
         if not self.batches:
+            if self.topic in Scripted.exhausted:
+                Scripted.exhausted[self.topic].set()
             if self.topic in Scripted.fails:
                 raise ConnectError("as it was told")
             await self.stopped.wait()
@@ -181,6 +187,26 @@ async def test_offsets_behind_a_record_that_was_not_produced_are_not_written(
         await herder.put_connector("c", scripted(topic), None, replace=False)
         await until(lambda: herder.connector_status("c"), state("FAILED"))
         assert (await herder.offsets("c"))["offsets"] == []
+
+
+async def test_a_commit_that_takes_too_long_is_repeated_while_the_task_goes_on(
+    bootstrap: str, fresh_name: Names, offsets: dict[str, str]
+) -> None:
+    topic = fresh_name("texts")
+    Scripted.batches[topic] = [[("a", "1")], [("b", "2")]]
+    Scripted.exhausted[topic] = asyncio.Event()
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        worker(proxy.address, **offsets, offset_flush_timeout_ms="100") as herder,
+    ):
+        proxy.hold(ProduceRequest, 600)
+        await herder.put_connector("c", scripted(topic), None, replace=False)
+        await Scripted.exhausted[topic].wait()
+        assert (await herder.offsets("c"))["offsets"] == []
+        proxy.clear_faults()
+        proxy.break_connections()
+        await until(lambda: herder.offsets("c"), offset_is(2))
+        assert await texts(bootstrap, topic, 2) == ["a", "b"]
 
 
 @pytest.mark.parametrize("transactional", [False, True])
