@@ -7,7 +7,7 @@ own.
 | folder or file | contents |
 |---|---|
 | errors.py | the exceptions of connectors and of the worker, and how the worker reacts to each |
-| plugins.py | finds the class of a plugin by its Java or Python name |
+| plugins.py, plugin_versions.py | finds the class of a plugin by its Java or Python name; ranges of versions |
 | config/ | `ConfigDef`: tables of settings, validation, the JSON of the validate endpoint |
 | data/ | schemas, structs, logical types, the text form of values |
 | api/ | the classes and types that connector authors subclass and use |

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
@@ -14,15 +15,18 @@ from ..config.types import Type, parse
 from ..converters.converter import HeaderConverter
 from ..data.text import java_text
 from ..errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
-from ..plugins import PluginKind, installed, load_class
+from ..plugin_versions import mismatch, version_setting
+from ..plugins import PluginKind, class_name, installed, load_class
 from ..task.calls import Calls
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched
+from ..version import VERSION
 
 Json = dict[str, Any]
 
 _PRINCIPAL: Final = ("sasl.jaas.config", "sasl.mechanism", "security.protocol")
 _CONVERTERS: Final = ("header", "key", "value")
+_PLUGIN: Final = re.compile(r"(transforms|predicates)\..*\.type")
 
 
 def _types(settings: type[ClientConfig]) -> dict[str, Type]:
@@ -50,16 +54,19 @@ async def validate_connector(
     values = {value.name: value for value in table.validate(config)}
     _check_exactly_once(connector, given, values, exactly_once)
     _check_topic_groups(given, values)
+    _check_versions(cls, given, values)
     for key, value in config.items():
         if value is None:
             outcome = values.setdefault(key, ConfigValue(key))
             outcome.errors.append("Null value can not be supplied as the configuration value.")
     own = cls.config_def()
-    calls = Calls(f"validate {name}")
-    try:
-        outcomes = await calls.call(connector.validate, config)
-    finally:
-        calls.close()
+    outcomes: list[ConfigValue] = []
+    if not values["connector.plugin.version"].errors:
+        calls = Calls(f"validate {name}")
+        try:
+            outcomes = await calls.call(connector.validate, config)
+        finally:
+            calls.close()
     keys = {**table.keys, **own.keys}
     groups = dict.fromkeys([*table.groups, *own.groups])
     report = validation_report(str(name), keys, [*values.values(), *outcomes], groups)
@@ -156,6 +163,30 @@ def _without_unknown_versions(table: ConfigDef, given: Mapping[str, str]) -> Con
     return ConfigDef(
         *(replace(key, default=None, recommender=_NoVersion()) if key.name in unknown else key for key in table)
     )
+
+
+def _check_versions(cls: type[SourceConnector], given: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
+    """Add an error to each plugin whose version is not the requested one, and to the setting of the version (KIP-891).
+
+    The version of a converter counts only if the connector's settings name the converter.
+    """
+    plugins: list[tuple[str, type | None, str]] = [("connector.class", cls, cls.version())]
+    names = [f"{kind}.converter" for kind in _CONVERTERS] + [name for name in values if _PLUGIN.fullmatch(name)]
+    plugins += [(name, _class(given[name]), VERSION) for name in names if name in given]
+    for name, plugin, version in plugins:
+        setting = version_setting(name)
+        problem = plugin and mismatch(class_name(plugin), given.get(setting), version)
+        if problem:
+            values[name].errors.append(problem)
+            values[setting].errors.append(problem)
+
+
+def _class(name: str) -> type | None:
+    """Return the class of a plugin, or None if it cannot be loaded, which is reported with the setting itself."""
+    try:
+        return load_class(name)
+    except ConnectError:
+        return None
 
 
 def _check_topic_groups(given: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from ..api.connector import SourceConnector
 from ..config.report import key_info
 from ..errors import BadRequestError, ConnectError, NotFoundError, SinkConnectorError
+from ..plugin_versions import LATEST, require
 from ..plugins import PluginKind, class_name, installed, load_class
 from ..settings.connector import source_config_def
 from ..version import VERSION
@@ -24,13 +25,17 @@ async def plugins(request: Request) -> Response:
 
 
 async def plugin_config(request: Request) -> Response:
-    """Return the settings of a plugin; for a connector its own settings, then those that all connectors share."""
+    """Return the settings of a plugin; for a connector its own settings, then those that all connectors share.
+
+    ?version=… answers 400 for a version that is not installed (KIP-891).
+    """
     name = request.parameters["plugin"]
     try:
         cls: Any = load_class(name)
         table = cls.config_def()
     except (ConnectError, AttributeError):
         raise NotFoundError(f"Unknown plugin {name}.") from None
+    require(class_name(cls), request.query.get("version", [LATEST])[0], _version_of(cls))
     keys = {key.name: key for key in table}
     if isinstance(cls, type) and issubclass(cls, SourceConnector):
         keys = {**keys, **{key.name: key for key in source_config_def({}) if key.name not in keys}}
@@ -68,7 +73,11 @@ def _version(name: str, kind: PluginKind) -> str:
         cls = load_class(name)
     except ConnectError:
         return "undefined"  # the connector's library is not installed
-    return cls.version() if issubclass(cls, SourceConnector) else "undefined"
+    return _version_of(cls) if issubclass(cls, SourceConnector) else "undefined"
+
+
+def _version_of(cls: type[Any]) -> str:
+    return cls.version() if issubclass(cls, SourceConnector) else VERSION
 
 
 ROUTES: Final = (

@@ -10,7 +10,8 @@ from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type, Validator, Width
 from ..config.types import Implements, parse
 from ..errors import ConfigValueError
-from ..plugins import PluginKind, installed, load_class
+from ..plugin_versions import mismatch, require
+from ..plugins import PluginKind, class_name, installed, load_class
 from ..version import VERSION
 from .transformation import Configured, Predicate, Transformation
 
@@ -71,6 +72,7 @@ def _plugin(settings: Mapping[str, str], prefix: str, base: type[Any]) -> Any:
     cls = parse(f"{prefix}type", settings.get(f"{prefix}type"), Type.CLASS)
     if cls is None or not issubclass(cls, base):
         raise ConfigValueError(f"{prefix}type", settings.get(f"{prefix}type"), f"must be a {base.__name__}")
+    require(class_name(cls), settings.get(f"{prefix}plugin.version"), VERSION)
     plugin = cls()
     own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
     plugin.configure(own)
@@ -121,6 +123,8 @@ def _keys(
     ]  # fmt: skip
     if cls is None or not issubclass(cls, base):
         return keys
+    if mismatch(class_name(cls), settings.get(f"{prefix}plugin.version"), VERSION):
+        return keys  # reported with both settings; another version may have other settings
     own = [*cls.config_def(), *(_CONDITION if base is Transformation else ())]
     for order, key in enumerate(sorted(own, key=_place), 2):
         named = replace(key, name=prefix + key.name, group=group, order=order)

@@ -16,6 +16,7 @@ from ..api.connector import SourceConnector
 from ..api.records import SourceOffset, SourcePartition
 from ..config import ConfigDef
 from ..errors import ConnectError, TooManyTasksError
+from ..plugin_versions import require
 from ..plugins import class_name
 from ..settings.connector import ConnectorConfig, plugin, source_config_def
 from ..settings.worker import WorkerConfig
@@ -75,6 +76,7 @@ class Worker:
         try:
             connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
             version = connector.version()
+            require(class_name(type(connector)), config.get("connector.plugin.version"), version)
             stores = await self._stores.of(ConnectorConfig(self.table, config))
         except Exception as error:
             await report(State.FAILED, "".join(traceback.format_exception(error)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from oncelog.connect.errors import SinkConnectorError
+from oncelog.connect.errors import BadRequestError, SinkConnectorError
 from oncelog.connect.herder.validation import validate_connector
 from oncelog.connect.settings.connector import source_config_def
+from oncelog.connect.version import VERSION
 
 TRANSFORMS = "org.apache.kafka.connect.transforms."
 CONVERTERS = {f"{kind}.converter": "org.apache.kafka.connect.json.JsonConverter" for kind in ("key", "value")}
@@ -29,6 +30,42 @@ async def transform_errors(kind: str, **settings: str) -> dict[str, list[str]]:
     named = {f"transforms.a.{name}": value for name, value in settings.items()}
     found = await errors(**{"transforms": "a", "transforms.a.type": TRANSFORMS + kind, **named})
     return {name.removeprefix("transforms.a."): messages for name, messages in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "settings", "name"),
+    [
+        ("connector", {"tasks.max": "1"}, "org.apache.kafka.connect.file.FileStreamSourceConnector"),
+        ("key.converter", {"key.converter": "StringConverter"}, "org.apache.kafka.connect.storage.StringConverter"),
+        (
+            "transforms.a",
+            {"transforms": "a", "transforms.a.type": TRANSFORMS + "RegexRouter"},
+            TRANSFORMS + "RegexRouter",
+        ),
+        (
+            "predicates.p",
+            {"predicates": "p", "predicates.p.type": TRANSFORMS + "predicates.HasHeaderKey"},
+            TRANSFORMS + "predicates.HasHeaderKey",
+        ),
+    ],
+)
+async def test_a_version_of_a_plugin_that_is_not_installed_is_refused(
+    plugin: str, settings: dict[str, str], name: str
+) -> None:
+    found = await errors(**settings, **{f"{plugin}.plugin.version": "9.9"})
+    message = f"Plugin {name} not found that matches the version range [9.9,9.9], available versions: [{VERSION}]"
+    named = {"connector": "connector.class", "key.converter": "key.converter"}.get(plugin, f"{plugin}.type")
+    assert found == {named: [message], f"{plugin}.plugin.version": [message]}
+    assert (await errors(**settings, **{f"{plugin}.plugin.version": "latest"})).get(named) is None
+
+
+async def test_the_version_of_the_workers_converter_is_not_chosen_by_a_connector() -> None:
+    assert await errors(**{"key.converter.plugin.version": "9.9"}) == {}
+
+
+async def test_a_malformed_version_is_a_bad_request() -> None:
+    with pytest.raises(BadRequestError, match=r"Unbounded range: \[1"):
+        await errors(**{"connector.plugin.version": "[1"})
 
 
 @pytest.mark.parametrize("size", ["0", "-5"])

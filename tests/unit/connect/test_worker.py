@@ -126,3 +126,14 @@ async def test_the_own_topic_of_a_connector_that_is_gone_is_not_read_any_more(mo
     assert WatchedLog.reading == {"offsets-b"}
     await running.stop()
     assert not WatchedLog.reading
+
+
+async def test_a_connector_of_a_version_that_is_not_installed_here_is_failed() -> None:
+    running, listener = await worker()
+    task = ConnectorTaskId("c", 0)
+    config = {"name": "c", "connector.class": "FileStreamSource", "connector.plugin.version": "9.9"}
+    with pytest.raises(ConnectError, match="not found that matches the version range"):
+        await running.start_connector("c", config, TargetState.STARTED, nothing)
+    await running.start_task(task, config, {"task.class": "FileStreamSourceTask"}, TargetState.STARTED)
+    assert listener.heard == [("c", State.FAILED), (task, State.FAILED)]
+    await running.stop()
