@@ -196,7 +196,7 @@ def _comparable(column: Any, table: str, dialect: str) -> Any:
     return column
 
 
-_INFINITY: Final = sa.literal_column("'infinity'")
+_INFINITY: Final[sa.ColumnElement[Any]] = sa.literal_column("'infinity'")
 
 
 def _is_last(value: Any) -> bool:
