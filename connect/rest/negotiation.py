@@ -18,6 +18,13 @@ _INVALID_PATH: Final = re.compile(
 )
 """Matches empty path parts, malformed escapes, escaped control characters, and escaped dots as a path part."""
 
+_CHARACTERS: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_TYPE: Final = re.compile(rf"{_CHARACTERS}/{_CHARACTERS}")
+_RANGE: Final = re.compile(rf"{_CHARACTERS}(/{_CHARACTERS})?")
+_PARAMETER: Final = re.compile(rf"{_CHARACTERS}\s*=\s*({_CHARACTERS}|\"[^\"]*\")")
+_WEIGHT: Final = re.compile(r"(?!q\s*=).*|q\s*=\s*(0(\.[0-9]{0,3})?|1(\.0{0,3})?)", re.IGNORECASE | re.DOTALL)
+"""Matches each parameter except q=… with a weight that is not between 0 and 1 (RFC 9110)."""
+
 _JSON: Final = re.compile(r"\s*application/json\s*(;.*)?", re.IGNORECASE)
 _ACCEPTS_JSON: Final = re.compile(r"\s*(application/json|application/\*|\*/\*|\*)\s*(;.*)?", re.IGNORECASE)
 
@@ -41,9 +48,19 @@ async def negotiation(request: Request, handler: Handler) -> Response:
     if not internal and content_type is not None and route.startswith(_JSON_ONLY):
         require_json(content_type)
     accept = request.headers.get("accept", "").strip()
+    if accept and not all(_well_formed(each, _RANGE, weighted=True) for each in accept.split(",")):
+        raise HttpError(HTTPStatus.BAD_REQUEST)
     if accept and not any(map(_ACCEPTS_JSON.fullmatch, accept.split(","))):
         raise HttpError(HTTPStatus.NOT_ACCEPTABLE)
     return await handler(request)
+
+
+def _well_formed(media_type: str, kind: re.Pattern[str], *, weighted: bool = False) -> bool:
+    name, *given = (part.strip() for part in media_type.split(";"))
+    parameters = [parameter for parameter in given if parameter]
+    if not kind.fullmatch(name) or not all(map(_PARAMETER.fullmatch, parameters)):
+        return False
+    return not weighted or all(map(_WEIGHT.fullmatch, parameters))
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -56,7 +73,7 @@ def _is_utf8(data: bytes) -> bool:
 
 def require_json(content_type: str | None) -> None:
     """Raise HttpError unless the content type is JSON: 415, or 400 if it is malformed."""
-    if content_type is not None and "/" not in content_type:
+    if content_type is not None and not _well_formed(content_type, _TYPE):
         raise HttpError(HTTPStatus.BAD_REQUEST)
     if content_type is None or not _JSON.fullmatch(content_type):
         raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)

@@ -79,7 +79,8 @@ class Router:
 
     def _resolve(self, request: Request) -> tuple[Request, Handler]:
         path = request.path if request.path.startswith("/") else urlsplit(request.path).path
-        parts = (path.removesuffix("/") or "/").split("/")
+        # As in JAX-RS, a path parameter such as ;x=1 does not belong to its part of the path.
+        parts = [part.partition(";")[0] for part in (path.removesuffix("/") or "/").split("/")]
         for resource in self._resources:
             values = resource.match(parts)
             if values is not None:

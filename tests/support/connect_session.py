@@ -33,6 +33,8 @@ class Step(NamedTuple):
     until: Callable[[Any], bool] | None = None
     headers: Mapping[str, str | None] | None = None
     """Headers besides the content type JSON. None as a value removes the header."""
+    status_only: bool = False
+    """Whether only the status codes are compared, because the web server of Kafka Connect answers without JSON."""
 
 
 def bodies(*given: Any) -> tuple[Any, ...]:
@@ -319,4 +321,108 @@ def odd_requests(source: str, topic: str) -> list[Step]:
         Step("PATCH", "/connectors/odd/config", {"batch.size": -1}),
         Step("PATCH", "/connectors/odd/config", {"name": None}),
         Step("DELETE", "/connectors/odd/"),
+    ]
+
+
+def unusual_requests(source: str, topic: str) -> list[Step]:
+    """Return further requests of careless clients: versions, media types, methods, path parameters, states."""
+    config = {"connector.class": "FileStreamSource", "file": source, "topic": topic}
+    validate = "/connector-plugins/FileStreamSource/config/validate"
+    partition = {"filename": source}
+    transform = {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.HoistField$Value"}
+    converter = {"key.converter": "org.apache.kafka.connect.storage.StringConverter"}
+    malformed = ("application/json/x", "/", "application/", "/json", "application/json;", "application/json;q", ",")
+    return [
+        # versions of plugins (KIP-891); Kafka Connect answers 500 from the second request with a wrong version on
+        Step("PUT", validate, {**config, "name": "u", "connector.plugin.version": "9.9"}, status_only=True),
+        *(
+            Step("PUT", validate, {**config, "name": "u", "connector.plugin.version": version})
+            for version in ("latest", "[0.0.1,999)", "(,999]", "[1", "(1)", "[2,1]", "[1,2],3", "[3,4],[1,2]")
+        ),
+        Step("PUT", validate, {**config, "name": "u", **converter, "key.converter.plugin.version": "9.9"}),
+        Step("PUT", validate, {**config, "name": "u", "key.converter.plugin.version": "9.9"}),
+        Step("PUT", validate, {**config, "name": "u", **transform, "transforms.a.plugin.version": "9.9"}),
+        Step("POST", "/connectors", {"name": "u", "config": {**config, "connector.plugin.version": "[1"}}),
+        *(
+            Step("GET", f"/connector-plugins/FileStreamSource/config?version={version}")
+            for version in ("9.9", "latest", "[0.0.1,999)", "[1")
+        ),
+        # the name in the path and the class in the settings
+        *(
+            Step("PUT", f"/connector-plugins/{name}/config/validate", {**config, "name": "u", "connector.class": given})
+            for name, given in (
+                ("FileStreamSourceConnector", "FileStreamSource"),
+                ("org.apache.kafka.connect.file.FileStreamSourceConnector", "FileStreamSource"),
+                ("FileStreamSource", FILE),
+                ("Source", FILE),
+                ("FileStream", "FileStreamSource"),
+                ("Nope", "FileStreamSource"),
+            )
+        ),
+        # a connector that runs, is paused, is stopped
+        Step("PUT", "/connectors/u/config", config),
+        Step("GET", "/connectors/u/status", until=states("RUNNING", "RUNNING")),
+        *(
+            Step("GET", "/connectors", headers={"Accept": accept})
+            for accept in ("*/*;q=0", "nonsense", "application/*")
+        ),
+        *(Step("GET", "/connectors/u", headers={"Accept": accept}, status_only=True) for accept in malformed),
+        *(
+            Step("GET", "/connectors/u", headers={"Accept": f"application/*;q={weight}"}, status_only=True)
+            for weight in ("2", "1.5", "0.1234", "x", "1.000", "")
+        ),
+        *(
+            Step("PUT", "/connectors/u/config", config, headers={"Content-Type": given}, status_only=True)
+            for given in (*malformed, "application/json, text/plain", "", "APPLICATION/JSON;a=b", "*/*", "text/json")
+        ),
+        *(Step(method, "/connectors/u/status") for method in ("HEAD", "OPTIONS", "TRACE", "BREW", "PATCH", "POST")),
+        *(Step("OPTIONS", path) for path in ("/", "/connectors", "/connectors/u/offsets", "/admin/loggers/x")),
+        *(
+            Step("GET", path)
+            for path in (
+                "/connectors;x=1",
+                "/connectors/u;x=1/status;y",
+                "/connectors/u/tasks/0;a/status",
+                "/connectors/u/tasks/00/status",
+                "/connectors?expand=status&expand=nope&expand=status",
+                "/connector-plugins?connectorsOnly=TRUE&connectorsOnly=false",
+                "/connectors/u/status?forward=maybe",
+            )
+        ),
+        Step("PATCH", "/connectors/u/offsets", {"offsets": [{"partition": partition, "offset": None}]}),
+        Step("DELETE", "/connectors/u/offsets"),
+        *(Step(method, "/connectors/missing/offsets", {"offsets": []}) for method in ("GET", "PATCH", "DELETE")),
+        *(Step("PUT", f"/connectors/missing/{change}") for change in ("pause", "resume", "stop", "topics/reset")),
+        *(Step("POST", f"/connectors/{path}") for path in ("missing/restart", "missing/tasks/0/restart")),
+        *(Step("PUT", "/connectors/u/pause", body) for body in bodies([], b"garbage")),
+        Step("GET", "/connectors/u/status", until=states("PAUSED", "PAUSED")),
+        *(
+            step
+            for path in ("restart", "restart?includeTasks=true&onlyFailed=true")
+            for step in (
+                Step("POST", f"/connectors/u/{path}"),
+                Step("GET", "/connectors/u/status", until=states("PAUSED", "PAUSED")),
+            )
+        ),
+        Step("POST", "/connectors/u/tasks/7/restart"),
+        Step("PUT", "/connectors/u/stop"),
+        Step("GET", "/connectors/u/status", until=states("STOPPED")),
+        Step("POST", "/connectors/u/restart"),
+        Step("GET", "/connectors/u/status", until=states("STOPPED")),
+        *(
+            Step("PATCH", "/connectors/u/offsets", {"offsets": [entry]})
+            for entry in bodies(
+                {},
+                {"partition": partition},
+                {"partition": {}, "offset": {}},
+                {"partition": {"unknown": 1}, "offset": {"position": 1}},
+                {"partition": partition, "offset": {"position": None}},
+                {"partition": partition, "offset": {"position": 1.5}},
+                {"partition": partition, "offset": {"position": 1, "extra": 2}},
+            )
+        ),
+        Step("DELETE", "/connectors/u/offsets"),
+        Step("DELETE", "/connectors/u/offsets"),
+        Step("GET", "/connectors/u/offsets/"),
+        Step("DELETE", "/connectors/u"),
     ]

@@ -162,3 +162,9 @@ async def test_a_server_that_stops_answers_what_runs_and_ends_idle_connections()
         assert (b"Connection: close\r\n" in head, body) == (True, b"done")
         assert await reader.read() == b""
         await stopping
+
+
+@pytest.mark.parametrize("path", ["/echo/a;x=1", "/echo;y/a;x=1/"])
+async def test_a_path_parameter_is_not_part_of_the_path(path: str) -> None:
+    _, body = await exchange(b"GET " + path.encode() + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert body == b'{"name":"a","query":{},"body":""}'
