@@ -63,6 +63,10 @@ class SupersededError(ConnectError):
     """A task must not start, because its connector has newer task settings or another worker now runs the task."""
 
 
+class FencedError(ConnectError):
+    """The producer of a task was fenced: another instance has started, or its transaction was open too long."""
+
+
 class BadRequestError(ConnectError):
     """The request itself is invalid (400)."""
 

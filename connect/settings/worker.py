@@ -109,8 +109,8 @@ COMMON: Final = ConfigDef(
         Type.INT,
         3,
         _LOW,
-        "How many times a task is restarted after its fencing or initialisation has failed. Not a setting of Kafka "
-        "Connect.",
+        "How many times in a row a task is restarted after its fencing or initialisation has failed, or after it was "
+        "fenced itself. Not a setting of Kafka Connect.",
         at_least(0),
     ),
     ConfigKey(

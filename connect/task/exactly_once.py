@@ -7,21 +7,32 @@ the abort.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
-from ...client.errors import KafkaError, ProducerFencedError
+from ...client.errors import KafkaError
 from ...client.producer import Producer
 from ...client.producer.batch import Delivery as RecordDelivery
+from ...protocol.errors import ErrorCode
 from ..api.records import SourceRecord
-from ..errors import ConnectError
+from ..errors import ConnectError, FencedError
 from ..stores.ids import ConnectorTaskId
 from .boundaries import Boundary, End
 from .delivery import Acknowledged, PendingOffsets
 from .pipeline import ProducerRecord
 
 log = logging.getLogger(__name__)
+
+_ENDED_BY_OTHERS: Final = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_ABORTABLE,
+)
+"""The errors of a producer whose transaction another client or the cluster has ended."""
 
 
 def transactional_id(group_id: str, task: ConnectorTaskId) -> str:
@@ -94,12 +105,13 @@ class ExactlyOnceDelivery:
                 )
             if (preparing := self._prepare(topic)) is not None:
                 await preparing
-            if not self._open:
-                await self._producer.begin_transaction()
-                self._open = True
-            delivery = await self._producer.enqueue(
-                topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
-            )
+            with self._fencing():
+                if not self._open:
+                    await self._producer.begin_transaction()
+                    self._open = True
+                delivery = await self._producer.enqueue(
+                    topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+                )
         if self._keep:
             self._kept.append((record, delivery))
         self._offsets.add(record.source_partition, record.source_offset)
@@ -134,14 +146,22 @@ class ExactlyOnceDelivery:
             log.warning("task %s: while its producer closed: %s", self._task, error)
 
     async def _end(self, end: End) -> None:
-        if end is End.ABORT and self._open:
-            await self._producer.abort_transaction()
-            self._open = False
-            self._kept = [(record, None) for record, _ in self._kept]
-        try:
+        with self._fencing():
+            if end is End.ABORT and self._open:
+                await self._producer.abort_transaction()
+                self._open = False
+                self._kept = [(record, None) for record, _ in self._kept]
             await self._commit()
-        except ProducerFencedError as error:
-            raise ConnectError(
+
+    @contextlib.contextmanager
+    def _fencing(self) -> Iterator[None]:
+        """Turn the errors of a producer whose transaction another client or the cluster has ended into FencedError."""
+        try:
+            yield
+        except KafkaError as error:
+            if error.code not in _ENDED_BY_OTHERS:
+                raise
+            raise FencedError(
                 f"task {self._task} was fenced: another instance has taken over, or its transaction was open longer "
                 "than transaction.timeout.ms. In the second case raise producer.override.transaction.timeout.ms, lower "
                 "transaction.boundary.interval.ms, or use transaction.boundary=poll"

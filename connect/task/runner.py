@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..api.records import SourceRecord
 from ..api.task import SourceTask
-from ..errors import RetriableError, SupersededError
+from ..errors import FencedError, RetriableError, SupersededError
 from ..stopping import StoppedError, unless_stopped
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
@@ -37,7 +37,7 @@ _RETRY_S: Final = 1.0
 class TaskRunner:
     """Runs one task.
 
-    `run` ends when the task is stopped or fails; it reports each state and does not raise task errors.
+    `run` ends when the task is stopped, fails or is fenced; it reports each state and does not raise task errors.
     """
 
     def __init__(
@@ -67,6 +67,9 @@ class TaskRunner:
         self._late: Acknowledged = []
         """The records for which `commit_record` must be called as soon as the task's thread is free."""
         self._commit_due = False
+        self._delay_s = 0.0
+        self.has_committed = False
+        """Whether records have been committed behind a batch."""
         self.keeps_records = type(task).commit_record is not SourceTask.commit_record
         self.make_delivery: Callable[[], Awaitable[Delivery]]
         """Makes the delivery; called again for each attempt to start it."""
@@ -79,8 +82,17 @@ class TaskRunner:
             self._stopping.set()
         self._changed.set()
 
-    async def run(self) -> None:
-        """Run the task until it is stopped or fails; report each of its states."""
+    @property
+    def target(self) -> TargetState:
+        """The state that was set last."""
+        return self._target
+
+    async def run(self, *, delay_s: float = 0.0, may_restart: bool = False) -> bool:
+        """Run the task until it is stopped or fails, after a wait of `delay_s` seconds; report each of its states.
+
+        With `may_restart`, return True instead of reporting FAILED if the task was fenced although it is not stopped.
+        """
+        self._delay_s = delay_s
         started = stopped = False
         try:
             started = await self._start_unless_stopped()
@@ -92,6 +104,9 @@ class TaskRunner:
         except SupersededError as error:
             log.info("task %s does not start: %s", self.id, error)
         except Exception as error:
+            if started and isinstance(error, FencedError) and may_restart and self._target is not TargetState.STOPPED:
+                log.warning("task %s starts again if it still belongs to this worker: %s", self.id, error)
+                return True
             log.error("task %s has failed", self.id, exc_info=error)
             if started:
                 await self._finish_failed()
@@ -100,6 +115,7 @@ class TaskRunner:
             await self._end(started)
         if stopped:
             await self._report(State.UNASSIGNED, None)
+        return False
 
     async def acknowledged(self, records: Acknowledged) -> None:
         """Pass acknowledged records to the task's `commit_record`, at once or when its thread is free."""
@@ -126,6 +142,7 @@ class TaskRunner:
         return True
 
     async def _start_delivery(self) -> None:
+        await asyncio.sleep(self._delay_s)
         for attempt in range(self._attempts):
             try:
                 self.delivery = await self.make_delivery()
@@ -183,6 +200,7 @@ class TaskRunner:
             raise
         if not self.metrics.pending:
             self.metrics.commit_ended(time.monotonic() - started, success=True)
+            self.has_committed = True
 
     async def _poll(self) -> Iterable[SourceRecord] | None:
         """Return a batch, which may be empty; None if the target changed before a batch arrived."""

@@ -173,16 +173,37 @@ class Worker:
             starting.ended(success=state is not State.FAILED)
             await self._listener.status(task, state, trace, version)
 
+        def make() -> TaskRunner:
+            return self._factory.runner(task, connector, config, report, checks)
+
         starting = self._task_starts.begin()
         try:
             version = self._factory.version(connector)
-            runner = self._factory.runner(task, connector, config, report, checks)
+            runner = make()
         except Exception as error:
             log.error("task %s could not be set up", task, exc_info=error)
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             return
         runner.set_target(target)
-        self._tasks[task] = runner, asyncio.create_task(runner.run(), name=f"task {task}")
+        again = make if checks is not None else None
+        self._tasks[task] = runner, asyncio.create_task(self._run(task, runner, again), name=f"task {task}")
+
+    async def _run(self, task: ConnectorTaskId, runner: TaskRunner, again: Callable[[], TaskRunner] | None) -> None:
+        """Run a task to its end. If it was fenced, run it again with the runner that `again` makes.
+
+        The start checks of the new runner end it if the task does not belong to this worker any more. Without them,
+        `again` is None: a worker that is not in a group does not know whether another one has taken over.
+        """
+        attempts, backoff_s = self.config["task.restart.max.attempts"], self.config["task.restart.backoff.ms"] / 1000
+        left, delay_s = attempts, 0.0
+        while await runner.run(delay_s=delay_s, may_restart=again is not None and left > 0):
+            assert again is not None
+            left, delay_s = (attempts if runner.has_committed else left) - 1, backoff_s
+            fenced, runner = runner, again()
+            runner.set_target(fenced.target)
+            known = self._tasks.get(task)
+            if known is not None and known[0] is fenced:
+                self._tasks[task] = runner, known[1]
 
     async def stop_tasks(self, tasks: Collection[ConnectorTaskId]) -> None:
         """Stop tasks in parallel and wait for them.

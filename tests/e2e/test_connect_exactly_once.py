@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog import Consumer, Producer
+from oncelog import Admin, Consumer, Producer
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from oncelog.client.errors import ProducerFencedError
@@ -119,6 +119,23 @@ async def test_a_leader_that_is_fenced_by_another_process_recovers(
             assert (status, "can be safely retried" in answer["message"]) == (500, True)
             assert (await rest.settled("PUT", "/connectors/beats/config", beats(topic, 1)))[0] == 201
         assert_exactly_once(await committed(bootstrap, topic, each_has(10, 1)))
+
+
+async def test_a_task_that_is_fenced_although_it_belongs_to_the_worker_starts_again(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    topic, name = fresh_name("beats"), fresh_name("group")
+    async with group(bootstrap, name, tmp_path, {"task.restart.backoff.ms": "1"}) as workers:
+        rest = workers.rest(await workers.add())
+        assert (await rest.settled("PUT", "/connectors/beats/config", beats(topic, 2)))[0] == 201
+        await committed(bootstrap, topic, each_has(10, 2))
+        for _ in range(5):  # more often than task.restart.max.attempts
+            async with Admin(bootstrap_servers=bootstrap) as admin:
+                await admin.fence_producers([f"{name}-beats-0"])
+            seen = await all_committed(bootstrap, topic)
+            await committed(bootstrap, topic, each_has(max(map(len, seen.values())) + 10, 2))
+        await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+    assert_exactly_once(await all_committed(bootstrap, topic))
 
 
 async def test_a_task_that_produces_to_its_own_offsets_topic_fails_instead_of_waiting_for_itself(

@@ -8,7 +8,7 @@ from typing import Any
 from oncelog.connect.api.task import SourceTask
 from oncelog.connect.converters.simple_headers import SimpleHeaderConverter
 from oncelog.connect.converters.strings import StringConverter
-from oncelog.connect.errors import ConnectError, SupersededError
+from oncelog.connect.errors import ConnectError, FencedError, SupersededError
 from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.status_records import State
@@ -155,3 +155,48 @@ def test_a_stop_ends_the_wait_between_attempts() -> None:
         assert (task.states, way.closed, task.source.started) == ([State.UNASSIGNED], 1, False)
 
     assert simulate(scenario()) == 0.5
+
+
+class Polled(Source):
+    """Returns a batch without records, again and again."""
+
+    async def poll(self) -> Any:
+        return []
+
+
+class Fenced(Way):
+    """A delivery that is fenced behind the first batch."""
+
+    async def batch_done(self) -> None:
+        raise FencedError("another instance has taken over")
+
+    async def finish_failed(self) -> None:
+        pass
+
+
+def test_a_task_that_was_fenced_may_start_again_only_where_this_is_known_to_be_right() -> None:
+    async def scenario(may_restart: bool) -> tuple[bool, list[State], int]:
+        way = Fenced(None)
+        task = Running(way)
+        task.runner._task = task.source = Polled()
+        again = await task.runner.run(may_restart=may_restart)
+        assert task.source.stopped
+        return again, task.states, way.closed
+
+    async def both() -> None:
+        assert await scenario(True) == (True, [State.RUNNING], 1)
+        assert await scenario(False) == (False, [State.RUNNING, State.FAILED], 1)
+
+    simulate(both())
+
+
+def test_a_task_waits_before_it_starts_again_and_may_be_stopped_meanwhile() -> None:
+    async def scenario() -> None:
+        task = Running(Way(None))
+        running = asyncio.create_task(task.runner.run(delay_s=1000))
+        await asyncio.sleep(5)
+        task.runner.set_target(TargetState.STOPPED)
+        assert await running is False
+        assert task.states == [State.UNASSIGNED]
+
+    assert simulate(scenario()) == 5
