@@ -320,9 +320,11 @@ class Journal:
             if live is self._current or live.file is None:
                 continue
             live.drop_settled()
-            for log in live.ends:
+            for log, end in live.ends.items():
                 if self._settling >= _SETTLED_AT_ONCE:
                     return
+                if log.synced_offset >= end:
+                    continue
                 try:
                     task = log.begin_settling()
                 except OSError as error:  # no descriptor is free

@@ -72,6 +72,9 @@ DEFAULT_DECISION_RESERVE_BYTES: Final = 16 * 1024 * 1024
 _CLOSED_PER_TURN: Final = 10
 """How many logs a stop or a deletion handles in one turn of the event loop."""
 
+_FORGOTTEN_AT_ONCE: Final = 500
+"""How many deleted partitions are taken out of the journal with one sync of it."""
+
 _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
 
@@ -556,7 +559,9 @@ class LogManager:
             raise storage_error(f"partitions in {self.path} cannot be deleted: {error}") from error
         if self._journal is not None:
             try:
-                await self._journal.forget([partition_directory(*key) for key, _, _, _ in doomed])
+                async for start in in_slices(range(0, len(doomed), _FORGOTTEN_AT_ONCE), 1):
+                    part = doomed[start : start + _FORGOTTEN_AT_ONCE]
+                    await self._journal.forget([partition_directory(*key) for key, _, _, _ in part])
             except OSError as error:
                 reason = f"cannot be deleted, because the journal has records of them: {error}"
                 raise storage_error(f"partitions in {self.path} {reason}") from error

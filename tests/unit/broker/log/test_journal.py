@@ -312,6 +312,19 @@ async def test_a_log_that_cannot_be_synced_for_the_journal_keeps_its_records_in_
         manager.abandon()
 
 
+async def test_a_log_that_has_failed_costs_the_others_no_syncs(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c", size=256 << 10) as manager:
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO, times=1000)
+        await round_of(manager, "a", "b", "c")
+        await full_journal(manager, "a", "b", "c")
+        await turns()
+        assert log_of(manager, "a").failure is not None
+        with syncs(fs) as counted:
+            for _ in range(50):
+                await round_of(manager, "b", "c")
+        assert counted == {"journal": 50}
+
+
 async def test_a_log_without_space_for_its_own_file_is_written_again(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
         fs.before = failing("fdatasync", "/a-0/", errno.ENOSPC)
@@ -401,6 +414,15 @@ async def test_what_only_the_journal_has_is_written_again_after_a_lack_of_space(
         await turns()
         assert written_again == ["/data/a-0/00000000000000000000.log"] * 3
         assert log.synced_offset == log.log_end_offset == 4
+
+
+async def test_many_partitions_are_deleted_with_few_syncs_of_the_journal(fs: FaultyFileSystem) -> None:
+    topics = [f"t{number}" for number in range(20)]
+    async with journaled(fs, *topics) as manager:
+        await round_of(manager, *topics)
+        with syncs(fs) as counted:
+            await manager.delete([(topic, 0) for topic in topics])
+        assert counted["journal"] == 1
 
 
 async def test_a_deletion_that_cannot_be_put_into_the_journal_is_repeated(fs: FaultyFileSystem) -> None:
