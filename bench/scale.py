@@ -247,7 +247,7 @@ class _Timed:
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Measure the block as one sample of the time `name`."""
+        """Measure the time of the block, as one sample of the figure `name`."""
         begun, cpu = time.perf_counter(), self._cpu_s()
         yield
         self._seconds.setdefault(name, []).append((time.perf_counter() - begun, self._cpu_s() - cpu))

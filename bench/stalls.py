@@ -3,7 +3,7 @@
 A probe in a separate process sends records of 100 bytes one after another, with a pause of 2 ms, to a separate topic.
 Each case first prepares its work without the probe. Then the broker does the work, and the p99 and the maximum of the
 probe's response times are taken. The probe uses acks=1, or acks=all if the case's name says so. The names of the cases
-tell their sizes, which `--scale` divides.
+contain their sizes, which `--scale` divides.
 """
 
 from __future__ import annotations

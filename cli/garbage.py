@@ -4,7 +4,7 @@ CPython runs a full collection of all tracked objects whenever their number has 
 loop's thread and stops it for 0.4 s with 10,000 partitions. `Garbage` therefore freezes the objects that survive the
 collections of young objects, which excludes them from all later collections. Reference counts still free nearly all of
 them. The garbage that only a full collection can free is bounded, because `Garbage` runs a full collection when the
-number of frozen objects has doubled for another reason than newly opened logs.
+number of frozen objects has doubled, not counting the objects of newly opened logs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ A count takes a few milliseconds per million objects.
 
 
 class Garbage:
-    """The garbage collection of this process, which this object controls from `start` on.
+    """A controller of this process's garbage collection, which works from `start` on.
 
     `logs` returns the number of open logs. `soon` schedules a function that must not run during a collection. It has to
     be safe to call from any thread, as `loop.call_soon_threadsafe` is.

@@ -1,4 +1,4 @@
-"""Simulate connections: the broker's real `Connection` behind a transport that delays, breaks and loses.
+"""Simulate connections: the broker's real `Connection` behind a transport that breaks, and delays and loses frames.
 
 A connection keeps its order, as TCP does. A fault may be drawn for each request: it never leaves, its response never
 arrives, or it is slow. A client whose connection broke opens another one and repeats the request. With `late`, the
