@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -523,6 +524,29 @@ async def test_plain_format_writes_a_first_batch_whose_driver_died_before_it_cla
     world: World, tmp_path: Path
 ) -> None:
     assert await begun(world, tmp_path, time.time() - 6 * DAY_S) is not None, "no state has expired since"
+
+
+async def test_plain_format_knows_partitions_that_were_added_a_moment_ago(world: World, tmp_path: Path) -> None:
+    schema = StructType().add("value", "string").add("partition", "integer")
+    options = {**world.options, "topic": world.topic}
+    attempt = await world.begin()
+    loop = asyncio.get_running_loop()
+
+    async def grow() -> None:
+        async with Admin(bootstrap_servers=world.bootstrap) as admin:
+            await admin.create_partitions({world.topic: PARTITIONS + 2})
+
+    def row(partition: int) -> Any:
+        return pa.record_batch({"value": ["x"], "partition": pa.array([partition], pa.int32())})
+
+    def rows() -> Iterator[Any]:
+        yield row(0)  # with it the task asks for the partitions
+        asyncio.run_coroutine_threadsafe(grow(), loop).result(20)
+        yield row(PARTITIONS + 1)
+
+    writer = StreamWriter(SinkSettings(options, schema, streaming=False))
+    written = await asyncio.to_thread(writer._produce, rows(), attempt, 0)
+    assert written.keys() == {TopicPartition(world.topic, 0), TopicPartition(world.topic, PARTITIONS + 1)}
 
 
 async def test_leaders_that_are_gone_for_a_while_get_every_row_once(world: World) -> None:

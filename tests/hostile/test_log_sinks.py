@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -23,6 +25,11 @@ from support.raw_connection import RawConnection
 MALFORMED = b"\0\0\0\x50\x7f\x7f" + bytes(0x4E)
 """A frame of an API that does not exist."""
 
+PIPE = 4096
+"""The least size of a pipe in bytes."""
+
+START_S = 30
+
 
 @contextlib.contextmanager
 def broker(directory: Path, sink: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
@@ -31,6 +38,8 @@ def broker(directory: Path, sink: str) -> Iterator[tuple[subprocess.Popen[bytes]
     serve = [sys.executable, "-P", "-m", "oncelog.cli", "serve", "--data-dir", str(directory), "--listen", address]
     closed = {"closed": 'exec "$@" 2>&-', "all closed": 'exec "$@" <&- >&- 2>&-'}.get(sink, 'exec "$@"')
     reader, writer = os.pipe()
+    if sink == "reader asleep":
+        os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE)))  # full before the first line
     process = subprocess.Popen(
         ["sh", "-c", closed, "sh", *serve], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=writer
     )
@@ -45,6 +54,7 @@ def broker(directory: Path, sink: str) -> Iterator[tuple[subprocess.Popen[bytes]
                     socket_to(address)
                     break
         else:
+            assert select.select([process.stdout], [], [], START_S)[0], "the broker waits for the reader of its log"
             assert process.stdout.readline() == f"ready {address}\n".encode()
         yield process, address
     finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from support.simulation.kinds import MIXES
-from support.simulation.mutations import MIXES_THAT_NOTICE, MUTATIONS
-from support.simulation.scenario import scenario
+from support.simulation.mutations import MIXES_THAT_NOTICE, MUTATIONS, REFUSALS
+from support.simulation.scenario import CALM, scenario
 from support.simulation.world import history
 
 SEEDS = 500
@@ -22,3 +22,15 @@ def test_the_bug_is_found(name: str) -> None:
             except Exception:
                 return
     pytest.fail(f"{SEEDS} histories pass when {name}")
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_an_unjustified_refusal_is_found(name: str) -> None:
+    """Nothing goes wrong in these histories, and nothing but the refusal could be noticed."""
+    with REFUSALS[name]():
+        for seed in range(CALM, SEEDS, 10):
+            try:
+                history(scenario(seed))
+            except AssertionError:
+                return
+    pytest.fail(f"the calm ones of {SEEDS} histories pass when {name}")

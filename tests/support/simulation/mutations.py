@@ -1,4 +1,4 @@
-"""Define deliberate bugs: each one removes a safeguard from the broker, and the histories must detect it.
+"""Define deliberate bugs: each one removes a safeguard from the broker, or refuses what is valid. Histories find all.
 
 Two checks are not among them, because safety does not depend on them: that an older generation may not initialise, and
 that a fenced id without an open transaction gets a new epoch. Without either check, the group or the claim refuses the
@@ -10,6 +10,7 @@ A mutation is a context manager, which changes the broker's code in this process
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -163,6 +164,18 @@ def _markers_of_named_partitions_only() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _every_twentieth_registration_is_fenced() -> Iterator[None]:
+    original = registration._verify
+    calls = itertools.count(1)
+
+    def verify(*given: Any) -> ErrorCode:
+        return ErrorCode.PRODUCER_FENCED if next(calls) % 20 == 0 else original(*given)
+
+    with mock.patch.object(registration, "_verify", verify):
+        yield
+
+
 MUTATIONS: dict[str, Mutation] = {
     "epochs are not compared": replaced(decisions, "_check_current", lambda metadata, identity: None),
     "batches are not verified": replaced(registration, "_verify", lambda *_: ErrorCode.NONE),
@@ -205,3 +218,13 @@ MIXES_THAT_NOTICE: dict[str, tuple[tuple[str, ...], ...]] = {
     "a new owner fences nobody": (*BOTH, (PLAIN, "tv2")),
 }
 """The kinds that a safeguard protects, if it does not protect all. Contended histories of them detect its loss soon."""
+
+REFUSALS: dict[str, Mutation] = {
+    "every twentieth registration is fenced": _every_twentieth_registration_is_fenced,
+    "transactions time out early": replaced(
+        TransactionMetadata,
+        "deadline_ms",
+        property(lambda metadata: metadata.start_timestamp_ms + metadata.timeout_ms // 10),
+    ),
+}
+"""Bugs that lose and repeat nothing, but refuse what should be served. Only calm histories can notice them."""

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import random
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -384,7 +385,14 @@ async def test_an_offline_partition_does_not_make_the_stop_unclean_for_others(fs
     await manager.stop()
     flip(fs, FIRST, 16)  # the magic byte
     for _ in range(3):
+        with suppress(FileNotFoundError):
+            fs.unlink("/data/u-0/flushed-offset")  # so that only the clean stop says that all of u-0 is on disk
         manager = new_manager(fs)
+        synced: list[str] = []
+        fs.before = lambda operation, path, to=synced: to.append(path) if "sync" in operation else None
+        manager.open()
+        fs.before = None
+        assert not [path for path in synced if "/u-0" in path], "u-0 is recovered as after a crash"
         await manager.start()
         assert manager.offline.keys() == {("t", 0)}
         assert manager.clean_start
