@@ -17,6 +17,7 @@ from ..data.text import java_text
 from ..errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
 from ..plugin_versions import mismatch, version_setting
 from ..plugins import PluginKind, class_name, installed, load_class
+from ..settings.security import HIDDEN, refused_overrides
 from ..task.calls import Calls
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched
@@ -214,11 +215,12 @@ def _converter_report(kind: str, given: Mapping[str, str]) -> Json:
 
 
 def _overrides(given: Mapping[str, str], policy: str) -> Json:
-    """Return whether the policy allows each override.
+    """Return whether the policy allows each override, and whether the clients support it if it is a security setting.
 
     Raises ConfigValueError for a value of the wrong type, as Java does.
     """
     values = []
+    refused = refused_overrides(given)
     for prefix, types in _OVERRIDDEN.items():
         for name, value in given.items():
             if not name.startswith(prefix):
@@ -228,5 +230,8 @@ def _overrides(given: Mapping[str, str], policy: str) -> Json:
                 parse(own, value, types[own])
             allowed = policy == "All" or (policy == "Principal" and own in _PRINCIPAL)
             problem = f"The '{policy}' policy does not allow '{own}' to be overridden in the connector configuration."
-            values.append(ConfigValue(name, value, errors=[] if allowed else [problem]))
+            errors = [] if allowed else [problem]
+            if name in refused:
+                errors.append(str(ConfigValueError(name, HIDDEN, refused[name])))
+            values.append(ConfigValue(name, value, errors=errors))
     return validation_report("", {}, values, [])

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
 from ..errors import ConfigValueError
+from .security import refuse_of_worker
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
@@ -140,8 +141,9 @@ class WorkerConfig:
     """The settings of a worker. `config["group.id"]` is a parsed setting; `client` returns those of its clients."""
 
     def __init__(self, table: ConfigDef, originals: Mapping[str, str]) -> None:
-        """Raise ConfigValueError for an invalid value."""
+        """Raise ConfigValueError for an invalid value, and for a setting that asks for an unsupported protection."""
         self.originals = dict(originals)
+        refuse_of_worker(self.originals)
         self.table = table
         self._values = table.parse(originals)
         self._check()

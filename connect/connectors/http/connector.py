@@ -9,6 +9,7 @@ from ...api.records import SourceOffset, SourcePartition
 from ...config import ConfigValue
 from ...errors import ConfigValueError, ConnectError
 from ..libraries import require
+from ..protection import unsupported_protection
 from .paging import paging
 from .settings import SETTINGS, contradictions
 from .task import HttpSourceTask
@@ -25,6 +26,8 @@ class HttpSourceConnector(SourceConnector):
         outcomes = {outcome.name: outcome for outcome in SETTINGS.validate(config)}
         for name, problem in contradictions({name: outcome.value for name, outcome in outcomes.items()}).items():
             outcomes[name].errors.append(str(ConfigValueError(name, outcomes[name].value, problem)))
+        remedy = "name the trusted certificates in the worker's environment variable SSL_CERT_FILE"
+        outcomes.update({outcome.name: outcome for outcome in unsupported_protection(config, SETTINGS.keys, remedy)})
         try:
             require("aiohttp", "HttpSource", "connect-http")
         except ConnectError as error:

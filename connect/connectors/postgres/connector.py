@@ -9,6 +9,7 @@ from ...api.records import SourceOffset, SourcePartition
 from ...config import ConfigValue
 from ...errors import ConnectError
 from ..libraries import require
+from ..protection import unsupported_protection
 from .settings import SETTINGS
 from .task import PostgresSourceTask
 
@@ -26,7 +27,8 @@ class PostgresSourceConnector(SourceConnector):
             require("psycopg", "PostgresSource", "connect-postgres")
         except ConnectError as error:
             outcomes[0].errors.append(str(error))
-        return outcomes
+        remedy = "set libpq's environment variables for the worker (PGSSLROOTCERT, PGSSLCERT, PGSSLKEY)"
+        return [*outcomes, *unsupported_protection(config, SETTINGS.keys, remedy)]
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
         """Return SUPPORTED, because the offset identifies a change in the server's log."""

@@ -12,6 +12,7 @@ from ...api.records import SourceOffset, SourcePartition
 from ...config import ConfigValue
 from ...errors import ConfigValueError, ConnectError
 from ..libraries import require
+from ..protection import unsupported_protection
 from .settings import SETTINGS, check_mode
 from .task import TABLES, SqlSourceTask
 
@@ -30,6 +31,8 @@ class SqlSourceConnector(SourceConnector):
         for name, problem in check_mode({name: outcome.value for name, outcome in outcomes.items()}).items():
             error = ConfigValueError(name, outcomes[name].value, problem)
             outcomes[name].errors.append(str(error))
+        remedy = "add the options of the database's driver to connection.url"
+        outcomes.update({outcome.name: outcome for outcome in unsupported_protection(config, SETTINGS.keys, remedy)})
         try:
             require("sqlalchemy", "SqlSource", "connect-sql")
         except ConnectError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from oncelog.connect.errors import ConfigValueError, ConnectError
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
+from oncelog.connect.settings.distributed import DistributedConfig
 from oncelog.connect.settings.files import properties, read_settings
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.task.topics import topic_groups
@@ -188,3 +190,63 @@ def test_topics_belong_to_the_first_group_that_matches() -> None:
 def test_topic_groups_that_contradict_themselves_are_refused(settings: dict[str, str]) -> None:
     with pytest.raises(ConfigValueError, match=r"topic\.creation\."):
         topic_groups(settings)
+
+
+HTTPS = "listeners.https.ssl.keystore.location"
+CLIENTS = ("", "producer.", "consumer.", "admin.")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rest.extension.classes", "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"),
+        ("ssl.client.auth", "required"),
+        (HTTPS, "/secret.jks"),
+        ("admin.listeners", "https://localhost:8443"),
+        ("admin.listeners", ""),  # no address: the endpoints are closed
+        ("rest.advertised.listener", "https"),
+        ("rest.host.name", "127.0.0.1"),
+        ("response.http.headers.config", "add X-Frame-Options: DENY"),
+        *((f"{prefix}{name}", value) for prefix in CLIENTS for name, value in (
+            ("security.protocol", "SASL_SSL"),
+            ("sasl.mechanism", "PLAIN"),
+            ("sasl.jaas.config", 'Login required password="secret";'),
+            ("ssl.trustmanager.algorithm", "secret"),
+            ("security.providers", "Provider"),
+        )),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("table", ["standalone", "distributed"])
+def test_a_worker_without_a_protection_that_its_settings_ask_for_does_not_start(
+    name: str, value: str, table: str
+) -> None:
+    with pytest.raises(ConfigValueError, match=f"configuration {re.escape(name)}: ") as refused:
+        worker(table, {name: value})
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rest.extension.classes", ""),
+        ("ssl.client.auth", "none"),
+        (HTTPS, ""),
+        ("rest.advertised.listener", "http"),
+        *((f"{prefix}security.protocol", "PLAINTEXT") for prefix in CLIENTS),
+        *((f"{prefix}security.protocol", "SSL") for prefix in CLIENTS),
+        *((f"{prefix}ssl.truststore.location", "") for prefix in CLIENTS),
+        ("access.control.allow.origin", "*"),
+    ],
+)
+@pytest.mark.parametrize("table", ["standalone", "distributed"])
+def test_security_settings_that_ask_for_nothing_or_are_supported_are_accepted(
+    name: str, value: str, table: str
+) -> None:
+    assert worker(table, {name: value}).originals[name] == value
+
+
+def worker(table: str, settings: dict[str, str]) -> WorkerConfig:
+    if table == "standalone":
+        return WorkerConfig(STANDALONE, {**WORKER, **settings})
+    topics = {f"{kind}.storage.topic": kind for kind in ("config", "offset", "status")}
+    return DistributedConfig({**WORKER, **topics, "group.id": "g", **settings})

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from oncelog.connect.connectors.http.connector import HttpSourceConnector
+from oncelog.connect.connectors.postgres.connector import PostgresSourceConnector
+from oncelog.connect.connectors.sql.connector import SqlSourceConnector
 from oncelog.connect.errors import BadRequestError, SinkConnectorError
 from oncelog.connect.herder.validation import validate_connector
 from oncelog.connect.settings.connector import source_config_def
@@ -161,3 +164,35 @@ async def test_a_converter_that_cannot_be_loaded_has_no_version() -> None:
 async def test_a_sink_connector_is_refused_with_the_remedy(name: str) -> None:
     with pytest.raises(SinkConnectorError, match=r"source connectors only.*Kafka Connect"):
         await errors(**{"connector.class": name, "topics": "a"})
+
+
+@pytest.mark.parametrize("client", ["producer", "consumer", "admin"])
+async def test_security_settings_that_a_client_does_not_support_are_refused(client: str) -> None:
+    for name, value in (("security.protocol", "SASL_SSL"), ("sasl.jaas.config", "secret"), ("ssl.key", "secret")):
+        full = f"{client}.override.{name}"
+        found = await errors(**{full: value})
+        assert list(found) == [full]
+        assert "secret" not in found[full][0]
+    assert await errors(**{f"{client}.override.security.protocol": "PLAINTEXT"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("connector", "setting"),
+    [
+        (HttpSourceConnector, "https.ssl.truststore.location"),
+        (SqlSourceConnector, "connection.sslmode"),
+        (SqlSourceConnector, "connection.requireSSL"),
+        (PostgresSourceConnector, "database.sslrootcert"),
+    ],
+)
+def test_options_of_tls_that_a_connector_does_not_have_are_refused(
+    connector: type[HttpSourceConnector | SqlSourceConnector | PostgresSourceConnector], setting: str
+) -> None:
+    def problems(value: str) -> list[str]:
+        outcomes = connector().validate({setting: value, "transforms.ssl.type": "X"})
+        return [error for outcome in outcomes if "ssl" in outcome.name.lower() for error in outcome.errors]
+
+    (problem,) = problems("secret")
+    assert f"configuration {setting}: is not a setting of this connector" in problem
+    assert "secret" not in problem
+    assert problems("") == problems("false") == []

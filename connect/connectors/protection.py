@@ -1,0 +1,46 @@
+"""Refuse settings of other connectors that ask for TLS or SASL, and that a connector here does not have.
+
+Settings that a connector does not know are ignored, as in Kafka Connect. But an operator who sets
+`database.sslrootcert` relies on a checked certificate, so such a setting must not be ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from ..config import ConfigValue
+from ..errors import ConfigValueError
+
+_ASKS_FOR_PROTECTION: Final = re.compile(r"ssl|sasl|tls", re.IGNORECASE)
+_VALUES_THAT_ASK_FOR_NOTHING: Final = ("", "none", "false", "disable", "disabled")
+_OF_OTHER_PARTS: Final = (
+    "producer.override.",
+    "consumer.override.",
+    "admin.override.",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "transforms.",
+    "predicates.",
+    "topic.creation.",
+)
+
+
+def unsupported_protection(
+    config: Mapping[str, str | None], known: Collection[str], remedy: str
+) -> Iterator[ConfigValue]:
+    """Yield an outcome with an error for each setting with ssl, sasl or tls in its name that is not in `known`.
+
+    `remedy` says how the connection to the source is protected instead.
+    """
+    for name, value in config.items():
+        if (
+            _ASKS_FOR_PROTECTION.search(name)
+            and name not in known
+            and not name.startswith(_OF_OTHER_PARTS)
+            and (value or "").strip().lower() not in _VALUES_THAT_ASK_FOR_NOTHING
+        ):
+            problem = f"is not a setting of this connector. Remove it, and {remedy}"
+            yield ConfigValue(name, errors=[str(ConfigValueError(name, "[hidden]", problem))])

@@ -1,0 +1,81 @@
+"""Refuse settings that ask for a protection that workers and their clients do not have.
+
+An operator who sets `rest.extension.classes` relies on what the extension protects, so the setting must not be ignored.
+Which security settings the clients support is told by the client's own tables. A value that asks for nothing is
+accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ...client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from ...client.errors import ConfigError
+from ..errors import ConfigValueError
+
+HIDDEN: Final = "[hidden]"
+"""Shown instead of a value, which may be a password."""
+
+_OF_CLIENTS: Final = ("ssl.", "sasl.", "security.")
+
+_WORKERS_CLIENTS: Final = {
+    "": ClientConfig,
+    "producer.": ProducerConfig,
+    "consumer.": ConsumerConfig,
+    "admin.": AdminConfig,
+}
+_OVERRIDES: Final = {
+    "producer.override.": ProducerConfig,
+    "consumer.override.": ConsumerConfig,
+    "admin.override.": AdminConfig,
+}
+
+_PLAIN_REST: Final = (
+    "is not supported: the REST interface answers every client that can reach it, over HTTP. Remove the setting, and"
+    " limit who can reach the port (a firewall, a proxy that authenticates its clients)"
+)
+_OF_THE_REST_INTERFACE: Final[Mapping[str, str]] = {
+    "rest.extension.classes": _PLAIN_REST,
+    "listeners.https.": _PLAIN_REST,
+    "admin.listeners": (
+        "is not supported: /admin/loggers is served on the addresses of listeners. Remove the setting, and limit who"
+        " can reach these addresses"
+    ),
+    "rest.host.name": "is not supported, as in Kafka 3.0 and newer: set listeners=http://HOST:PORT instead",
+    "response.http.headers.config": "is not supported. Remove the setting, and let a proxy add the headers",
+}
+"""By name, or by prefix with a dot at its end."""
+
+_ASKS_FOR_NOTHING: Final = ("", "none", "false", "disable", "disabled")
+
+
+def refuse_of_worker(settings: Mapping[str, str]) -> None:
+    """Raise ConfigValueError for the first setting of a worker that asks for an unsupported protection."""
+    for name, value in settings.items():
+        for refused, problem in _OF_THE_REST_INTERFACE.items():
+            named = name == refused or (refused.endswith(".") and name.startswith(refused))
+            if named and (_asks(value) or name == "admin.listeners"):  # an empty list of these closes the endpoints
+                raise ConfigValueError(name, HIDDEN, problem)
+    if settings.get("rest.advertised.listener", "").strip().lower() == "https":
+        raise ConfigValueError("rest.advertised.listener", "https", _PLAIN_REST)
+    for name, problem in _of_clients(settings, _WORKERS_CLIENTS):
+        raise ConfigValueError(name, HIDDEN, problem)
+
+
+def refused_overrides(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wrong with a connector's security settings for its clients, by name."""
+    return dict(_of_clients(settings, _OVERRIDES))
+
+
+def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientConfig]]) -> Iterator[tuple[str, str]]:
+    for prefix, table in tables.items():
+        own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+        try:
+            table.of({name: value for name, value in own.items() if name.startswith(_OF_CLIENTS) and _asks(value)})
+        except ConfigError as error:
+            yield f"{prefix}{error.key}", str(error).removeprefix(f"{error.key}: ")
+
+
+def _asks(value: str) -> bool:
+    return value.strip().lower() not in _ASKS_FOR_NOTHING
