@@ -152,12 +152,6 @@ def make_logger(
     return structlog.wrap_logger(_Lines(stream), processors=processors, wrapper_class=wrapper)
 
 
-def flush(timeout_s: float) -> None:
-    """Wait until the lines for stderr are written, at most `timeout_s` seconds."""
-    if standard_error.cache_info().currsize and (writer := standard_error()) is not None:
-        writer.flush(timeout_s)
-
-
 def _bound_values(logger: Any, method: str, event: EventDict) -> EventDict:
     """Shorten long text values, which may come from peers; a traceback keeps its beginning and its end."""
     for key, value in event.items():

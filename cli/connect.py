@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .connectors import COMMANDS
-from .standard_streams import announce, open_missing
+from .standard_streams import LogLines, announce, log_writer, open_missing, write_last_line
 
 if TYPE_CHECKING:
     from asyncio import Event
@@ -82,7 +82,7 @@ def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], C
     except ModuleNotFoundError as error:
         if error.name != "h11":
             raise
-        click.echo("oncelog connect: the REST interface needs h11: pip install 'oncelog[connect]'", err=True)
+        write_last_line(log_writer(), "oncelog connect: the REST interface needs h11: pip install 'oncelog[connect]'")
         return 1
     from ..client.errors import KafkaError
     from ..connect.errors import ConfigValueError, ConnectError
@@ -95,11 +95,13 @@ def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], C
         try:
             await work(process, lambda url: announce(f"ready {url}"), stopping)
         except (ConnectError, KafkaError) as error:
-            click.echo(f"oncelog connect {name}: {error}", err=True)
+            write_last_line(log_writer(), f"oncelog connect {name}: {error}")
             return 2 if isinstance(error, ConfigValueError) else 1
         return 0
 
     open_missing()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[LogLines()]
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())

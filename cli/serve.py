@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .standard_streams import announce, open_missing
+from .standard_streams import announce, open_missing, write_last_line
 
 if TYPE_CHECKING:
     from ..broker.config import BrokerConfig
@@ -70,6 +70,7 @@ def serve(
     oncelog serve --config broker.toml --durability os            durability of Kafka: the page cache
     """
     from ..broker.config import load
+    from ..broker.logging import standard_error
     from ..broker.settings import ConfigError
 
     flags = list(settings)
@@ -86,7 +87,7 @@ def serve(
         flags += [f"{name}={value}" for name, value in DEFAULTS.items() if name not in config.explicit]
         config, ignored = load(config_file, environment, flags)
     except ConfigError as error:
-        click.echo(f"oncelog serve: {error}", err=True)
+        write_last_line(standard_error(), f"oncelog serve: {error}")
         return 2
     return _run(config, ignored)
 
@@ -99,7 +100,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
     import uvloop
 
     from ..broker.descriptors import raise_limit
-    from ..broker.logging import StandardLogging, flush, standard_error
+    from ..broker.logging import StandardLogging, standard_error
     from ..broker.node import BrokerNode, BrokerStartError
     from .garbage import Garbage
 
@@ -120,8 +121,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         try:
             await broker.start()
         except BrokerStartError as error:
-            flush(1.0)  # so that the error below is the last line
-            click.echo(f"oncelog serve: {error}", err=True)
+            write_last_line(standard_error(), f"oncelog serve: {error}")
             return 1
         failed = asyncio.ensure_future(broker.wait_failed())
         failed.add_done_callback(lambda _: stopping.set())
@@ -134,10 +134,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
             failed.cancel()
             await broker.stop()
         if broker.failure is not None:
-            # The writer of the log lines prints the error after them. It does not block if nothing reads stderr.
-            if (writer := standard_error()) is not None:
-                writer.put(f"oncelog serve: {broker.failure.message}")
-                flush(1.0)
+            write_last_line(standard_error(), f"oncelog serve: {broker.failure.message}")
             return 1
         return 0
 

@@ -1,4 +1,4 @@
-"""A broker whose log goes nowhere: stderr closed, its reader gone or asleep. It serves and stops as ever."""
+"""A broker or a worker whose log goes nowhere: stderr closed, its reader gone or asleep. It works as ever."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broker(directory: Path, sink: str) -> Iterator[tuple[subprocess.Popen[bytes]
     closed = {"closed": 'exec "$@" 2>&-', "all closed": 'exec "$@" <&- >&- 2>&-'}.get(sink, 'exec "$@"')
     reader, writer = os.pipe()
     if sink == "reader asleep":
-        os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE)))  # full before the first line
+        fill(writer)
     process = subprocess.Popen(
         ["sh", "-c", closed, "sh", *serve], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=writer
     )
@@ -64,6 +64,33 @@ def broker(directory: Path, sink: str) -> Iterator[tuple[subprocess.Popen[bytes]
         process.stdout.close()
         if sink != "reader gone":
             os.close(reader)
+
+
+def fill(writer: int) -> None:
+    """Make the pipe small and full, so that the next byte waits for a reader."""
+    os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE)))
+
+
+@contextlib.contextmanager
+def unread(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An `oncelog` process whose stderr is a full pipe that nobody reads."""
+    reader, writer = os.pipe()
+    fill(writer)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "oncelog.cli", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=writer,
+    )
+    os.close(writer)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        os.close(reader)
 
 
 def socket_to(address: str) -> None:
@@ -108,3 +135,52 @@ async def test_malformed_frames_cost_one_line_each_and_few_in_all(tmp_path: Path
     assert len(lines) < 500, "a thousand malformed frames are one event that repeats"
     assert any("suppressed" in line for line in lines), "what was not written is counted"
     assert "connection_closed" not in "".join(lines), "one line for each malformed frame"
+
+
+@pytest.mark.oncelog_only(reason="starts a broker of its own")
+@pytest.mark.parametrize(("setting", "code"), [("num.partitions=1", 1), ("num.partitions=x", 2)])
+async def test_a_start_that_fails_ends_although_nobody_reads_the_reason(
+    tmp_path: Path, setting: str, code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"  # in use
+        with unread("serve", "--data-dir", str(tmp_path), "--listen", address, "--set", setting) as process:
+            assert await asyncio.to_thread(process.wait, START_S) == code
+
+
+def worker_settings(directory: Path, bootstrap: str, **settings: str) -> str:
+    """The path of a file with the settings of a distributed worker."""
+    converter = "org.apache.kafka.connect.json.JsonConverter"
+    given = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "workers",
+        "listeners": f"http://127.0.0.1:{free_port()}",
+        "key.converter": converter,
+        "value.converter": converter,
+        **{f"{kind}.storage.topic": kind for kind in ("config", "offset", "status")},
+        **{f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")},
+        **settings,
+    }
+    file = directory / "worker.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    return str(file)
+
+
+@pytest.mark.oncelog_only(reason="starts a broker of its own")
+async def test_a_worker_whose_log_nobody_reads_starts_and_stops(tmp_path: Path) -> None:
+    pytest.importorskip("h11")
+    with BrokerProcess(tmp_path) as broker_process:
+        file = worker_settings(tmp_path, broker_process.address)
+        with unread("connect", "distributed", file) as process:
+            assert process.stdout is not None
+            assert select.select([process.stdout], [], [], START_S)[0], "the worker waits for the reader of its log"
+            assert process.stdout.readline().startswith(b"ready http://")
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, START_S) == 0
+
+
+async def test_a_worker_that_cannot_start_ends_although_nobody_reads_the_reason(tmp_path: Path) -> None:
+    pytest.importorskip("h11")
+    file = worker_settings(tmp_path, "127.0.0.1:1", **{"rest.extension.classes": "Secure"})
+    with unread("connect", "distributed", file) as process:
+        assert await asyncio.to_thread(process.wait, START_S) == 2
