@@ -295,7 +295,13 @@ class BrokerNode:
             raise BrokerStartError(f"The metadata cannot be read: {error.message}") from error
         self.replica_manager.start()
         await self.metadata.settled()
-        await self._complete_metadata()
+        try:
+            await self._complete_metadata()
+        except KafkaError as error:
+            raise BrokerStartError(
+                f"The internal topics and features cannot be recorded: {error.message}. This broker has not started:"
+                " start it again afterwards."
+            ) from error
         self.metadata.on_topic_deleted.append(lambda topic: self.group_coordinator.on_topics_deleted([topic.name]))
         self.replica_manager.offsets_owner = self.group_coordinator
         # Created first, because the coordinators pass it what they read from their logs.

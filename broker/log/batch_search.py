@@ -63,6 +63,7 @@ class BatchSearch:
         self._end = end
         self._offset = offset
         self._budget = max(LEAST_CHECKSUMMED, CHECKSUMMED * (end - broken))
+        self._searched_to = 0
         self.checksummed = 0
 
     def find(self) -> int | None:
@@ -92,6 +93,16 @@ class BatchSearch:
                 return position
         return None
 
+    def whole_batches(self) -> Iterator[BatchHeader]:
+        """Yield the header of each valid batch from byte `broken` on that is not inside of another one.
+
+        Every byte is tried as the start of a batch. Raises SearchGivenUp.
+        """
+        for position, header in self._plausible_headers(self._broken, self._end):
+            if self._is_whole(position, header):
+                self._searched_to = position + header.size
+                yield header
+
     def _find_end_by_checksum(self, header: BatchHeader) -> int | None:
         """Return the position of a valid batch at which the broken batch really ends by its checksum, else None.
 
@@ -111,13 +122,13 @@ class BatchSearch:
         """Yield (position, header) of each header between byte `start` and byte `end` that fits this place of the log.
 
         The batch must end within the file, and its offsets must follow those of the valid batches. Its content is not
-        checked.
+        checked. Bytes below `_searched_to` are skipped.
         """
         position = start
         while position + HEADER_SIZE <= end:
             window = self._file.read_at(min(_SEARCHED, end - position), position)
             at = -1
-            while (at := window.find(_MAGIC_BYTE, at + 1)) >= 0:
+            while (at := window.find(_MAGIC_BYTE, max(at + 1, self._searched_to + _MAGIC_POSITION - position))) >= 0:
                 candidate = at - _MAGIC_POSITION
                 if candidate < 0 or candidate + HEADER_SIZE > len(window):
                     continue  # the previous or the next window contains the whole header

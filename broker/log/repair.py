@@ -10,12 +10,12 @@ Indexes, producer snapshots and checkpoints need no repair, because the broker r
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
-from ...protocol.batch_header import CorruptBatch, read_batch_header, verify_crc
-from ...protocol.errors import KafkaError
 from ..ports import FileSystem, SystemClock, SystemRandomIds
 from .batch_scan import BrokenBatch
+from .batch_search import BatchSearch, SearchGivenUp
 from .checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles
 from .data_directory import DataDirectory
 from .file_names import (
@@ -38,8 +38,10 @@ from .segment import LogSegment
 class Damage:
     """The place where a partition is damaged, and the part that a repair removes.
 
-    A repair removes everything from `lost_from_offset` on: `lost_bytes` bytes. Among them, after the damage, are
-    `whole_batches` undamaged batches with `whole_records` records. `below_recovery_point`: whether records are lost
+    A repair removes everything from `lost_from_offset` on: `lost_bytes` bytes. Among them, after the damage, are at
+    least `whole_batches` undamaged batches with `whole_records` records.
+
+    `below_recovery_point`: whether records are lost
     that are known to have been on disk, and so may have been acknowledged and read; otherwise the broker would cut the
     torn tail by itself. `new_start_offset`: if it is not -1, the beginning of the log is missing; a repair then cuts
     nothing and makes this the log start offset. The damage of the journal has the topic "" and the partition -1; a
@@ -277,28 +279,16 @@ def _inspect_partition(
 
 
 def _whole_behind(segment: LogSegment, start: int) -> tuple[int, int]:
-    """Return the numbers of undamaged (batches, records) after byte `start`. Every byte is tried as a batch's start."""
-    data = segment.file.read_at(segment.size, 0)
+    """Return the numbers of undamaged (batches, records) after byte `start`.
+
+    If the bytes look like more batches than may be checked (`batch_search.py`), those that were found until then count.
+    """
     batches = records = 0
-    position = start
-    while (position := data.find(b"\x02", position + 16) - 16) >= start:
-        try:
-            piece = _probe(data, position)
-        except KafkaError:
-            position += 1
-            continue
-        batches, records = batches + 1, records + piece[1]
-        position += piece[0]
+    with suppress(SearchGivenUp):
+        for header in BatchSearch(segment.file, start, segment.size, segment.base_offset).whole_batches():
+            batches, records = batches + 1, records + header.record_count
     segment.release()
     return batches, records
-
-
-def _probe(data: bytes, position: int) -> tuple[int, int]:
-    """Return the (size, record count) of a valid batch at byte `position`; raise CorruptBatch if there is none."""
-    header = read_batch_header(data, position)
-    if not verify_crc(data, position, header):
-        raise CorruptBatch("no batch")
-    return header.size, header.record_count
 
 
 def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:

@@ -12,6 +12,7 @@ from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProto
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from oncelog.broker.coordinator.transaction.producer_ids import ProducerIdManager
+from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from support.faulty_filesystem import FaultyFileSystem
@@ -120,3 +121,16 @@ def test_deletion_on_its_way_to_the_disk_at_a_stop_is_finished() -> None:
 
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
         assert runner.run(run()) == []
+
+
+@pytest.mark.parametrize("capacity", [2_000, 20_000, 2_000_000])
+async def test_first_start_on_a_full_disk_says_that_the_broker_has_to_be_started_again(capacity: int) -> None:
+    fs = FaultyFileSystem()
+    fs.capacity = capacity
+    broker = BrokerNode("/data", fs=fs, logging_level="error")
+    with pytest.raises(BrokerStartError, match=r"is full .*This broker has not started: start it again"):
+        await broker.start()
+    fs.capacity = None
+    broker = BrokerNode("/data", fs=fs, logging_level="error")
+    await broker.start()
+    await broker.stop()

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 from oncelog.broker.log import CorruptLog, LoadPoint, PartitionLog
 from oncelog.broker.log.batch_search import CHECKSUMMED, LEAST_CHECKSUMMED, BatchSearch, SearchGivenUp
+from oncelog.broker.log.data_directory import DataDirectory
+from oncelog.broker.log.repair import inspect
 from oncelog.broker.log.segment import MAX_RELATIVE_OFFSET
+from oncelog.broker.ports import SystemRandomIds
+from oncelog.protocol import batch_header
 from oncelog.protocol.batch_header import HEADER, HEADER_SIZE, LENGTH_END, stamp
 from oncelog.protocol.records import Record, encode_batch
 from support.faulty_filesystem import FaultyFileSystem
@@ -50,6 +55,40 @@ def test_bytes_that_look_like_many_batches_are_checksummed_a_few_times_only(fs: 
     with pytest.raises(SearchGivenUp):
         search.find()
     assert search.checksummed <= max(LEAST_CHECKSUMMED, CHECKSUMMED * (end - start)) + (end - start)
+    file.close()
+
+
+def test_a_repair_checksums_bytes_that_look_like_many_batches_a_few_times_only(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DataDirectory("/data", fs, SystemRandomIds(), 1).open()
+    start, end = with_crafted_batch(fs)
+    checksummed = 0
+
+    def counting(data: bytes, value: int = 0) -> int:
+        nonlocal checksummed
+        checksummed += len(data)
+        return crc32c(data, value)
+
+    monkeypatch.setattr(batch_header, "crc32c", counting)
+    (damage,) = inspect("/data", fs)
+    assert damage.position == start
+    assert checksummed <= max(LEAST_CHECKSUMMED, CHECKSUMMED * (end - start)) + 2 * end
+
+
+def test_whole_batches_behind_damage_are_found_once_each(fs: FaultyFileSystem) -> None:
+    log = two_batches(fs)
+    inner = batch("inner")
+    stamp(inner, 0, 2, 0)
+    log.append(bytearray(encode_batch([Record(0, NOW, b"k", bytes(inner) + b"rubbish")])))
+    log.append(batch("last"))
+    log.flush()
+    second = log.segments.active.position_of(1)
+    end = log.segments.active.size
+    fs.kill()
+    file = fs.open(FIRST)
+    assert [header.base_offset for header in BatchSearch(file, second, end, 0).whole_batches()] == [1, 2, 3]
+    assert [header.base_offset for header in BatchSearch(file, second + 1, end, 0).whole_batches()] == [2, 3]
     file.close()
 
 
