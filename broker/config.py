@@ -705,6 +705,12 @@ class BrokerConfig(SecuritySettings):
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
         3600000, at_least(1), doc="The time in ms between two searches for transactional ids that have expired."
     )
+    expiry_clock_settle_ms: int = long(
+        600000,
+        at_least(0),
+        doc="The time in ms for which a wall clock that has jumped ahead must stay there before offsets and"
+        " transactional ids expire by it. 0: at once, as in Kafka. Not a setting of Kafka.",
+    )
     transaction_partition_verification_enable: bool = boolean(
         True,
         doc="Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890).",

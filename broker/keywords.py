@@ -393,6 +393,10 @@ class BrokerKeywords(TypedDict, total=False):
     """The time in ms between two searches for transactions that have timed out."""
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     """The time in ms between two searches for transactional ids that have expired."""
+    expiry_clock_settle_ms: int
+    """The time in ms for which a wall clock that has jumped ahead must stay there before offsets and transactional
+    ids expire by it. 0: at once, as in Kafka. Not a setting of Kafka.
+    """
     transaction_partition_verification_enable: bool
     """Whether the broker checks that a transactional batch belongs to an ongoing transaction (KIP-890)."""
     transaction_pending_wait_max_ms: int

@@ -136,6 +136,7 @@ class GroupCoordinator:
             clock,
             self._logger,
             retention_ms=config.offsets_retention_minutes * 60_000,
+            clock_settle_ms=config.expiry_clock_settle_ms,
         )
         self._rebalance.on_emptied = self._upkeep.group_emptied
         self._rebalance.on_generation = self._upkeep.generation_began

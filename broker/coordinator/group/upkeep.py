@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....protocol.errors import KafkaError
 from ...ports import Clock
+from ...settled_clock import SettledClock
 from ...steps import Steps, run_in_slices
 from ..claims import Claim, ClaimKeeper
 from .claims import ClaimMap
@@ -59,6 +60,7 @@ class GroupUpkeep:
         logger: Any,
         *,
         retention_ms: int,
+        clock_settle_ms: int,
     ) -> None:
         self.claim_keeper: ClaimKeeper | None = None
         self._log = log
@@ -69,6 +71,7 @@ class GroupUpkeep:
         self._clock = clock
         self._logger = logger
         self._retention_ms = retention_ms
+        self._settled_clock = SettledClock(clock, clock_settle_ms, logger, "the expiry of groups and offsets")
         self._unsettled: dict[str, asyncio.Future[None]] = {}
 
     # ---- removal by request
@@ -268,7 +271,7 @@ class GroupUpkeep:
 
     def expiry(self) -> Steps[None]:
         """Do the work of `expire` in steps. Each step uses its group's state at the time of the step."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._settled_clock.now_ms()
         for group in list(self._membership.groups.values()):
             if self._is_deleted(group):
                 continue

@@ -88,6 +88,7 @@ class TransactionCore:
             self._logger,
             abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiry_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            clock_settle_ms=config.expiry_clock_settle_ms,
             abort_timed_out=self.upkeep.abort_timed_out,
             remove_expired=self.upkeep.remove_expired,
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...ports import Clock
+from ...settled_clock import SettledClock
 from ...steps import Steps, run_slice
 
 _REST: Final = 9
@@ -31,6 +32,7 @@ class TransactionTimers:
         *,
         abort_interval_ms: int,
         expiry_interval_ms: int,
+        clock_settle_ms: int,
         abort_timed_out: Callable[[int], Steps[int | None]],
         remove_expired: Callable[[int], bool],
     ) -> None:
@@ -41,6 +43,7 @@ class TransactionTimers:
         `remove_expired(now_ms)` returns whether more expired transactional ids may be left.
         """
         self._clock = clock
+        self._settled_clock = SettledClock(clock, clock_settle_ms, logger, "the expiry of transactional ids")
         self._logger = logger
         self._abort_interval_ms = abort_interval_ms
         self._expiry_interval_ms = expiry_interval_ms
@@ -126,7 +129,7 @@ class TransactionTimers:
             return
         more = False
         try:
-            more = self._remove_expired(self._clock.now_ms())
+            more = self._remove_expired(self._settled_clock.now_ms())
         except Exception:
             self._logger.exception("expiry_failed")
         self._arm_expiry(more)

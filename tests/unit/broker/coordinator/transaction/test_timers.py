@@ -33,6 +33,7 @@ class Looks:
             Silent(),
             abort_interval_ms=INTERVAL_MS,
             expiry_interval_ms=3_600_000,
+            clock_settle_ms=600_000,
             abort_timed_out=self._look,
             remove_expired=self._expire,
         )
