@@ -678,6 +678,12 @@ class BrokerConfig(SecuritySettings):
         doc="The time in ms after which an idle transactional id is forgotten.",
         aliases=("transactional.id.timeout.ms",),
     )
+    transactional_id_max_bytes: int = integer(
+        1000,
+        between(1, 32767),
+        doc="The maximum length of a new transactional id in bytes, because every id is kept in memory and in the log"
+        " until it expires. A longer one is refused with INVALID_REQUEST. Kafka allows 32767 bytes.",
+    )
     transaction_state_log_num_partitions: int = integer(
         50, between(1, 10000), doc="The number of partitions of __transaction_state."
     )

@@ -375,6 +375,10 @@ class BrokerKeywords(TypedDict, total=False):
     """The longest transaction timeout in ms that a producer may request."""
     transactional_id_expiration_ms: int
     """The time in ms after which an idle transactional id is forgotten."""
+    transactional_id_max_bytes: int
+    """The maximum length of a new transactional id in bytes, because every id is kept in memory and in the log
+    until it expires. A longer one is refused with INVALID_REQUEST. Kafka allows 32767 bytes.
+    """
     transaction_state_log_num_partitions: int
     """The number of partitions of __transaction_state."""
     transaction_state_log_replication_factor: int

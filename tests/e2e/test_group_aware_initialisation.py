@@ -133,6 +133,16 @@ def test_what_is_refused_changes_nothing(
     assert other.commit_offset(group, (topic, 1), 1) is E.NONE, "its own epoch hasn't moved"
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_an_id_that_is_too_long_claims_nothing(
+    producer: GroupAwareWire, wire: Wire, fresh_name: Fresh, topic: str, named: bool
+) -> None:
+    group = fresh_name("group").ljust(1000, "x")
+    long_one = GroupAwareWire(wire, fresh_name("id").ljust(1001, "x"))
+    assert long_one.ask(group, 8, [(topic, 0)], named=named).error_code == E.INVALID_REQUEST
+    assert producer.claim(group, 7, (topic, 0)) is E.NONE, "a claim of generation 8 would refuse it"
+
+
 def test_partitions_named_twice_count_once(producer: GroupAwareWire, group: str, topic: str) -> None:
     assert producer.claim(group, 1, *[(topic, 0)] * 60) is E.NONE
 

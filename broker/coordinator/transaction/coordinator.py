@@ -75,6 +75,19 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
             )
             raise
 
+    def check_new_id(self, transactional_id: str) -> None:
+        """Raise KafkaError INVALID_REQUEST if a transactional id that is not in use yet is too long.
+
+        Ids of data directories from Kafka may be longer, and stay usable.
+        """
+        size, most = len(transactional_id.encode()), self._config.transactional_id_max_bytes
+        if size > most:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The transactional id has {size} bytes, but a new one may have at most transactional.id.max.bytes ="
+                f" {most}. Shorten transactional.id.",
+            )
+
     async def _init_producer_id(
         self,
         transactional_id: str,
@@ -98,6 +111,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
             entry = self._state.get(transactional_id)
             now_ms = self._clock.now_ms()
             if entry is None:
+                self.check_new_id(transactional_id)
                 new_producer_id = new_producer_id if new_producer_id is not None else self._producer_ids.take()
                 if new_producer_id is None:
                     await self._producer_ids.refill()

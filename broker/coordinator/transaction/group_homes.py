@@ -92,6 +92,7 @@ class LocalTransactionHomes:
             metadata = self._coordinator.describe(transactional_id)
         except KafkaError as error:
             if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                self._coordinator.check_new_id(transactional_id)
                 return
             raise
         decide_init(
@@ -141,6 +142,7 @@ class LocalTransactionHomes:
         while True:
             number, _ = await self._coordinator.init_producer_id(None, 0)
             name = f"{prefix}{number}"
+            self._coordinator.check_new_id(name)
             try:
                 self._coordinator.describe(name)
             except KafkaError as error:

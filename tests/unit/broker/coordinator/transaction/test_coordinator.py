@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction import upkeep
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, Step
 from oncelog.broker.coordinator.transaction.queries import TransactionFilter
@@ -67,6 +68,8 @@ class TestInitProducerId:
         ("tid", "timeout_ms", "code"),
         [
             ("", 60_000, ErrorCode.INVALID_REQUEST),
+            ("x" * 1001, 60_000, ErrorCode.INVALID_REQUEST),
+            ("é" * 501, 60_000, ErrorCode.INVALID_REQUEST),
             ("id", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
             ("id", -1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
             ("id", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
@@ -75,6 +78,15 @@ class TestInitProducerId:
     async def test_invalid_requests(self, tid: str, timeout_ms: int, code: ErrorCode) -> None:
         async with world() as w:
             assert await code_of(w.coordinator.init_producer_id(tid, timeout_ms)) is code
+
+    async def test_known_id_is_served_whatever_its_length(self) -> None:
+        async with world() as w:
+            first = await w.coordinator.init_producer_id("x" * 1000, 60_000)
+            w.config = BrokerConfig({"transactional.id.max.bytes": 4})
+            await w.restart()
+            again = await w.coordinator.init_producer_id("x" * 1000, 60_000)
+            assert again.producer_id == first.producer_id
+            assert await code_of(w.coordinator.init_producer_id("longer", 60_000)) is ErrorCode.INVALID_REQUEST
 
     async def test_ongoing_transaction_is_aborted_before_the_answer_and_its_epoch_fenced(self) -> None:
         async with world() as w:
@@ -430,7 +442,7 @@ class TestTime:
             assert raised.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     async def test_long_ids_expire_as_well_and_hold_up_no_others(self) -> None:
-        async with world() as w:
+        async with world(transactional_id_max_bytes=32_767) as w:
             for index in range(400):
                 await w.coordinator.init_producer_id(f"{index:03}" + "x" * (32_000 if index % 2 else 1), 60_000)
             limit_batches(w.log)
@@ -625,7 +637,7 @@ class TestQueries:
             assert run_at_once(w.coordinator.list(dear)) == []
 
     async def test_ids_are_listed_in_steps_of_known_cost(self) -> None:
-        async with world() as w:
+        async with world(transactional_id_max_bytes=2000) as w:
             for number in range(50):
                 await begin(w, tid=f"orders-{number}" + "x" * 1000)
             plain: list[Any] = list(w.coordinator.list(TransactionFilter()))
