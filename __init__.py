@@ -98,7 +98,7 @@ if TYPE_CHECKING:
         WorkerDiedError,
         WorkerProcesses,
     )
-    from .client.producer import Delivery, Producer, Transaction
+    from .client.producer import Delivery, DeliveryCallback, Producer, Transaction
     from .client.values import (
         ByPartition,
         BytesLike,
@@ -141,6 +141,7 @@ __all__ = [
     "ConsumerRecord",
     "CoordinatorError",
     "Delivery",
+    "DeliveryCallback",
     "ErrorCode",
     "FatalError",
     "FencedInstanceError",
@@ -234,6 +235,7 @@ _HOMES: Final = {
     "ConsumerGroupMetadata": "client.values",
     "ConsumerRecord": "client.consumer",
     "Delivery": "client.producer",
+    "DeliveryCallback": "client.producer",
     "ErrorCode": "protocol.errors",
     "FencedInstanceError": "client.consumer.errors",
     "FencedProducer": "client.admin",

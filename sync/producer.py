@@ -11,6 +11,7 @@ from ..client.config import ProducerConfig
 from ..client.given import duration_of
 from ..client.keywords import ProducerKeywords
 from ..client.producer import Delivery as AsyncDelivery
+from ..client.producer import DeliveryCallback
 from ..client.producer import Producer as AsyncProducer
 from ..client.producer import Transaction as AsyncTransaction
 from ..client.values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets, RecordMetadata
@@ -79,13 +80,20 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record, as `Producer.send` does.
 
         The commit waits for the record, and fails if the record's delivery fails.
         """
         delivery = self._transaction.enqueue(
-            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
         )
         return Delivery(self._background, self._background.run(delivery))
 
@@ -149,18 +157,28 @@ class Producer(Facade[AsyncProducer]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full. The record is sent in the background.
 
         Without `partition` the hash of the key chooses the partition. `timestamp_ms` is in milliseconds since the epoch
         (default: now). `headers` are (name, bytes or None) pairs.
 
+        `on_delivery(error, metadata)` is called when the record is acknowledged or has failed, in the thread of the
+        event loop. It must return soon, and must not call a blocking client.
+
         Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
         Raises RecordTooLargeError if the record is too large, IllegalStateError if the producer is transactional and no
         transaction is open, and TypeError for values that are not bytes.
         """
         delivery = self._client.enqueue(
-            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
         )
         return Delivery(self._background, self._background.run(delivery))
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..errors import CommitUnknownError, IllegalStateError
-from ..producer import Delivery, Producer, Transaction
+from ..producer import Delivery, DeliveryCallback, Producer, Transaction
 from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
 
 
@@ -80,6 +80,7 @@ class PooledTransaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record without waiting, as `Producer.send` does.
 
@@ -87,7 +88,13 @@ class PooledTransaction:
         """
         self._loan.check()
         return self._transaction.send(
-            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
         )
 
     async def enqueue(
@@ -99,11 +106,18 @@ class PooledTransaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
         self._loan.check()
         return await self._transaction.enqueue(
-            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
         )
 
     async def send_offsets(

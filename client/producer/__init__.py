@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .batch import Delivery
+from .batch import Delivery, DeliveryCallback
 from .producer import Producer
 from .transaction import Transaction
 
-__all__ = ["Delivery", "Producer", "Transaction"]
+__all__ = ["Delivery", "DeliveryCallback", "Producer", "Transaction"]

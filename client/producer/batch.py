@@ -7,8 +7,8 @@ its outcome is that of its parts. A batch does no queueing, sending or retrying;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias
 
 from ...protocol.batch_builder import BatchBuilder
 from ...protocol.errors import ErrorCode, KafkaError
@@ -158,6 +158,10 @@ class ProducerBatch(Outcome):
             await part.wait()
 
 
+DeliveryCallback: TypeAlias = Callable[[KafkaError | None, RecordMetadata | None], object]
+"""Called on the event loop with a record's failure and None, or with None and the record's metadata."""
+
+
 class Delivery:
     """The future result of a sent record. Awaiting it returns the record's RecordMetadata, or raises its failure.
 
@@ -203,6 +207,27 @@ class Delivery:
             batch.base_offset + self._index if batch.base_offset >= 0 else -1,
             batch.log_append_time if batch.log_append_time >= 0 else self._timestamp,
         )
+
+    def report_to(self, callback: DeliveryCallback) -> None:
+        """Call `callback(error, metadata)` on the event loop when the outcome is known, in the order of the records of
+        a partition. Its exceptions go to the event loop's exception handler.
+        """
+
+        def report() -> None:
+            if not self.done():  # the record was placed in a batch, or its batch was split
+                self.report_to(callback)
+                return
+            try:
+                metadata = self.result()
+            except KafkaError as error:
+                callback(error, None)
+            else:
+                callback(None, metadata)
+
+        if self.done():
+            asyncio.get_running_loop().call_soon(report)
+        else:
+            self._outcome.waiter().add_done_callback(lambda _: report())
 
     def place(self, placed: Delivery) -> None:
         """Take over the outcome of another delivery, whose record is in a batch."""

@@ -32,7 +32,7 @@ from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata
 from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, HeadersLike, Offsets
 from .accumulator import RecordAccumulator
-from .batch import Delivery, ProducerBatch
+from .batch import Delivery, DeliveryCallback, ProducerBatch
 from .partition_queue import PartitionQueue
 from .placement import RecordPlacement
 from .producer_ids import new_producer_id
@@ -134,6 +134,7 @@ class Producer:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(timeout_s):
                         await self._accumulator.flush()
+                await asyncio.sleep(0)  # as in flush()
         finally:
             self._sender.close()
             for task in self._tasks:
@@ -174,6 +175,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record without waiting, and return its Delivery. Await the Delivery to get the RecordMetadata, or
         call `flush`, which raises failures of deliveries that were not awaited.
@@ -181,6 +183,9 @@ class Producer:
         Without `partition` the hash of the key chooses the partition. `timestamp_ms` is in milliseconds since the epoch
         (default: now). `headers` are (name, bytes or None) pairs. Records are sent only while the event loop runs. A
         program that sends many records should use `enqueue`, which waits while the buffer is full.
+
+        `on_delivery(error, metadata)` is called on the event loop when the record is acknowledged or has failed.
+        `flush` does not raise a failure that the callback has received.
 
         Raises BufferFullError if the buffer is full, RecordTooLargeError if the record is too large, IllegalStateError
         if the producer is transactional and no transaction is open, and TypeError for values that are not bytes.
@@ -190,6 +195,8 @@ class Producer:
         delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
             delivery = self._placement.hold(topic, value, key, partition, timestamp_ms, headers)
+        if on_delivery is not None:
+            delivery.report_to(on_delivery)
         return delivery
 
     async def enqueue(
@@ -201,6 +208,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full. Use this method to send many records.
 
@@ -217,16 +225,20 @@ class Producer:
         elif self._accumulator.batch_filled:
             self._accumulator.batch_filled = False
             await asyncio.sleep(0)  # without this, a program that never waits would keep the sender from running
+        if on_delivery is not None:
+            delivery.report_to(on_delivery)
         return delivery
 
     async def flush(self) -> None:
         """Send all buffered records now, and wait until they are acknowledged.
 
         Raises the first failure, since the last flush, of a delivery that the program did not await. Within a
-        transaction it raises the AbortableError that results from the failure.
+        transaction it raises the AbortableError that results from the failure. The `on_delivery` callbacks of these
+        records have run when it returns.
         """
         self._check_open()
         await self._accumulator.flush()
+        await asyncio.sleep(0)  # a response may have completed several batches: the callbacks of the last run now
         if self._transactions is not None and self._transactions.manager.error is not None:
             self._transactions.manager.require(State.IN_TRANSACTION, doing="sending")
         self._raise_unobserved()

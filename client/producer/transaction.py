@@ -10,7 +10,7 @@ from typing import Protocol, Self
 from ...protocol.errors import ErrorCode, KafkaError
 from ..errors import AbortableError, CommitUnknownError
 from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
-from .batch import Delivery
+from .batch import Delivery, DeliveryCallback
 from .transaction_state import State
 from .transaction_steps import Transactions
 
@@ -27,6 +27,7 @@ class RecordSink(Protocol):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record without waiting."""
 
@@ -39,6 +40,7 @@ class RecordSink(Protocol):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record; wait while the buffer is full."""
 
@@ -141,6 +143,7 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record without waiting, as `Producer.send` does.
 
@@ -148,7 +151,13 @@ class Transaction:
         """
         self._transactions.manager.check_same(self._number)
         return self._records.send(
-            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
         )
 
     async def enqueue(
@@ -160,11 +169,18 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
         self._transactions.manager.check_same(self._number)
         return await self._records.enqueue(
-            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
         )
 
     async def send_offsets(
