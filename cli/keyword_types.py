@@ -39,6 +39,8 @@ _BROKER_TYPES = {
     ConfigType.LIST: "str | Iterable[str]",
 }
 _OF_A_POOL = frozenset({"transactional_group_id", "consumer_group_aware_transaction"})
+_OF_THE_CONSTRUCTOR = frozenset({"key_serializer", "value_serializer", "key_deserializer", "value_deserializer"})
+"""Settings that are parameters of their own, because the type of the client depends on them."""
 _OF_A_GROUP = frozenset({"group_id", "group_instance_id", "enable_auto_commit", "isolation_level"})
 
 
@@ -124,7 +126,8 @@ def broker_keywords() -> str:
 
 
 def _keys(table: type[Settings]) -> list[_Key]:
-    return [_Key(row.name.replace(".", "_"), row.keyword, row.doc) for row in table.settings()]
+    keys = [_Key(row.name.replace(".", "_"), row.keyword, row.doc) for row in table.settings()]
+    return [key for key in keys if key.name not in _OF_THE_CONSTRUCTOR]
 
 
 def _class(name: str, base: str, doc: str, keys: Iterable[_Key]) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from ..auth.stores import STORE_TYPES
 from ..auth.suites import VERSIONS
 from .addresses import parse_address
 from .errors import ConfigError
+from .serialization.protocols import DeserializerLike, SerializerLike, checked
 from .settings import Settings, setting
 from .versions import GROUP_AWARE_TRANSACTION
 
@@ -29,10 +30,6 @@ _NOT_OFFERED: Final = "is not offered by this client, which"
 _REFUSED: Final[Mapping[str, str]] = {
     "sasl.": f"{_NOT_OFFERED} has no SASL; use PLAINTEXT or SSL",
     "ssl.": f"{_NOT_OFFERED} has the ssl.* settings that are listed in the documentation, or takes ssl_context",
-    "key.serializer": f"{_NOT_OFFERED} takes and gives bytes; encode the key before send()",
-    "value.serializer": f"{_NOT_OFFERED} takes and gives bytes; encode the value before send()",
-    "key.deserializer": f"{_NOT_OFFERED} takes and gives bytes; decode record.key yourself",
-    "value.deserializer": f"{_NOT_OFFERED} takes and gives bytes; decode record.value yourself",
     "interceptor.classes": f"{_NOT_OFFERED} has no interceptors; wrap send() or the records instead",
     "metric.reporters": f"{_NOT_OFFERED} loads no Java classes; leave it out",
     "metrics.": f"{_NOT_OFFERED} samples no metrics; leave it out",
@@ -280,6 +277,18 @@ class ProducerConfig(ClientConfig):
     metadata_max_idle_ms: int = setting(
         300_000, "Time after which the metadata of an unused topic is no longer refreshed.", at_least=5_000
     )
+    key_serializer: SerializerLike[Any] | None = setting(
+        None,
+        "Turns keys into bytes: an object with serialize(topic, value), or a function of the key. None: keys are "
+        "bytes. None as a key stays null.",
+        parse=checked("serialize"),
+    )
+    value_serializer: SerializerLike[Any] | None = setting(
+        None,
+        "Turns values into bytes: an object with serialize(topic, value), or a function of the value. None: values are "
+        "bytes. None as a value stays null, which deletes the key in a compacted topic.",
+        parse=checked("serialize"),
+    )
     transactional_id: str | None = setting(
         None, "Name that makes the producer transactional. A newer producer with the same id fences it."
     )
@@ -452,6 +461,18 @@ class ConsumerConfig(ClientConfig):
         True, "Whether the broker may create topics to which the consumer subscribes."
     )
     exclude_internal_topics: bool = setting(True, "Whether to exclude internal topics from a subscription by pattern.")
+    key_deserializer: DeserializerLike[Any] | None = setting(
+        None,
+        "Turns the bytes of keys into objects: an object with deserialize(topic, data), or a function of the bytes. "
+        "None: keys are bytes. Null stays None.",
+        parse=checked("deserialize"),
+    )
+    value_deserializer: DeserializerLike[Any] | None = setting(
+        None,
+        "Turns the bytes of values into objects: an object with deserialize(topic, data), or a function of the bytes. "
+        "None: values are bytes. Null stays None.",
+        parse=checked("deserialize"),
+    )
 
     def check(self) -> None:
         """Raise ConfigError for an invalid value, naming both settings if two values contradict each other."""

@@ -41,6 +41,7 @@ __all__ = [
     "ProducerFencedError",
     "RecordTooLargeError",
     "RetriableError",
+    "SerializationError",
     "StaleMetadataError",
     "TlsError",
     "UnknownPartitionError",
@@ -221,6 +222,21 @@ class RecordTooLargeError(_Client):
     """The record is larger than max.request.size, buffer.memory or the topic's max.message.bytes allow."""
 
     remedy = "send a smaller record, or raise the limit that the message names"
+
+
+class SerializationError(_Client):
+    """A key or value could not be serialized. Nothing was sent: the call that sends the record raises this error.
+
+    `topic` is the record's topic, `part` is key or value. The serializer's own exception is the `__cause__`.
+    """
+
+    def __init__(self, topic: str, part: str, reason: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"the {part} of a record for topic {topic!r} {reason}")
+        self.topic = topic
+        self.part = part
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class BufferFullError(RetriableError):

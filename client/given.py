@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 from ..protocol.errors import ErrorCode
 from .errors import ConfigError, IllegalStateError, InvalidTopicError
@@ -25,6 +25,11 @@ MAX_STRING: Final = 2**15 - 1
 MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
+
+
+def given_only(**arguments: object) -> dict[str, Any]:
+    """Return the arguments that are not None."""
+    return {name: argument for name, argument in arguments.items() if argument is not None}
 
 
 def topic_of(given: object) -> str:

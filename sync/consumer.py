@@ -7,14 +7,15 @@ import contextlib
 import contextvars
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Self, Unpack
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Generic, Self, Unpack
 
 from ..client.config import ConsumerConfig
 from ..client.consumer import Consumer as AsyncConsumer
 from ..client.consumer import ConsumerRecord, RebalanceListener
 from ..client.consumer.listener import check_listener, settle
 from ..client.keywords import ConsumerKeywords
+from ..client.serialization.protocols import DeserializerLike, K, V
 from ..client.values import TopicPartition
 from .facade import Facade, blocking, on_loop
 
@@ -73,7 +74,7 @@ async def _call_in_thread(function: Callable[[set[TopicPartition]], object], par
     return result
 
 
-class Consumer(Facade[AsyncConsumer]):
+class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     """Reads records of topics, alone or as a member of a group; `oncelog.Consumer` with blocking methods.
 
     ::
@@ -86,7 +87,7 @@ class Consumer(Facade[AsyncConsumer]):
     Only one thread may read at a time; other threads may make other calls meanwhile. The methods of a rebalance
     listener run in their own thread while `poll` or `close` waits, and may call the consumer. They must not wait for a
     lock that the waiting thread holds. With enable.auto.commit the end of a `with` block commits the offsets, unless an
-    exception ends the block.
+    exception ends the block. The types of keys and values follow from the deserializers, as with `oncelog.Consumer`.
     """
 
     def __init__(
@@ -97,10 +98,20 @@ class Consumer(Facade[AsyncConsumer]):
         topics: Iterable[str] = (),
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
+        key_deserializer: DeserializerLike[K] | None = None,
+        value_deserializer: DeserializerLike[V] | None = None,
         **settings: Unpack[ConsumerKeywords],
     ) -> None:
         super().__init__(
-            AsyncConsumer(config, topics=topics, pattern=pattern, listener=_in_thread(listener), **settings)
+            AsyncConsumer(
+                config,
+                topics=topics,
+                pattern=pattern,
+                listener=_in_thread(listener),
+                key_deserializer=key_deserializer,
+                value_deserializer=value_deserializer,
+                **settings,
+            )
         )
 
     @property
@@ -123,7 +134,7 @@ class Consumer(Facade[AsyncConsumer]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> ConsumerRecord:
+    def __next__(self) -> ConsumerRecord[K, V]:
         """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
         try:
             return self._background.run(self._client.__anext__())
@@ -147,12 +158,23 @@ class Consumer(Facade[AsyncConsumer]):
 
         self._background.run(subscribe())
 
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
+        """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
+
+        Raises what `oncelog.Consumer.poll` raises.
+        """
+        return self._background.run(self._client.poll(timeout_ms, max_records))
+
+    def getmany(
+        self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+        """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
+        return self._background.run(self._client.getmany(timeout_ms, max_records, partitions))
+
     unsubscribe = blocking(AsyncConsumer.unsubscribe)
     assign = on_loop(AsyncConsumer.assign)
     subscription = on_loop(AsyncConsumer.subscription)
     assignment = on_loop(AsyncConsumer.assignment)
-    poll = blocking(AsyncConsumer.poll)
-    getmany = blocking(AsyncConsumer.getmany)
     position = blocking(AsyncConsumer.position)
     seek = on_loop(AsyncConsumer.seek)
     seek_to_beginning = blocking(AsyncConsumer.seek_to_beginning)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Generic, Self, Unpack
 
 from ..client.config import ProducerConfig
 from ..client.given import duration_of
@@ -14,7 +14,8 @@ from ..client.producer import Delivery as AsyncDelivery
 from ..client.producer import DeliveryCallback
 from ..client.producer import Producer as AsyncProducer
 from ..client.producer import Transaction as AsyncTransaction
-from ..client.values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets, RecordMetadata
+from ..client.serialization.protocols import SentK, SentV, SerializerLike
+from ..client.values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets, RecordMetadata
 from .background import BackgroundLoop
 from .facade import Facade, blocking
 
@@ -50,7 +51,7 @@ class Delivery:
         return self._background.run(ask())
 
 
-class Transaction:
+class Transaction(Generic[SentK, SentV]):
     """A transaction as a block: `with producer.transaction() as txn`. Send its records with `txn`.
 
     The transaction commits at the end of the block. An exception in the block, also KeyboardInterrupt, aborts the
@@ -58,7 +59,7 @@ class Transaction:
     AbortableError is raised: run the transaction again.
     """
 
-    def __init__(self, background: BackgroundLoop, transaction: AsyncTransaction) -> None:
+    def __init__(self, background: BackgroundLoop, transaction: AsyncTransaction[SentK, SentV]) -> None:
         self._background = background
         self._transaction = transaction
 
@@ -74,9 +75,9 @@ class Transaction:
     def send(
         self,
         topic: str,
-        value: BytesLike | None = None,
+        value: SentV | None = None,
         *,
-        key: BytesLike | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
@@ -108,7 +109,7 @@ class Transaction:
         self._background.run(self._transaction.abort())
 
 
-class Producer(Facade[AsyncProducer]):
+class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
     """Sends records to a Kafka cluster; `oncelog.Producer` with blocking methods. Several threads may use it.
 
     ::
@@ -125,11 +126,21 @@ class Producer(Facade[AsyncProducer]):
                 txn.send("topic", b"value")
 
     Settings have Kafka's names. Give them in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see
-    ProducerConfig.
+    ProducerConfig. The types of keys and values follow from the serializers, as with `oncelog.Producer`.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[ProducerKeywords]) -> None:
-        super().__init__(AsyncProducer(config, **settings))
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_serializer: SerializerLike[SentK] | None = None,
+        value_serializer: SerializerLike[SentV] | None = None,
+        **settings: Unpack[ProducerKeywords],
+    ) -> None:
+        super().__init__(
+            AsyncProducer(config, key_serializer=key_serializer, value_serializer=value_serializer, **settings)
+        )
 
     @property
     def config(self) -> ProducerConfig:
@@ -151,9 +162,9 @@ class Producer(Facade[AsyncProducer]):
     def send(
         self,
         topic: str,
-        value: BytesLike | None = None,
+        value: SentV | None = None,
         *,
-        key: BytesLike | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
@@ -169,7 +180,8 @@ class Producer(Facade[AsyncProducer]):
 
         Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
         Raises RecordTooLargeError if the record is too large, IllegalStateError if the producer is transactional and no
-        transaction is open, and TypeError for values that are not bytes.
+        transaction is open, SerializationError if a serializer fails, and TypeError for values that are not bytes if
+        there is no serializer.
         """
         delivery = self._client.enqueue(
             topic,
@@ -187,11 +199,11 @@ class Producer(Facade[AsyncProducer]):
     init_transactions = blocking(AsyncProducer.init_transactions)
     begin_transaction = blocking(AsyncProducer.begin_transaction)
     send_offsets = blocking(AsyncProducer.send_offsets)
-    send_offsets_to_transaction = blocking(AsyncProducer.send_offsets_to_transaction)
+    send_offsets_to_transaction = send_offsets
     commit_transaction = blocking(AsyncProducer.commit_transaction)
     abort_transaction = blocking(AsyncProducer.abort_transaction)
 
-    def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction:
+    def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction[SentK, SentV]:
         """Return a context manager that begins a transaction, commits it at the end of the block, and aborts it on an
         exception.
 

@@ -3,6 +3,7 @@
 from .consumer import CommitCallback, Consumer, OffsetLike
 from .errors import (
     CommitFailedError,
+    DeserializationError,
     FencedInstanceError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -17,6 +18,7 @@ __all__ = [
     "CommitFailedError",
     "Consumer",
     "ConsumerRecord",
+    "DeserializationError",
     "FencedInstanceError",
     "NoOffsetForPartitionError",
     "OffsetAndTimestamp",

@@ -16,7 +16,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Any, Final, Generic, Self, Unpack
 
 from ..cancellation import grace_s
 from ..cluster import Cluster
@@ -26,6 +26,7 @@ from ..given import (
     MAX_INT32,
     MAX_INT64,
     duration_of,
+    given_only,
     partition_of,
     partitions_of,
     positions_of,
@@ -35,8 +36,10 @@ from ..given import (
 from ..keywords import ConsumerKeywords
 from ..metadata import ClusterMetadata, PartitionMetadata
 from ..offset_lookup import list_offsets
+from ..serialization.protocols import DeserializerLike, K, NotReadyError, V
 from ..values import ByPartition, ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from .coordinator import ConsumerCoordinator
+from .deserialization import RecordDeserializer
 from .fetcher import Fetcher
 from .listener import RebalanceListener, check_listener
 from .missing_topics import MissingTopics
@@ -57,7 +60,7 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], BaseExcep
 """Called by `commit_async` with the offsets, and with the failure of the commit or None."""
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads records of topics, alone or as a member of a group.
 
     ::
@@ -70,6 +73,10 @@ class Consumer:
     must match the whole topic name, subscribes the consumer when it starts. Raises ConfigError for invalid settings,
     and IllegalStateError for a listener without the methods of RebalanceListener. With enable.auto.commit the end of
     the block commits the offsets, unless an exception ends the block.
+
+    `Consumer[K, V]` has the types of keys and values, which follow from `key_deserializer` and `value_deserializer`;
+    without these they are bytes. Null is None. At a record that cannot be deserialized, the consumer first returns the
+    records before it. Then each call raises DeserializationError, until the program seeks past the record.
     """
 
     def __init__(
@@ -80,9 +87,15 @@ class Consumer:
         topics: Iterable[str] = (),
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
+        key_deserializer: DeserializerLike[K] | None = None,
+        value_deserializer: DeserializerLike[V] | None = None,
         **settings: Unpack[ConsumerKeywords],
     ) -> None:
-        self.config = ConsumerConfig.of(config, **settings)
+        serdes = given_only(key_deserializer=key_deserializer, value_deserializer=value_deserializer)
+        self.config = ConsumerConfig.of(config, **settings, **serdes)
+        self._deserialize = RecordDeserializer.of(self.config.key_deserializer, self.config.value_deserializer)
+        self._pending: tuple[ConsumerRecord, asyncio.Task[ConsumerRecord[Any, Any]]] | None = None
+        """A record for which a deserializer has to wait, and the task that does so."""
         check_listener(listener)
         self._wish = (topics_of(topics), pattern, listener)
         self._subscription = SubscriptionState()
@@ -126,7 +139,7 @@ class Consumer:
             self._closed = True
             await cluster.close()
             raise
-        self._fetcher = Fetcher(cluster, self.config, self._subscription, self._awake.set)
+        self._fetcher = Fetcher(cluster, self.config, self._subscription, self._awake.set, self._deserialize)
         self._coordinator = None
         if self.config.group_id is not None:
             self._coordinator = ConsumerCoordinator(cluster, self.config, self._subscription, self._look_again)
@@ -174,6 +187,8 @@ class Consumer:
         finally:
             self._open = False
             self._repeated_refresh.close()
+            if self._pending is not None:
+                self._pending[1].cancel()
             if self._coordinator is not None:
                 await self._coordinator.stop()  # the timeout may have ended the block before close() was called
             await self._fetcher.close()
@@ -239,12 +254,13 @@ class Consumer:
 
     # -- reading
 
-    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
 
         The records of each partition are in order. A timeout of 0 does not wait for records. Raises ValueError for a
         timeout that is negative, infinite or not a number; NoOffsetForPartitionError, OffsetOutOfRangeError,
-        RecordCorruptError, FencedInstanceError or AuthorizationError; and the exceptions of a rebalance listener.
+        RecordCorruptError, DeserializationError, FencedInstanceError or AuthorizationError; and the exceptions of a
+        rebalance listener.
         """
         batches = await self.getmany(timeout_ms, max_records)
         if len(batches) == 1:
@@ -253,7 +269,7 @@ class Consumer:
 
     async def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
         self._check_open()
         if self._polling:
@@ -286,7 +302,7 @@ class Consumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K, V]:
         """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
         if self._closed:
             raise StopAsyncIteration
@@ -315,7 +331,7 @@ class Consumer:
 
     async def _poll(
         self, deadline: float, most: int, only: frozenset[TopicPartition]
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         coordinator = self._coordinator
         await asyncio.sleep(0)  # a loop of polls must not starve the tasks that fetch records and send heartbeats
         while True:
@@ -324,7 +340,11 @@ class Consumer:
             self._check_open()
             if may:
                 self._positions.find()
-                records = self._fetcher.take(most, only)
+                try:
+                    records = self._fetcher.take(most, only)
+                except NotReadyError as pending:
+                    records = {}
+                    self._make_ready(pending.record)
                 if records:
                     return records
             remaining = deadline - self._loop.time()
@@ -336,6 +356,28 @@ class Consumer:
                     await self._awake.wait()
             if self._closed:
                 return {}
+
+    def _make_ready(self, record: ConsumerRecord) -> None:
+        """Let a record's deserializer learn what it has to know, in a task that then wakes the poll. Raises the failure
+        of that task if it was made for the same record before.
+        """
+        assert self._deserialize is not None
+        if self._pending is not None:
+            known, task = self._pending
+            if known is record and not task.done():
+                return
+            self._pending = None
+            task.cancel()
+            if known is record:
+                task.result()
+        task = asyncio.create_task(self._deserialize.waiting(record), name="deserialize a record")
+        task.add_done_callback(self._made_ready)
+        self._pending = record, task
+
+    def _made_ready(self, task: asyncio.Task[ConsumerRecord[Any, Any]]) -> None:
+        if not task.cancelled():
+            task.exception()  # the next poll raises it
+        self._awake.set()
 
     def _next_commit(self) -> float:
         config = self.config

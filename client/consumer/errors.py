@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..errors import FatalError, RetriableError
 from ..values import TopicPartition
+
+if TYPE_CHECKING:
+    from .record import ConsumerRecord
 
 
 class CommitFailedError(KafkaError):
@@ -75,3 +79,28 @@ class RecordCorruptError(KafkaError):
         self.partition = partition
         self.offset = offset
         self.next_offset = next_offset
+
+
+class DeserializationError(KafkaError):
+    """The key or value of a record cannot be deserialized. The position stays at the record, and the next poll raises
+    this error again, so that no record is lost unseen.
+
+    `record` is the record with key and value as bytes, and `part` is key or value. To skip the record on purpose,
+    `seek` to `next_offset`. The deserializer's own exception is the `__cause__`.
+    """
+
+    def __init__(self, record: ConsumerRecord, part: str, reason: str) -> None:
+        partition, offset = record.topic_partition, record.offset
+        super().__init__(
+            ErrorCode.INVALID_RECORD,
+            f"the {part} of {partition} at offset {offset} {reason}; correct the deserializer, or seek() to offset "
+            f"{offset + 1} to skip the record, which is this error's `record`",
+        )
+        self.record = record
+        self.part = part
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = offset + 1
+
+    def __str__(self) -> str:
+        return self.message

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from ...protocol.errors import KafkaError
 from ...protocol.record_walk import DEFAULT_LIMITS, RecordLimits
@@ -22,6 +22,7 @@ from ...protocol.records import (
 from ...protocol.schema import Buffer
 from ..values import TopicPartition
 from .aborted import AbortedTransactions
+from .deserialization import RecordDeserializer
 from .errors import RecordCorruptError
 from .record import BatchOrigin, ConsumerRecord, records_of
 
@@ -36,7 +37,8 @@ class FetchedPartition:
 
     `aborted` is [(producer_id, first_offset)] under read_committed, else None. After each call `next_offset` is the
     position behind the returned and skipped records. `take` raises RecordCorruptError; `next_offset` is then the
-    position before the batch that cannot be read. `limits` bound the contents of a batch.
+    position before the batch that cannot be read. `limits` bound the contents of a batch. A record that `deserialize`
+    fails on is left in place: the records before it are returned, and the next call raises the error.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class FetchedPartition:
         "_batches",
         "_check_crcs",
         "_data",
+        "_deserialize",
         "_header",
         "_index",
         "_limits",
@@ -67,6 +70,7 @@ class FetchedPartition:
         check_crcs: bool = True,
         incarnation: int = 0,
         limits: RecordLimits = DEFAULT_LIMITS,
+        deserialize: RecordDeserializer | None = None,
     ) -> None:
         self.partition = partition
         self.next_offset = fetch_offset
@@ -80,8 +84,9 @@ class FetchedPartition:
         self._header: BatchHeader | None = None
         self._at = 0
         self._limits = limits
+        self._deserialize = deserialize
         self._reader: BatchReader | None = None
-        self._records: list[ConsumerRecord] = []
+        self._records: list[ConsumerRecord[Any, Any]] = []
         self._index = 0
 
     @property
@@ -100,19 +105,29 @@ class FetchedPartition:
             pass  # `take` raises it when it reaches the batch
         return end
 
-    def take(self, most: int) -> list[ConsumerRecord]:
+    def take(self, most: int) -> list[ConsumerRecord[Any, Any]]:
         """Return up to `most` next records; an empty list means that no records are left."""
-        taken: list[ConsumerRecord] = []
+        taken: list[ConsumerRecord[Any, Any]] = []
         if self._index >= len(self._records) and not self._load():
             return taken
         while len(taken) < most and (self._index < len(self._records) or self._read_on()):
             first = self._index
             self._index = end = min(first + most - len(taken), len(self._records))
-            taken += self._records[first:end]
+            records = self._records[first:end]
+            if self._deserialize is not None:
+                try:
+                    records = self._deserialize.several(records)
+                except Exception:
+                    self._index = first
+                    if taken:
+                        return taken
+                    raise
+                self._index = first + len(records)
+            taken += records
             self._advance(taken[-1])
         return taken
 
-    def take_one(self) -> ConsumerRecord | None:
+    def take_one(self) -> ConsumerRecord[Any, Any] | None:
         """Return the next record, or None if no records are left."""
         index = self._index
         if index >= len(self._records):
@@ -120,6 +135,8 @@ class FetchedPartition:
                 return None
             index = 0
         record = self._records[index]
+        if self._deserialize is not None:
+            record = self._deserialize(record)
         self._index = index + 1
         self._advance(record)
         return record
@@ -133,7 +150,7 @@ class FetchedPartition:
                 return self._load()
         return False
 
-    def _advance(self, last: ConsumerRecord) -> None:
+    def _advance(self, last: ConsumerRecord[Any, Any]) -> None:
         header = self._header
         assert header is not None
         self.leader_epoch = last.origin.leader_epoch

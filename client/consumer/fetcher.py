@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError, error_code
 from ...protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -27,9 +27,11 @@ from ...protocol.record_walk import RecordLimits
 from ...protocol.schema import NO_UUID
 from ..cluster import Cluster
 from ..config import ConsumerConfig
-from ..errors import error_for
+from ..errors import RetriableError, error_for
 from ..metadata import ClusterMetadata
+from ..serialization.protocols import NotReadyError
 from ..values import TopicPartition
+from .deserialization import RecordDeserializer
 from .errors import OffsetOutOfRangeError
 from .fetch_session import FetchSession, Wanted
 from .fetched import FetchedPartition
@@ -77,13 +79,19 @@ class Fetcher:
     """Fetches records ahead of the application. `arrived` is called when records or a failure may have arrived."""
 
     def __init__(
-        self, cluster: Cluster, config: ConsumerConfig, subscription: SubscriptionState, arrived: Callable[[], None]
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        subscription: SubscriptionState,
+        arrived: Callable[[], None],
+        deserialize: RecordDeserializer | None = None,
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._limits = RecordLimits(config.max_batch_objects, decompressed_bytes=config.max_decompressed_bytes)
         self._subscription = subscription
         self._arrived = arrived
+        self._deserialize = deserialize
         self._read_committed = config.isolation_level == "read_committed"
         self._enough = config.max_partition_fetch_bytes
         self._most_bytes = max(config.fetch_max_bytes, 1)
@@ -114,13 +122,15 @@ class Fetcher:
         for changed in self._changed.values():
             changed.set()
 
-    def take(self, most: int, only: Collection[TopicPartition] = ()) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def take(
+        self, most: int, only: Collection[TopicPartition] = ()
+    ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         """Return up to `most` records by partition, and advance the positions.
 
-        With `only`, records of these partitions only are returned. Raises the failure of a fetch, or
-        RecordCorruptError, when no record before the failure is left.
+        With `only`, records of these partitions only are returned. Raises the failure of a fetch, RecordCorruptError or
+        DeserializationError when no record before the failure is left; NotReadyError if a deserializer has to wait.
         """
-        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        taken: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         passed: list[FetchedPartition] = []
         left = most
         try:
@@ -153,7 +163,7 @@ class Fetcher:
             self.raise_failure()
         return taken
 
-    def take_one(self) -> ConsumerRecord | None:
+    def take_one(self) -> ConsumerRecord[Any, Any] | None:
         """Return the next record, or None. Checks only the first chunk, which makes the call cheap."""
         if not self._ready:
             return None
@@ -164,7 +174,7 @@ class Fetcher:
         before = chunk.waiting_bytes
         try:
             record = chunk.take_one()
-        except KafkaError:
+        except (KafkaError, NotReadyError):
             return None  # `take` raises it
         if chunk.waiting_bytes != before:
             self._used(state, before - chunk.waiting_bytes)
@@ -186,13 +196,17 @@ class Fetcher:
 
     def _from_chunk(
         self, state: PartitionState, chunk: FetchedPartition, most: int, have_some: bool
-    ) -> list[ConsumerRecord] | None:
+    ) -> list[ConsumerRecord[Any, Any]] | None:
         """Take records from the first chunk. Return [] if the chunk was used up and removed, None if the next call
         raises.
         """
         before = chunk.waiting_bytes
         try:
             records = chunk.take(most)
+        except (NotReadyError, RetriableError):  # of a deserializer: the records are kept
+            if have_some:
+                return None
+            raise
         except KafkaError:
             state.position = max(state.position or 0, chunk.next_offset)
             if have_some:
@@ -355,6 +369,7 @@ class Fetcher:
             check_crcs=self._config.check_crcs,
             limits=self._limits,
             incarnation=state.incarnation,
+            deserialize=self._deserialize,
         )
         end = chunk.end_offset
         self.bytes_fetched += chunk.size

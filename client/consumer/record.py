@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Generic, NamedTuple, Self
 
 from ...protocol.records import Row, TimestampType
+from ..serialization.protocols import K, V
 from ..values import TopicPartition
 
 
@@ -22,9 +23,9 @@ class BatchOrigin(NamedTuple):
     timestamp_type: TimestampType
 
 
-class ConsumerRecord(tuple[Any, ...]):
+class ConsumerRecord(tuple[Any, ...], Generic[K, V]):
     """A record of a topic. `timestamp` is in ms since the epoch; `leader_epoch` is -1 where the broker does not send
-    it.
+    it. Key and value are bytes, or what the consumer's deserializers make of them; null is None.
 
     A record is immutable, and equal only to itself. The class is a tuple because tuples are created quickly; see
     `records_of`.
@@ -34,8 +35,8 @@ class ConsumerRecord(tuple[Any, ...]):
 
     offset: int = property(itemgetter(0))  # type: ignore[assignment]
     timestamp: int = property(itemgetter(1))  # type: ignore[assignment]
-    key: bytes | None = property(itemgetter(2))  # type: ignore[assignment]
-    value: bytes | None = property(itemgetter(3))  # type: ignore[assignment]
+    key: K | None = property(itemgetter(2))  # type: ignore[assignment]
+    value: V | None = property(itemgetter(3))  # type: ignore[assignment]
     origin: BatchOrigin = property(itemgetter(5))  # type: ignore[assignment]
 
     __eq__ = object.__eq__
@@ -47,19 +48,26 @@ class ConsumerRecord(tuple[Any, ...]):
         origin: BatchOrigin,
         offset: int,
         timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
+        key: K | None,
+        value: V | None,
         headers: list[tuple[str, bytes | None]],
+        raw: ConsumerRecord | None = None,
     ) -> Self:
-        return tuple.__new__(cls, (offset, timestamp, key, value, headers, origin))
+        fields = (offset, timestamp, key, value, headers, origin)
+        return tuple.__new__(cls, fields if raw is None else (*fields, raw))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ConsumerRecord, (self.origin, *self[:5])
+        return ConsumerRecord, (self.origin, *self[:5], *self[6:])
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
         """The headers as (name, value) pairs, in the record's order."""
         return self[4] or []
+
+    @property
+    def raw(self) -> ConsumerRecord:
+        """The record with key and value as bytes, as they were read; the record itself without deserializers."""
+        return self[6] if len(self) == 7 else self  # type: ignore[return-value]
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -16,15 +16,16 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, Unpack
+from typing import Any, Final, Generic, NamedTuple, Self, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import ClosingBound, grace_s
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
-from ..given import count_setting, duration_of, duration_setting
+from ..given import count_setting, duration_of, duration_setting, given_only
 from ..keywords import PoolKeywords
 from ..producer import Producer
+from ..serialization.protocols import SentK, SentV, SerializerLike
 from ..settings import mapping_of
 from .division import MAX_SIZE
 from .errors import PoolExhaustedError
@@ -53,12 +54,12 @@ class PoolStatus(NamedTuple):
     """Number of tasks that wait for a producer."""
 
 
-class _Idle(NamedTuple):
-    producer: Producer
+class _Idle(NamedTuple, Generic[SentK, SentV]):
+    producer: Producer[SentK, SentV]
     since: float
 
 
-class TransactionalProducerPool:
+class TransactionalProducerPool(Generic[SentK, SentV]):
     """Lends transactional producers to the tasks of a program, for concurrent transactions.
 
     ::
@@ -77,7 +78,7 @@ class TransactionalProducerPool:
     processes divide the ids among themselves through the consumer group `{prefix}producer-pool`. With `exclusive=True`
     no group is used, and no other process may use the prefix. An idle producer is initialised again after
     `renew_after_s`, which must be below the brokers' transactional.id.expiration.ms. `settings` are those of
-    `Producer`.
+    `Producer`, and so are the types of keys and values.
 
     All calls must be made on the event loop on which the pool was started. Only the task that took a producer may use
     it.
@@ -95,6 +96,8 @@ class TransactionalProducerPool:
         renew_after_s: float = RENEW_AFTER_S,
         exclusive: bool = False,
         session_timeout_ms: int = 10_000,
+        key_serializer: SerializerLike[SentK] | None = None,
+        value_serializer: SerializerLike[SentV] | None = None,
         **settings: Unpack[PoolKeywords],
     ) -> None:
         if not prefix:
@@ -105,7 +108,8 @@ class TransactionalProducerPool:
         session_timeout_ms = count_setting(session_timeout_ms, "session_timeout_ms")
         if duration_setting(renew_after_s, "renew_after_s") == 0:
             raise ConfigError("renew_after_s", f"{renew_after_s} must be above 0")
-        both = {**mapping_of(config, "TransactionalProducerPool"), **settings}
+        serdes = given_only(key_serializer=key_serializer, value_serializer=value_serializer)
+        both = {**mapping_of(config, "TransactionalProducerPool"), **settings, **serdes}
         if {"transactional.id", "transactional_id"} & both.keys():
             raise ConfigError("transactional.id", "is set by the pool itself: leave it out", "prefix")
         self._prefix = prefix
@@ -113,7 +117,9 @@ class TransactionalProducerPool:
         self._max_wait_s = max_wait_s
         self._renew_after_s = renew_after_s
         self._settings = both
-        first = Producer({**both, "transactional_id": f"{prefix}0"})  # wrong settings raise here, not in a task
+        first: Producer[SentK, SentV] = Producer(
+            {**both, "transactional_id": f"{prefix}0"}
+        )  # wrong settings raise here, not in a task
         common = {name: getattr(first.config, name) for name in first.config.explicit & _COMMON}
         self._leases: Leases
         holder = LeaseHolder(lambda: self._busy, self._gained, self._withdraw, self._lose)
@@ -130,8 +136,8 @@ class TransactionalProducerPool:
             )
             self._leases = GroupLeases(lease_config, size, holder)
         self._max_block_s = first.config.max_block_ms / 1000
-        self._loans: dict[int, Loan] = {}
-        self._idle: dict[int, _Idle] = {}
+        self._loans: dict[int, Loan[SentK, SentV]] = {}
+        self._idle: dict[int, _Idle[SentK, SentV]] = {}
         self._busy: set[int] = set()
         """Suffixes in use: lent, or with a producer that is being aborted, renewed or closed."""
         self._settling: set[int] = set()
@@ -190,7 +196,7 @@ class TransactionalProducerPool:
                 self._loans.clear()
                 await self._leases.close(bound.left_s())
 
-    def _producers(self) -> list[Producer]:
+    def _producers(self) -> list[Producer[SentK, SentV]]:
         """Return the idle and the lent producers, and end their loans, so that the lent producers cannot be used any
         more.
         """
@@ -221,7 +227,7 @@ class TransactionalProducerPool:
     @contextlib.asynccontextmanager
     async def transaction(
         self, partitions: Collection[tuple[str, int]] | None = None
-    ) -> AsyncIterator[PooledTransaction]:
+    ) -> AsyncIterator[PooledTransaction[SentK, SentV]]:
         """Return a context manager for a transaction with a producer that only this transaction uses.
 
         The transaction commits at the end of the block and aborts on an exception. `partitions` are registered at once,
@@ -235,7 +241,7 @@ class TransactionalProducerPool:
             producer.give_back()  # does not wait for a transaction that is still being aborted
 
     @contextlib.asynccontextmanager
-    async def producer(self) -> AsyncIterator[PooledProducer]:
+    async def producer(self) -> AsyncIterator[PooledProducer[SentK, SentV]]:
         """Return a context manager that lends a producer to this task for any number of transactions.
 
         Raises PoolExhaustedError if no producer becomes free.
@@ -243,7 +249,7 @@ class TransactionalProducerPool:
         async with await self.take() as producer:
             yield producer
 
-    async def take(self) -> PooledProducer:
+    async def take(self) -> PooledProducer[SentK, SentV]:
         """Lend a producer to this task until `close`. If the task ends without closing the producer, the pool takes it
         back.
 
@@ -257,7 +263,7 @@ class TransactionalProducerPool:
             raise IllegalStateError(
                 f"task {task.get_name()!r} has a producer of this pool already: use it, or give it back first"
             )
-        loan = Loan(await self._free_suffix(), task)
+        loan: Loan[SentK, SentV] = Loan(await self._free_suffix(), task)
         self._loans[loan.suffix] = loan
         try:
             loan.producer = await self._ready_producer(loan.suffix)
@@ -292,11 +298,11 @@ class TransactionalProducerPool:
         self._busy.add(suffix)
         return suffix
 
-    async def _ready_producer(self, suffix: int) -> Producer:
+    async def _ready_producer(self, suffix: int) -> Producer[SentK, SentV]:
         idle = self._idle.pop(suffix, None)
         if idle is not None:
             return idle.producer
-        producer = Producer({**self._settings, "transactional_id": f"{self._prefix}{suffix}"})
+        producer: Producer[SentK, SentV] = Producer({**self._settings, "transactional_id": f"{self._prefix}{suffix}"})
         try:
             await producer.start()
             await producer.init_transactions()
@@ -317,13 +323,13 @@ class TransactionalProducerPool:
 
     # -- giving back
 
-    def _forgotten(self, loan: Loan) -> None:
+    def _forgotten(self, loan: Loan[SentK, SentV]) -> None:
         if loan.over or not self._open:
             return
         log.warning("task %r ended without giving back producer %s%d", loan.task.get_name(), self._prefix, loan.suffix)
         self._take_back(loan)
 
-    def _take_back(self, loan: Loan) -> asyncio.Task[None] | None:
+    def _take_back(self, loan: Loan[SentK, SentV]) -> asyncio.Task[None] | None:
         """End a loan at once. Return the task that aborts its open transaction, or None if no transaction is open."""
         if loan.over:
             return None
@@ -338,13 +344,13 @@ class TransactionalProducerPool:
         self._settling.add(suffix)
         return self._spawn(self._settle(suffix, producer), f"settle {self._prefix}{suffix}")
 
-    def _can_be_lent(self, suffix: int, producer: Producer) -> bool:
+    def _can_be_lent(self, suffix: int, producer: Producer[SentK, SentV]) -> bool:
         return producer.ready and suffix in self._leases.held and suffix not in self._lost and self._open
 
-    def _keep(self, suffix: int, producer: Producer) -> None:
+    def _keep(self, suffix: int, producer: Producer[SentK, SentV]) -> None:
         self._idle[suffix] = _Idle(producer, self._loop.time())
 
-    async def _settle(self, suffix: int, producer: Producer) -> None:
+    async def _settle(self, suffix: int, producer: Producer[SentK, SentV]) -> None:
         """Abort the open transaction within max.block.ms. Then the producer is kept if it is ready, else closed."""
         kept = False
         try:
@@ -457,7 +463,7 @@ class TransactionalProducerPool:
 _COMMON: Final = frozenset(ConsumerConfig.__dataclass_fields__) - {"explicit"}
 
 
-async def _close(producer: Producer, timeout_s: float | None) -> None:
+async def _close(producer: Producer[Any, Any], timeout_s: float | None) -> None:
     """Close a producer. A transaction that is not aborted in time ends with its timeout, or when the next producer with
     the id is initialised.
     """

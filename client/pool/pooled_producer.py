@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from ..errors import CommitUnknownError, IllegalStateError
 from ..producer import Delivery, DeliveryCallback, Producer, Transaction
-from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
+from ..serialization.protocols import SentK, SentV
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
 
 
-class Loan:
+class Loan(Generic[SentK, SentV]):
     """The loan of a producer to a task. All objects made for the loan share it."""
 
     __slots__ = ("__weakref__", "_forgotten", "over", "producer", "suffix", "task")
@@ -25,11 +26,11 @@ class Loan:
     def __init__(self, suffix: int, task: asyncio.Task[Any]) -> None:
         self.suffix = suffix
         self.task = task
-        self.producer: Producer | None = None
+        self.producer: Producer[SentK, SentV] | None = None
         self.over = False
         self._forgotten: Callable[[asyncio.Task[Any]], None] | None = None
 
-    def on_task_end(self, forgotten: Callable[[Loan], None]) -> None:
+    def on_task_end(self, forgotten: Callable[[Loan[SentK, SentV]], None]) -> None:
         """Call `forgotten` if the task ends before the loan does."""
         self._forgotten = lambda _: forgotten(self)
         self.task.add_done_callback(self._forgotten)
@@ -41,7 +42,7 @@ class Loan:
             self.task.remove_done_callback(self._forgotten)
             self._forgotten = None
 
-    def check(self) -> Producer:
+    def check(self) -> Producer[SentK, SentV]:
         """Return the producer. Raise IllegalStateError if the loan is over or the calling task did not take the
         producer.
         """
@@ -59,10 +60,10 @@ class Loan:
         return self.producer
 
 
-class PooledTransaction:
+class PooledTransaction(Generic[SentK, SentV]):
     """A transaction of a pooled producer. Like `Transaction`, but only the task that took the producer may use it."""
 
-    def __init__(self, loan: Loan, transaction: Transaction) -> None:
+    def __init__(self, loan: Loan[SentK, SentV], transaction: Transaction[SentK, SentV]) -> None:
         self._loan = loan
         self._transaction = transaction
 
@@ -74,9 +75,9 @@ class PooledTransaction:
     def send(
         self,
         topic: str,
-        value: BytesLike | None = None,
+        value: SentV | None = None,
         *,
-        key: BytesLike | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
@@ -100,9 +101,9 @@ class PooledTransaction:
     async def enqueue(
         self,
         topic: str,
-        value: BytesLike | None = None,
+        value: SentV | None = None,
         *,
-        key: BytesLike | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
@@ -133,14 +134,14 @@ class PooledTransaction:
         await self._transaction.abort()
 
 
-class _Block(AbstractAsyncContextManager[PooledTransaction]):
+class _Block(AbstractAsyncContextManager[PooledTransaction[SentK, SentV]]):
     """The context manager of a pooled producer's transaction."""
 
-    def __init__(self, loan: Loan, transaction: Transaction) -> None:
+    def __init__(self, loan: Loan[SentK, SentV], transaction: Transaction[SentK, SentV]) -> None:
         self._loan = loan
         self._transaction = transaction
 
-    async def __aenter__(self) -> PooledTransaction:
+    async def __aenter__(self) -> PooledTransaction[SentK, SentV]:
         self._loan.check()
         await self._transaction.__aenter__()
         return PooledTransaction(self._loan, self._transaction)
@@ -156,10 +157,12 @@ class _Block(AbstractAsyncContextManager[PooledTransaction]):
             raise CommitUnknownError(unknown.code, unknown.message, can_ask_again=False) from unknown
 
 
-class PooledProducer:
+class PooledProducer(Generic[SentK, SentV]):
     """A transactional producer from the pool. `close` gives it back, and aborts an open transaction."""
 
-    def __init__(self, loan: Loan, take_back: Callable[[Loan], asyncio.Task[None] | None]) -> None:
+    def __init__(
+        self, loan: Loan[SentK, SentV], take_back: Callable[[Loan[SentK, SentV]], asyncio.Task[None] | None]
+    ) -> None:
         self._loan = loan
         self._take_back = take_back
 
@@ -170,7 +173,7 @@ class PooledProducer:
 
     def transaction(
         self, partitions: Collection[tuple[str, int]] | None = None
-    ) -> AbstractAsyncContextManager[PooledTransaction]:
+    ) -> AbstractAsyncContextManager[PooledTransaction[SentK, SentV]]:
         """Return a context manager for a transaction: `async with producer.transaction() as txn`."""
         return _Block(self._loan, self._loan.check().transaction(partitions))
 

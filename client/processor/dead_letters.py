@@ -7,7 +7,7 @@ that name its source and the error. The same transaction commits the offset behi
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..consumer import ConsumerRecord
@@ -24,7 +24,7 @@ MESSAGE: Final = PREFIX + "message"
 MAX_MESSAGE: Final = 1000
 """Characters of an error's message that are kept."""
 
-_REFUSED_BY_THE_BROKER: Final = frozenset(
+_OF_A_RECORD: Final = frozenset(
     {
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -32,6 +32,7 @@ _REFUSED_BY_THE_BROKER: Final = frozenset(
         ErrorCode.INVALID_TIMESTAMP,
     }
 )
+"""Codes of errors that a record has caused: the broker has refused it, or a serializer or deserializer has."""
 
 
 def is_poison(error: BaseException) -> bool:
@@ -39,11 +40,11 @@ def is_poison(error: BaseException) -> bool:
     the transaction.
     """
     if isinstance(error, KafkaError):
-        return isinstance(error, RecordTooLargeError) or error.code in _REFUSED_BY_THE_BROKER
+        return isinstance(error, RecordTooLargeError) or error.code in _OF_A_RECORD
     return isinstance(error, Exception)
 
 
-def error_headers(record: ConsumerRecord, error: BaseException) -> list[tuple[str, bytes | None]]:
+def error_headers(record: ConsumerRecord[Any, Any], error: BaseException) -> list[tuple[str, bytes | None]]:
     """Return the record's headers, followed by headers that name its source and the error."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -6,6 +6,7 @@ from collections import deque
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..consumer import DeserializationError
 from ..errors import (
     AuthorizationError,
     CommitUnknownError,
@@ -15,6 +16,7 @@ from ..errors import (
     IllegalStateError,
     InvalidTopicError,
     RecordTooLargeError,
+    SerializationError,
     UnsupportedVersionError,
 )
 
@@ -44,6 +46,8 @@ _FINAL: Final = (
     ConfigError,
     IllegalStateError,
     RecordTooLargeError,
+    SerializationError,
+    DeserializationError,
 )
 
 

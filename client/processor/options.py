@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from ..config import ClientConfig, ConsumerConfig, ProducerConfig
-from ..consumer import ConsumerRecord
+from ..consumer import ConsumerRecord, DeserializationError
+from ..consumer.deserialization import RecordDeserializer
 from ..errors import ConfigError
+from ..producer.serialization import RecordSerializer
+from ..serialization.protocols import K, NotReadyError, SentK, SentV, V
 from .metrics import Metrics
 from .transaction import OutputRecord, ProcessorTransaction
 
-Process: TypeAlias = Callable[[list[ConsumerRecord], ProcessorTransaction], Awaitable[None] | None]
+log = logging.getLogger(__name__)
+
+Process: TypeAlias = Callable[[list[ConsumerRecord[K, V]], ProcessorTransaction[SentK, SentV]], Awaitable[None] | None]
 """Processes the records of one transaction, and sends its output with the transaction. Plain or async."""
-Outputs: TypeAlias = Iterable[OutputRecord] | None
+Outputs: TypeAlias = Iterable[OutputRecord[SentK, SentV]] | None
 """The output records of one input record. None and an empty list both filter the record out."""
-Transform: TypeAlias = Callable[[ConsumerRecord], Outputs | Awaitable[Outputs] | AsyncIterable[OutputRecord]]
+Transform: TypeAlias = Callable[
+    [ConsumerRecord[K, V]],
+    Outputs[SentK, SentV] | Awaitable[Outputs[SentK, SentV]] | AsyncIterable[OutputRecord[SentK, SentV]],
+]
 """Returns the output records of one input record. Plain or async, also as a generator."""
 GroupAware: TypeAlias = bool | Literal["require"]
 """Values of `consumer_group_aware_transaction`: one producer per worker (True), the same but without the fallback to
@@ -34,7 +43,8 @@ class ProcessorOptions:
 
     topics: tuple[str, ...]
     pattern: str | None
-    process: Process
+    process: Process[Any, Any, Any, Any]
+    serialize: RecordSerializer | None = None
     application_id: str
     transactional_id: str | None
     group_aware: GroupAware
@@ -55,8 +65,6 @@ class ProcessorOptions:
                 "consumer_group_aware_transaction=False, with which each input partition has a producer and an id",
                 "consumer_group_aware_transaction",
             )
-        if not callable(self.process):
-            raise ConfigError("process", f"{self.process!r} is not callable")
         self._check_topics()
 
     def _check_topics(self) -> None:
@@ -109,14 +117,54 @@ def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]
     return given
 
 
-def each(transform: Transform, *, dead_letters: bool) -> Process:
+def take_serdes(settings: dict[str, object], kind: str) -> tuple[object, object]:
+    """Remove the key's and the value's (de)serializer from settings, and return them; `kind` is serializer or
+    deserializer. Raises ConfigError for one that is none.
+    """
+    parts = [f"{part}.{kind}" for part in ("key", "value")]
+    given = {name: settings.pop(name) for name in list(settings) if name.replace("_", ".") in parts}
+    table = (ConsumerConfig if kind == "deserializer" else ProducerConfig).of(given)
+    return getattr(table, f"key_{kind}"), getattr(table, f"value_{kind}")
+
+
+def deserialized(
+    process: Process[K, V, SentK, SentV], deserialize: RecordDeserializer
+) -> Process[bytes, bytes, SentK, SentV]:
+    """Return a processing function of records with bytes.
+
+    A record that cannot be deserialized goes to the dead-letter topic, if there is one.
+    """
+
+    async def process_deserialized(
+        records: list[ConsumerRecord], transaction: ProcessorTransaction[SentK, SentV]
+    ) -> object:
+        readable: list[ConsumerRecord[Any, Any]] = []
+        for record in records:
+            try:
+                try:
+                    readable.append(deserialize(record))
+                except NotReadyError:
+                    readable.append(await deserialize.waiting(record))
+            except DeserializationError as error:
+                if not transaction.is_poison(error):
+                    error.add_note("with a dead_letter_topic, the processor sends such records there")
+                    raise
+                log.warning("%r goes to the dead-letter topic: %s", record.origin, error)
+                transaction.dead_letter(record, error)
+        result: object = process(readable, transaction) if readable else None
+        return await result if inspect.isawaitable(result) else result
+
+    return process_deserialized  # type: ignore[return-value] # its result shows a generator to the worker
+
+
+def each(transform: Transform[K, V, SentK, SentV], *, dead_letters: bool) -> Process[K, V, SentK, SentV]:
     """Return a processing function that transforms record by record.
 
     With `dead_letters`, a record whose transformation raises goes to the dead-letter topic at once, because none of its
     output was sent yet.
     """
 
-    async def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+    async def process(records: list[ConsumerRecord[K, V]], transaction: ProcessorTransaction[SentK, SentV]) -> None:
         for record in records:
             try:
                 outputs = await _transformed(transform, record)
@@ -136,7 +184,9 @@ def each(transform: Transform, *, dead_letters: bool) -> Process:
     return process
 
 
-async def _transformed(transform: Transform, record: ConsumerRecord) -> list[OutputRecord]:
+async def _transformed(
+    transform: Transform[K, V, SentK, SentV], record: ConsumerRecord[K, V]
+) -> list[OutputRecord[SentK, SentV]]:
     made = transform(record)
     if inspect.isawaitable(made):
         made = await made
@@ -154,7 +204,7 @@ async def _transformed(transform: Transform, record: ConsumerRecord) -> list[Out
 _WANTED = "not a list of OutputRecords: return a list, make transform a generator, or return None to send nothing"
 
 
-def _output(made: object) -> OutputRecord:
+def _output(made: object) -> OutputRecord[Any, Any]:
     if isinstance(made, OutputRecord):
         return made
     if isinstance(made, tuple) and 2 <= len(made) <= len(OutputRecord._fields):
@@ -162,6 +212,6 @@ def _output(made: object) -> OutputRecord:
     raise TypeError(f"transform returned a list that contains {made!r:.100}, {_WANTED}")
 
 
-def _note_origin(error: Exception, record: ConsumerRecord) -> None:
+def _note_origin(error: Exception, record: ConsumerRecord[Any, Any]) -> None:
     if isinstance(record, ConsumerRecord):
         error.add_note(f"while transforming the record of {record.topic}-{record.partition} at offset {record.offset}")

@@ -9,20 +9,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Generic, Self, Unpack
 
 from ..config import ConsumerConfig, ProducerConfig
+from ..consumer.deserialization import RecordDeserializer
 from ..errors import ConfigError, IllegalStateError
-from ..given import count_setting, duration_setting
+from ..given import count_setting, duration_setting, given_only
 from ..keywords import ProcessorKeywords
+from ..producer.serialization import RecordSerializer
+from ..serialization.protocols import DeserializerLike, K, SentK, SentV, SerializerLike, V
 from ..settings import mapping_of
 from .metrics import Metrics
-from .options import GroupAware, Process, ProcessorOptions, Transform, each, settings_without, shared_settings
+from .options import (
+    GroupAware,
+    Process,
+    ProcessorOptions,
+    Transform,
+    deserialized,
+    each,
+    settings_without,
+    shared_settings,
+    take_serdes,
+)
 from .processes import WorkerProcesses
 from .worker import Worker
 
 
-class Processor:
+class Processor(Generic[K, V, SentK, SentV]):
     """Reads topics, runs a function on the records, and writes the function's results, exactly once.
 
     ::
@@ -53,6 +66,11 @@ class Processor:
     a `dead_letter_topic`, records on which the function raises are sent to this topic, in the same transaction as their
     offsets.
 
+    `Processor[K, V, K2, V2]` has the types of the input's and the output's keys and values, which follow from the
+    deserializers and serializers; without these they are bytes. A record that cannot be deserialized ends `run()` with
+    DeserializationError, or goes to the dead-letter topic as it was read. Output that cannot be serialized raises
+    SerializationError in the function.
+
     `workers` is the number of workers that run as tasks. With more than one, each appends its number to
     `transactional_id` and group.instance.id. `run_processes` runs workers as processes instead. A batch ends with
     `max_batch_records`, or `max_batch_ms` after its first record. `settings` go to the clients that know them;
@@ -70,8 +88,12 @@ class Processor:
         application_id: str | None = None,
         topics: Iterable[str] = (),
         pattern: str | None = None,
-        process: Process | None = None,
-        transform: Transform | None = None,
+        process: Process[K, V, SentK, SentV] | None = None,
+        transform: Transform[K, V, SentK, SentV] | None = None,
+        key_deserializer: DeserializerLike[K] | None = None,
+        value_deserializer: DeserializerLike[V] | None = None,
+        key_serializer: SerializerLike[SentK] | None = None,
+        value_serializer: SerializerLike[SentV] | None = None,
         consumer_group_aware_transaction: GroupAware = True,
         dead_letter_topic: str | None = None,
         workers: int = 1,
@@ -92,16 +114,27 @@ class Processor:
             if not callable(transform):
                 raise ConfigError("transform", f"{transform!r} is not callable")
             process = each(transform, dead_letters=dead_letter_topic is not None)
-        both = {**mapping_of(config, "Processor"), **settings}
+        elif not callable(process):
+            raise ConfigError("process", f"{process!r} is not callable")
+        serdes = given_only(
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+        )
+        both = {**mapping_of(config, "Processor"), **settings, **serdes}
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": group_id}
         reading = shared_settings(both, ConsumerConfig) | settings_without(consumer_settings, fixed) | fixed
         if not {"auto.offset.reset", "auto_offset_reset"} & reading.keys():
             reading["auto_offset_reset"] = "earliest"  # the earliest record, so that every input counts
         own = ("transactional_id", "consumer_group_aware_transaction")
+        sending = shared_settings(both, ProducerConfig) | settings_without(producer_settings, own)
+        deserialize = RecordDeserializer.of(*take_serdes(reading, "deserializer"))
         options = ProcessorOptions(
             topics=tuple(topics),
             pattern=pattern,
-            process=process,
+            process=process if deserialize is None else deserialized(process, deserialize),
+            serialize=RecordSerializer.of(*take_serdes(sending, "serializer")),
             application_id=application_id or group_id,
             transactional_id=transactional_id,
             group_aware=consumer_group_aware_transaction,
@@ -109,7 +142,7 @@ class Processor:
             max_batch_records=count_setting(max_batch_records, "max_batch_records"),
             max_batch_s=duration_setting(max_batch_ms, "max_batch_ms") / 1000,
             consumer_settings=reading,
-            producer_settings=shared_settings(both, ProducerConfig) | settings_without(producer_settings, own),
+            producer_settings=sending,
             on_progress=on_progress,
         )
         self.metrics = Metrics()

@@ -5,36 +5,48 @@ The records commit together with the offsets of the input records.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from ..consumer import ConsumerRecord
 from ..errors import BufferFullError, IllegalStateError
 from ..producer import Producer
-from ..producer.record_values import read_once
+from ..producer.record_values import headers_of, read_once
+from ..producer.serialization import RecordSerializer
+from ..serialization.protocols import NotReadyError, SentK, SentV
 from ..values import BytesLike, HeadersLike
 from .dead_letters import error_headers, is_poison
 
 
-class OutputRecord(NamedTuple):
-    """A record to send. Without `partition` the key's hash chooses it. `timestamp` is in ms since the epoch; None means
-    now.
+class OutputRecord(NamedTuple, Generic[SentK, SentV]):
+    """A record to send. Key and value are bytes, or what the processor's serializers accept. Without `partition` the
+    key's hash chooses it. `timestamp` is in ms since the epoch; None means now.
     """
 
     topic: str
-    value: BytesLike | None
-    key: BytesLike | None = None
+    value: SentV | None
+    key: SentK | None = None
     partition: int | None = None
     timestamp: int | None = None
     headers: HeadersLike = ()
 
 
-class ProcessorTransaction:
+class _Held(NamedTuple):
+    """A record that waits until the function has returned."""
+
+    record: OutputRecord[Any, Any]
+    serialized: bool = True
+
+
+class ProcessorTransaction(Generic[SentK, SentV]):
     """The open transaction of one batch. Records are sent in the order of the calls."""
 
-    def __init__(self, producer: Producer, dead_letter_topic: str | None = None) -> None:
+    def __init__(
+        self, producer: Producer, dead_letter_topic: str | None = None, serialize: RecordSerializer | None = None
+    ) -> None:
         self._producer = producer
         self._dead_letter_topic = dead_letter_topic
-        self._held: list[OutputRecord] = []
+        self._serialize = serialize
+        self._held: list[_Held] = []
         self._over = False
         self.records = 0
         """The number of records sent so far."""
@@ -44,19 +56,40 @@ class ProcessorTransaction:
     def send(
         self,
         topic: str,
-        value: BytesLike | None,
-        key: BytesLike | None = None,
+        value: SentV | None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: HeadersLike = (),
     ) -> None:
         """Send a record in this transaction; the commit fails if the record cannot be delivered.
 
-        Raises RecordTooLargeError, TypeError for values that are not bytes, and IllegalStateError after the function
-        has returned.
+        Raises RecordTooLargeError, SerializationError if a serializer fails, TypeError for values that are not bytes if
+        there is no serializer, and IllegalStateError after the function has returned.
         """
         if self._over:
             raise IllegalStateError("the transaction is over: call send() only while the processing function runs")
+        sent_key: Any = key
+        sent_value: Any = value
+        if self._serialize is not None:
+            try:
+                sent_key, sent_value = self._serialize(topic, key, value)
+            except NotReadyError:
+                self.records += 1
+                held = OutputRecord[Any, Any](topic, value, key, partition, timestamp, headers_of(headers))
+                self._held.append(_Held(held, serialized=False))  # a plain function cannot wait: `finish` does
+                return
+        self._send(topic, sent_value, sent_key, partition, timestamp, headers)
+
+    def _send(
+        self,
+        topic: str,
+        value: BytesLike | None,
+        key: BytesLike | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: HeadersLike,
+    ) -> None:
         if type(headers) is not tuple and type(headers) is not list:
             headers = read_once(headers)
         self.records += 1
@@ -66,18 +99,20 @@ class ProcessorTransaction:
                 return
             except BufferFullError:
                 pass  # a plain function cannot wait: `finish` sends this and all later records
-        self._held.append(OutputRecord(topic, value, key, partition, timestamp, headers))
+        self._held.append(_Held(OutputRecord(topic, value, key, partition, timestamp, headers)))
 
-    def dead_letter(self, record: ConsumerRecord, error: BaseException) -> None:
+    def dead_letter(self, record: ConsumerRecord[Any, Any], error: BaseException) -> None:
         """Send an input record that cannot be processed to the dead-letter topic, in this transaction.
 
-        Key, value and headers stay as they are. Added headers `__oncelog.errors.…` name the record's source and the
-        error. Raises IllegalStateError if the processor has no dead_letter_topic.
+        Key, value and headers stay the bytes that were read. Added headers `__oncelog.errors.…` name the record's
+        source and the error. Raises IllegalStateError if the processor has no dead_letter_topic.
         """
         if self._dead_letter_topic is None:
             raise IllegalStateError("dead_letter() needs a processor with a dead_letter_topic")
-        headers = error_headers(record, error)
-        self.send(self._dead_letter_topic, record.value, record.key, None, max(record.timestamp, 0), headers)
+        if self._over:
+            raise IllegalStateError("the transaction is over: call dead_letter() only while the function runs")
+        raw, headers = record.raw, error_headers(record, error)
+        self._send(self._dead_letter_topic, raw.value, raw.key, None, max(raw.timestamp, 0), headers)
         self.dead_letters += 1
 
     def is_poison(self, error: BaseException) -> bool:
@@ -89,13 +124,19 @@ class ProcessorTransaction:
         self._over = True
 
     async def finish(self) -> None:
-        """Send the records for which the buffer had no room. The processor calls it when the function has returned."""
+        """Send the records for which the buffer had no room, or whose serializer had to wait. The processor calls it
+        when the function has returned.
+        """
         self.close()
-        for record in self._held:
+        for record, serialized in self._held:
+            key, value = record.key, record.value
+            if not serialized:
+                assert self._serialize is not None
+                key, value = await self._serialize.waiting(record.topic, key, value)
             await self._producer.enqueue(
                 record.topic,
-                record.value,
-                key=record.key,
+                value,
+                key=key,
                 partition=record.partition,
                 timestamp_ms=record.timestamp,
                 headers=record.headers,

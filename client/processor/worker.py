@@ -21,7 +21,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Coroutine
-from typing import Final
+from typing import Any, Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..backoff import ExponentialBackoff
@@ -226,7 +226,7 @@ class Worker(RebalanceListener):
                 raise _Poisoned from error
             culprit = error
 
-            def bury(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+            def bury(records: list[ConsumerRecord], transaction: ProcessorTransaction[Any, Any]) -> None:
                 transaction.dead_letter(records[0], culprit)
 
             log.warning("%r goes to %s: %r", batch.records[0].origin, self._options.dead_letter_topic, error)
@@ -240,13 +240,13 @@ class Worker(RebalanceListener):
         batch: Batch,
         group: ConsumerGroupMetadata,
         rebalance: asyncio.Future[None],
-        process: Process,
+        process: Process[Any, Any, Any, Any],
     ) -> None:
         """Commit the function's records and the batch's offsets in one transaction."""
         producer = owned.producer
         await producer.begin_transaction()
         owned.clean = False
-        transaction = ProcessorTransaction(producer, self._options.dead_letter_topic)
+        transaction = ProcessorTransaction[Any, Any](producer, self._options.dead_letter_topic, self._options.serialize)
         try:
             await self._call(process, batch, transaction, rebalance)
             await transaction.finish()
@@ -268,7 +268,11 @@ class Worker(RebalanceListener):
         metrics.dead_letters += transaction.dead_letters
 
     async def _call(
-        self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
+        self,
+        process: Process[Any, Any, Any, Any],
+        batch: Batch,
+        transaction: ProcessorTransaction[Any, Any],
+        rebalance: asyncio.Future[None],
     ) -> None:
         """Run the function; cancel an async one when the group rebalances."""
         try:
@@ -280,7 +284,11 @@ class Worker(RebalanceListener):
             raise
 
     async def _run_function(
-        self, process: Process, batch: Batch, transaction: ProcessorTransaction, rebalance: asyncio.Future[None]
+        self,
+        process: Process[Any, Any, Any, Any],
+        batch: Batch,
+        transaction: ProcessorTransaction[Any, Any],
+        rebalance: asyncio.Future[None],
     ) -> None:
         # A copy, because the function may change its list.
         result = process(list(batch.records), transaction)
@@ -364,7 +372,7 @@ class Worker(RebalanceListener):
             await asyncio.gather(task, stopped, return_exceptions=True)
 
 
-def _require_run(process: Process, result: object) -> None:
+def _require_run(process: Process[Any, Any, Any, Any], result: object) -> None:
     """Raise TypeError for a generator, whose body would never run although its records would count as processed."""
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         if inspect.isgenerator(result):

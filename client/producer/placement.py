@@ -21,7 +21,7 @@ from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPart
 from ..given import MAX_INT32, topic_of, whole_number
 from ..metadata import ClusterMetadata
 from ..shared_task import outcome_of
-from ..values import BytesLike, HeadersLike
+from ..values import HeadersLike
 from .accumulator import RecordAccumulator, TopicQueues
 from .batch import Delivery
 from .partitioner import partition_for_key
@@ -52,14 +52,17 @@ class RecordPlacement:
     def append(
         self,
         topic: str,
-        value: BytesLike | None,
-        key: BytesLike | None,
+        value: object,
+        key: object,
         partition: int | None,
         timestamp_ms: int | None,
         headers: HeadersLike,
         has_waited: bool = False,
     ) -> Delivery | None:
-        """Add a record to its batch. Return None if the record has to wait, for memory or for the topic's metadata."""
+        """Add a record to its batch. Return None if the record has to wait, for memory or for the topic's metadata.
+
+        Raises TypeError for a key or value that is not bytes.
+        """
         if not self.open:
             self._refuse()
         if self.transactions is not None:
@@ -113,8 +116,8 @@ class RecordPlacement:
     def hold(
         self,
         topic: str,
-        value: BytesLike | None,
-        key: BytesLike | None,
+        value: object,
+        key: object,
         partition: int | None,
         timestamp_ms: int | None,
         headers: HeadersLike,
@@ -140,8 +143,8 @@ class RecordPlacement:
     async def append_waiting(
         self,
         topic: str,
-        value: BytesLike | None,
-        key: BytesLike | None,
+        value: object,
+        key: object,
         partition: int | None,
         timestamp_ms: int | None,
         headers: HeadersLike,

@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, Unpack
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import grace_s
@@ -27,10 +27,11 @@ from ..errors import (
     KafkaTimeoutError,
     copy_of,
 )
-from ..given import duration_of
+from ..given import duration_of, given_only
 from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata
-from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, HeadersLike, Offsets
+from ..serialization.protocols import NotReadyError, SentK, SentV, SerializerLike
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, HeadersLike, Offsets
 from .accumulator import RecordAccumulator
 from .batch import Delivery, DeliveryCallback, ProducerBatch
 from .partition_queue import PartitionQueue
@@ -38,6 +39,7 @@ from .placement import RecordPlacement
 from .producer_ids import new_producer_id
 from .record_values import read_once
 from .sender import Sender
+from .serialization import RecordSerializer
 from .transaction import Transaction
 from .transaction_state import State
 from .transaction_steps import Transactions
@@ -45,7 +47,7 @@ from .transaction_steps import Transactions
 log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(Generic[SentK, SentV]):
     """Sends records to a Kafka cluster. It is idempotent by default, and transactional with a `transactional_id`.
 
     ::
@@ -63,10 +65,24 @@ class Producer:
 
     Settings have Kafka's names. Give them in a mapping (`{"linger.ms": 20}`) or as keywords (`linger_ms=20`); see
     ProducerConfig.
+
+    `Producer[K, V]` has the types of keys and values, which follow from `key_serializer` and `value_serializer`;
+    without these they are bytes. None is null. A key or value that cannot be serialized raises SerializationError in
+    the call, and nothing is sent.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[ProducerKeywords]) -> None:
-        self.config = ProducerConfig.of(config, **settings)
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_serializer: SerializerLike[SentK] | None = None,
+        value_serializer: SerializerLike[SentV] | None = None,
+        **settings: Unpack[ProducerKeywords],
+    ) -> None:
+        serdes = given_only(key_serializer=key_serializer, value_serializer=value_serializer)
+        self.config = ProducerConfig.of(config, **settings, **serdes)
+        self._serialize = RecordSerializer.of(self.config.key_serializer, self.config.value_serializer)
         self._cluster = Cluster(self.config)
         self._max_block_s = self.config.max_block_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
@@ -169,9 +185,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: BytesLike | None = None,
+        value: SentV | None = None,
         *,
-        key: BytesLike | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
@@ -188,10 +204,13 @@ class Producer:
         `flush` does not raise a failure that the callback has received.
 
         Raises BufferFullError if the buffer is full, RecordTooLargeError if the record is too large, IllegalStateError
-        if the producer is transactional and no transaction is open, and TypeError for values that are not bytes.
+        if the producer is transactional and no transaction is open, SerializationError if a serializer fails, and
+        TypeError for values that are not bytes if there is no serializer.
         """
         if not self._open:
             self._check_open()
+        if self._serialize is not None:
+            key, value = self._serialize.at_once(topic, key, value)
         delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
             delivery = self._placement.hold(topic, value, key, partition, timestamp_ms, headers)
@@ -202,9 +221,9 @@ class Producer:
     async def enqueue(
         self,
         topic: str,
-        value: BytesLike | None = None,
+        value: SentV | None = None,
         *,
-        key: BytesLike | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
@@ -212,13 +231,18 @@ class Producer:
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full. Use this method to send many records.
 
-        The arguments are those of `send`. Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata
-        stays unknown, for max.block.ms.
+        The arguments are those of `send`. It also waits for a serializer that has to ask a schema registry first.
+        Raises KafkaTimeoutError if the buffer stays full, or the topic's metadata stays unknown, for max.block.ms.
         """
         if not self._open:
             self._check_open()
         if type(headers) is not tuple and type(headers) is not list:
             headers = read_once(headers)
+        if self._serialize is not None:
+            try:
+                key, value = self._serialize(topic, key, value)
+            except NotReadyError:
+                key, value = await self._serialized(topic, key, value)
         delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
             delivery = await self._placement.append_waiting(topic, value, key, partition, timestamp_ms, headers)
@@ -327,7 +351,7 @@ class Producer:
         """Abort the transaction: read_committed consumers see none of its records. The producer stays usable."""
         await self._transactional("abort_transaction").abort()
 
-    def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction:
+    def transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> Transaction[SentK, SentV]:
         """Return a context manager that begins a transaction, commits it at the end of the block, and aborts it on an
         exception.
 
@@ -337,6 +361,18 @@ class Producer:
         return Transaction(self, self._transactional("transaction"), partitions)
 
     # -- inside
+
+    async def _serialized(self, topic: str, key: SentK | None, value: SentV | None) -> tuple[Any, Any]:
+        """Serialize key and value after waiting for a service, and check that the transaction is still open."""
+        assert self._serialize is not None
+        manager = self._transactions.manager if self._transactions is not None else None
+        number = manager.number if manager is not None else 0
+        serialized = await self._serialize.waiting(topic, key, value)
+        if not self._open:
+            self._check_open()
+        if manager is not None:
+            manager.check_same(number)
+        return serialized
 
     def _become_transactional(self) -> None:
         """Make a producer without a transactional.id transactional. The broker will assign the id."""

@@ -5,47 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..errors import AbortableError, CommitUnknownError
-from ..values import BytesLike, ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
+from ..serialization.protocols import SentK, SentV
+from ..values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
 from .batch import Delivery, DeliveryCallback
 from .transaction_state import State
 from .transaction_steps import Transactions
 
-
-class RecordSink(Protocol):
-    """The two methods of a producer that a transaction sends records with."""
-
-    def send(
-        self,
-        topic: str,
-        value: BytesLike | None = None,
-        *,
-        key: BytesLike | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: HeadersLike = (),
-        on_delivery: DeliveryCallback | None = None,
-    ) -> Delivery:
-        """Hand over a record without waiting."""
-
-    async def enqueue(
-        self,
-        topic: str,
-        value: BytesLike | None = None,
-        *,
-        key: BytesLike | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: HeadersLike = (),
-        on_delivery: DeliveryCallback | None = None,
-    ) -> Delivery:
-        """Hand over a record; wait while the buffer is full."""
+if TYPE_CHECKING:
+    from .producer import Producer
 
 
-class Transaction:
+class Transaction(Generic[SentK, SentV]):
     """A transaction as a block: `async with producer.transaction() as txn`. Send its records with `txn`; using `txn`
     after the block raises IllegalStateError.
 
@@ -56,9 +30,12 @@ class Transaction:
     """
 
     def __init__(
-        self, records: RecordSink, transactions: Transactions, partitions: Collection[tuple[str, int]] | None = None
+        self,
+        producer: Producer[SentK, SentV],
+        transactions: Transactions,
+        partitions: Collection[tuple[str, int]] | None = None,
     ) -> None:
-        self._records = records
+        self._producer = producer
         self._transactions = transactions
         self._partitions = partitions
         self._number = -1
@@ -137,9 +114,9 @@ class Transaction:
     def send(
         self,
         topic: str,
-        value: BytesLike | None = None,
+        value: SentV | None = None,
         *,
-        key: BytesLike | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
@@ -150,7 +127,7 @@ class Transaction:
         The commit waits for the record, and fails if the record's delivery fails.
         """
         self._transactions.manager.check_same(self._number)
-        return self._records.send(
+        return self._producer.send(
             topic,
             value,
             key=key,
@@ -163,9 +140,9 @@ class Transaction:
     async def enqueue(
         self,
         topic: str,
-        value: BytesLike | None = None,
+        value: SentV | None = None,
         *,
-        key: BytesLike | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
@@ -173,7 +150,7 @@ class Transaction:
     ) -> Delivery:
         """Hand over a record, waiting only while the buffer is full, as `Producer.enqueue` does."""
         self._transactions.manager.check_same(self._number)
-        return await self._records.enqueue(
+        return await self._producer.enqueue(
             topic,
             value,
             key=key,

@@ -26,9 +26,20 @@ WRONG = {
     "a type": ("oncelog.Producer(linger_ms='soon')", "linger_ms|str"),
     "a choice": ("oncelog.Producer(compression_type='zip')", "compression_type|zip"),
     "a blocking client's setting": ("oncelog.sync.Producer(lingr_ms=5)", "lingr_ms"),
+    "a blocking consumer's setting": ("oncelog.sync.Consumer(fetch_max_byte=5)", "fetch_max_byte"),
+    "a blocking admin's setting": ("oncelog.sync.Admin(client_id=5)", "client_id|int"),
+    "a blocking broker's setting": ("oncelog.sync.Broker(num_partitons=3)", "num_partitons"),
+    "no serializer": ("oncelog.Producer(value_serializer=5)", "value_serializer"),
+    "no deserializer": ("oncelog.Consumer(key_deserialiser=oncelog.StringSerde())", "key_deserialiser"),
+    "a value of another type": ("orders.send('t', b'apples')", "Order"),
+    "a key of another type": ("blocking_orders.send('t', key=5)", "str"),
+    "a record of another type": ("received.value.item", "None"),
 }
 """What is misspelt or wrong: the expression, and what the checkers name."""
-RIGHT = """import oncelog
+RIGHT = """from dataclasses import dataclass
+from typing import assert_type
+
+import oncelog
 import oncelog.sync
 
 oncelog.Producer(bootstrap_servers=["a:1", "b:2"], acks="all", linger_ms=5, transactional_id="id")
@@ -91,6 +102,50 @@ def block(consumer: oncelog.sync.Consumer, producer: oncelog.sync.Producer, admi
     with producer.transaction() as transaction:
         transaction.send("t", b"v", headers={"a": b"b"})
         transaction.send_offsets({("t", 0): 1}, oncelog.ConsumerGroupMetadata("g"))
+
+
+@dataclass
+class Order:
+    item: str
+
+
+order_serde = oncelog.DataclassSerde(Order)
+orders = oncelog.Producer(key_serializer=oncelog.StringSerde(), value_serializer=order_serde)
+assert_type(orders, oncelog.Producer[str, Order])
+blocking_orders = oncelog.sync.Producer(key_serializer=str.encode, value_serializer=order_serde)
+assert_type(blocking_orders, oncelog.sync.Producer[str, Order])
+assert_type(oncelog.Producer(), oncelog.Producer[oncelog.BytesLike, oncelog.BytesLike])
+assert_type(oncelog.Consumer(), oncelog.Consumer[bytes, bytes])
+assert_type(oncelog.sync.Consumer(value_deserializer=order_serde), oncelog.sync.Consumer[bytes, Order])
+assert_type(oncelog.Consumer(key_deserializer=bytes.decode).subscription(), set[str])
+received = oncelog.sync.Consumer(value_deserializer=order_serde).poll()[0]
+assert_type(received, oncelog.ConsumerRecord[bytes, Order])
+
+
+async def flow(pool: oncelog.TransactionalProducerPool[str, Order]) -> None:
+    order = Order("apples")
+    await orders.send("t", order, key="alice", on_delivery=lambda error, metadata: print(error, metadata))
+    async with pool.transaction() as transaction:
+        await transaction.enqueue("t", order, key="alice")
+    consumer: oncelog.Consumer[str, Order] = oncelog.Consumer(
+        key_deserializer=oncelog.StringSerde(), value_deserializer=oncelog.MsgspecSerde(Order)
+    )
+    async for record in consumer:
+        assert_type(record.key, str | None)
+        assert_type(record.value, Order | None)
+        assert_type(record.raw.value, bytes | None)
+    for records in (await consumer.getmany()).values():
+        assert_type(records, list[oncelog.ConsumerRecord[str, Order]])
+
+
+def priced(record: oncelog.ConsumerRecord[bytes, Order]) -> list[oncelog.OutputRecord[oncelog.BytesLike, str]] | None:
+    return [oncelog.OutputRecord("out", record.value.item)] if record.value else None
+
+
+oncelog.Processor(
+    group_id="g", transform=priced, value_deserializer=order_serde, value_serializer=oncelog.StringSerde()
+)
+oncelog.Processor(group_id="g", transform=lambda record: [oncelog.OutputRecord("out", record.value)])
 """
 
 

@@ -64,7 +64,7 @@ def test_the_same_is_allowed_without_idempotence() -> None:
         ({"acks": 2}, "is not one of all, -1, 0, 1"),
         ({"compression.type": "zip"}, "is not one of none, gzip"),
         ({"sasl.mechanism": "PLAIN"}, "PLAINTEXT only"),
-        ({"key.serializer": "x"}, "takes and gives bytes"),
+        ({"key.serializer": "x"}, "is a string: give an object with a method serialize"),
         ({"security.protocol": "SSL"}, "is not one of PLAINTEXT"),
         ({"transactional.id": ""}, "is empty"),
     ],

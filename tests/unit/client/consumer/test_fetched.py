@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from oncelog import TopicPartition
-from oncelog.client.consumer.errors import RecordCorruptError
+from oncelog.client.consumer.deserialization import RecordDeserializer
+from oncelog.client.consumer.errors import DeserializationError, RecordCorruptError
 from oncelog.client.consumer.fetched import PORTION, FetchedPartition
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.record_walk import RecordLimits
@@ -154,3 +155,41 @@ def test_what_precedes_damage_in_a_large_batch_is_handed_out() -> None:
             fetched.take(count)
         assert (error.value.offset, error.value.next_offset) == (PORTION, count)
     assert fetched.next_offset == PORTION
+
+
+def refusing(*offsets: int) -> RecordDeserializer:
+    """Deserializes values to strings, and fails at these offsets."""
+
+    def decode(data: bytes) -> str:
+        if int(data[1:]) in offsets:
+            raise ValueError("refused")
+        return data.decode()
+
+    return RecordDeserializer(None, decode)
+
+
+@pytest.mark.parametrize("bad", [0, 3, PORTION - 1, PORTION, PORTION + 3, 2 * PORTION + 1])
+def test_records_before_one_that_cannot_be_deserialized_come_first_and_none_is_passed_over(bad: int) -> None:
+    data = batch(0, PORTION + 5) + batch(PORTION + 5, PORTION + 5)
+    fetched = FetchedPartition(PARTITION, data, 0, deserialize=refusing(bad))
+    before: list[int] = []
+    while len(before) < bad:
+        records = fetched.take(2 * PORTION)
+        assert [record.value for record in records] == [f"v{record.offset}" for record in records]
+        before += [record.offset for record in records]
+        assert records
+        assert fetched.next_offset == before[-1] + 1
+    assert before == list(range(bad))
+    for take in (lambda: fetched.take(10), fetched.take_one, lambda: fetched.take(1)):
+        with pytest.raises(DeserializationError) as raised:
+            take()
+        assert (raised.value.offset, raised.value.record.value) == (bad, b"v%d" % bad)
+        assert fetched.next_offset == bad
+
+
+def test_behind_a_record_that_cannot_be_deserialized_the_rest_is_read() -> None:
+    fetched = FetchedPartition(PARTITION, batch(0, 5), 3, deserialize=refusing(2))
+    records = fetched.take(10)
+    assert [record.value for record in records] == ["v3", "v4"]
+    assert [record.raw.value for record in records] == [b"v3", b"v4"]
+    assert fetched.take_one() is None

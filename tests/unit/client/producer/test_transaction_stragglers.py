@@ -100,7 +100,7 @@ def test_a_record_that_waited_for_its_topic_does_not_get_into_the_next_transacti
 def test_a_block_that_is_over_takes_nothing_for_the_next_one() -> None:
     async def test(world: World) -> None:
         await world.init()
-        records = Records(world)
+        records: Any = Records(world)
         first = Transaction(records, world.transactions)
         async with first:
             pass

@@ -1,0 +1,96 @@
+"""`RecordSerializer`: makes bytes of a record's key and value, before the record is handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from ..errors import RetriableError, SerializationError
+from ..serialization.protocols import NotReadyError, function_of, name_of_serde
+
+
+class RecordSerializer:
+    """Serializes keys and values. Raises SerializationError, and RetriableError if a serializer needs a service that is
+    not available.
+    """
+
+    __slots__ = ("_key", "_value")
+
+    def __init__(self, key: object, value: object) -> None:
+        self._key = _Part("key", key)
+        self._value = _Part("value", value)
+
+    @classmethod
+    def of(cls, key: object, value: object) -> Self | None:
+        """Return the serializer of keys and values, or None if both are bytes."""
+        return None if key is None and value is None else cls(key, value)
+
+    def __call__(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
+        """Return key and value as bytes; raises NotReadyError if a serializer first has to wait for a service."""
+        return self._key(topic, key), self._value(topic, value)
+
+    def at_once(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
+        """Return key and value as bytes; raises SerializationError if a serializer would first have to wait."""
+        try:
+            return self(topic, key, value)
+        except NotReadyError:
+            raise SerializationError(
+                topic,
+                "key or value",
+                "cannot be serialized without waiting, because its schema is not known yet: `await enqueue(…)`, which "
+                "waits, or `await` the serializer's `prepare(topic)` before the first send()",
+            ) from None
+
+    async def waiting(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
+        """Return key and value as bytes, after waiting for a service if need be."""
+        return await self._key.waiting(topic, key), await self._value.waiting(topic, value)
+
+
+class _Part:
+    """Serializes the keys or the values."""
+
+    __slots__ = ("_call", "_name", "_nulls", "_part")
+
+    def __init__(self, part: str, serializer: object) -> None:
+        self._part = part
+        self._name = name_of_serde(serializer)
+        self._nulls = serializer is not None and getattr(serializer, "handles_null", False)
+        self._call: Callable[[str, Any], Any] | None = None
+        if serializer is not None:
+            self._call = function_of(serializer, "serialize")
+
+    def __call__(self, topic: str, value: Any) -> Any:
+        if self._call is None or (value is None and not self._nulls):
+            return value
+        try:
+            return self._checked(topic, value, self._call(topic, value))
+        except (NotReadyError, RetriableError, SerializationError):
+            raise
+        except Exception as error:
+            raise self._error(topic, value, error) from error
+
+    async def waiting(self, topic: str, value: Any) -> Any:
+        try:
+            return self(topic, value)
+        except NotReadyError as pending:
+            try:
+                data = await pending.result()
+            except RetriableError:
+                raise
+            except Exception as error:
+                raise self._error(topic, value, error) from error
+            return self._checked(topic, value, data)
+
+    def _checked(self, topic: str, value: object, data: object) -> object:
+        if data is None or isinstance(data, bytes | bytearray | memoryview):
+            return data
+        wrong = f"is serialized by {self._name} to {type(data).__name__}: the serializer has to return bytes or None"
+        raise SerializationError(topic, self._part, wrong)
+
+    def _error(self, topic: str, value: object, error: Exception) -> SerializationError:
+        return SerializationError(
+            topic,
+            self._part,
+            f"cannot be serialized by {self._name}: {type(error).__name__}: {error}; it is of type "
+            f"{type(value).__name__}: send a value that the serializer accepts, or correct the serializer",
+        )

@@ -1,0 +1,1 @@
+"""Turns keys and values of records into bytes and back: interfaces, ready-made serdes, a schema registry."""

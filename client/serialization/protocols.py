@@ -1,0 +1,105 @@
+"""The interfaces `Serializer` and `Deserializer`, and the type variables of the clients that use them.
+
+A (de)serializer is called on the event loop. One that would have to wait there, for example for a schema registry,
+raises `NotReadyError` with the work to do in a thread. The clients do that work and then call it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from ..values import BytesLike
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
+    T_contra = TypeVar("T_contra", contravariant=True)
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+    SentK = TypeVar("SentK", default=BytesLike)
+    SentV = TypeVar("SentV", default=BytesLike)
+else:  # defaults of type variables exist from Python 3.13 on, and only type checkers need them
+    from typing import TypeVar
+
+    T, K, V, SentK, SentV = (TypeVar(name) for name in ("T", "K", "V", "SentK", "SentV"))
+    T_co, T_contra = TypeVar("T_co", covariant=True), TypeVar("T_contra", contravariant=True)
+
+
+class Serializer(Protocol[T_contra]):
+    """Turns keys or values into bytes. The method may raise any exception; the producer then raises SerializationError,
+    except that it raises a RetriableError as it is.
+
+    None is sent as null, without a call, unless the serializer has the attribute `handles_null = True`. It must not
+    wait, because it is called on the event loop.
+    """
+
+    def serialize(self, topic: str, value: T_contra) -> BytesLike | None:
+        """Return the bytes of a key or value that is sent to `topic`; None means null."""
+
+
+class Deserializer(Protocol[T_co]):
+    """Turns the bytes of keys or values into objects. The method may raise any exception; the consumer then raises
+    DeserializationError, except that it raises a RetriableError as it is.
+
+    Null is None, without a call, unless the deserializer has the attribute `handles_null = True`. It must not wait,
+    because it is called on the event loop.
+    """
+
+    def deserialize(self, topic: str, data: bytes) -> T_co:
+        """Return the object for a key or value that was read from `topic`."""
+
+
+SerializerLike: TypeAlias = Serializer[T] | Callable[[T], BytesLike | None]
+"""A Serializer, or a function (value) → bytes or None, for example `str.encode`."""
+DeserializerLike: TypeAlias = Deserializer[T] | Callable[[bytes], T]
+"""A Deserializer, or a function (bytes) → value, for example `json.loads`."""
+
+
+class NotReadyError(Exception):
+    """A (de)serializer has to do `work`, which blocks, before it can return a result. `work` returns the result, too.
+
+    Clients handle it; a program never sees it. `record` is the record that waits, if it is one that was read.
+    """
+
+    def __init__(self, work: Callable[[], Any], record: Any = None) -> None:
+        super().__init__("has to wait")
+        self.work = work
+        self.record = record
+
+    async def result(self) -> Any:
+        """Do the work in a thread, and return its result or raise its exception."""
+        return await asyncio.to_thread(self.work)
+
+
+def function_of(given: Any, method: str) -> Callable[[str, Any], Any]:
+    """Return a (de)serializer as a function (topic, value) → result. `method` is its method's name."""
+    bound: Callable[[str, Any], Any] | None = getattr(given, method, None)
+    return bound if bound is not None else lambda topic, value: given(value)
+
+
+def name_of_serde(given: object) -> str:
+    """Return how messages name a (de)serializer."""
+    return getattr(given, "__qualname__", None) or type(given).__qualname__
+
+
+def checked(method: str) -> Callable[[object], object]:
+    """Return the parser of a setting: it returns a (de)serializer unchanged, and raises ValueError for another value.
+
+    `method` is `serialize` or `deserialize`.
+    """
+
+    def parse(given: object) -> object:
+        wanted = f"an object with a method {method}(topic, value), or a function of one argument"
+        if isinstance(given, type) and hasattr(given, method):
+            raise ValueError(f"is a class: give an instance, {given.__name__}(…)")
+        if given is None or callable(getattr(given, method, None)) or callable(given):
+            return given
+        if isinstance(given, str):
+            raise ValueError(f"is a string: give {wanted}, for example StringSerde() of oncelog")
+        raise ValueError(f"is not {wanted}")
+
+    return parse
