@@ -103,6 +103,13 @@ if TYPE_CHECKING:
     from .client.producer import Delivery, DeliveryCallback, Producer, Transaction
     from .client.serialization.dataclass_serde import DataclassSerde
     from .client.serialization.protocols import Deserializer, DeserializerLike, Serializer, SerializerLike
+    from .client.serialization.schema_registry import (
+        AvroSerde,
+        JsonSchemaSerde,
+        ProtobufSerde,
+        SchemaRegistry,
+        SchemaRegistryUnavailableError,
+    )
     from .client.serialization.serdes import JsonSerde, MsgspecSerde, StringSerde
     from .client.values import (
         ByPartition,
@@ -125,6 +132,7 @@ __all__ = [
     "Admin",
     "AdminConfig",
     "AuthorizationError",
+    "AvroSerde",
     "Broker",
     "BrokerConfig",
     "BrokerStartError",
@@ -167,6 +175,7 @@ __all__ = [
     "IllegalGenerationError",
     "IllegalStateError",
     "InvalidTopicError",
+    "JsonSchemaSerde",
     "JsonSerde",
     "KafkaError",
     "KafkaTimeoutError",
@@ -199,6 +208,7 @@ __all__ = [
     "ProducerConfig",
     "ProducerDescription",
     "ProducerFencedError",
+    "ProtobufSerde",
     "RebalanceInProgressError",
     "RebalanceListener",
     "RecordCorruptError",
@@ -206,6 +216,8 @@ __all__ = [
     "RecordTooLargeError",
     "ResourceType",
     "RetriableError",
+    "SchemaRegistry",
+    "SchemaRegistryUnavailableError",
     "SerializationError",
     "Serializer",
     "SerializerLike",
@@ -234,6 +246,7 @@ _HOMES: Final = {
     "AbortTransactionSpec": "client.admin",
     "Admin": "client.admin",
     "AdminConfig": "client.config",
+    "AvroSerde": "client.serialization.schema_registry",
     "Broker": "broker.embedded",
     "BrokerConfig": "broker.config",
     "BrokerStartError": "broker.node",
@@ -267,6 +280,7 @@ _HOMES: Final = {
     "HangingTransaction": "client.admin",
     "Headers": "protocol.records",
     "HeadersLike": "client.values",
+    "JsonSchemaSerde": "client.serialization.schema_registry",
     "JsonSerde": "client.serialization.serdes",
     "ListedOffset": "client.offset_lookup",
     "Metrics": "client.processor",
@@ -292,11 +306,14 @@ _HOMES: Final = {
     "Producer": "client.producer",
     "ProducerConfig": "client.config",
     "ProducerDescription": "client.admin",
+    "ProtobufSerde": "client.serialization.schema_registry",
     "RebalanceInProgressError": "client.consumer.errors",
     "RebalanceListener": "client.consumer",
     "RecordCorruptError": "client.consumer.errors",
     "RecordMetadata": "client.values",
     "ResourceType": "client.admin",
+    "SchemaRegistry": "client.serialization.schema_registry",
+    "SchemaRegistryUnavailableError": "client.serialization.schema_registry",
     "Serializer": "client.serialization.protocols",
     "SerializerLike": "client.serialization.protocols",
     "StringSerde": "client.serialization.serdes",

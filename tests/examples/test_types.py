@@ -120,6 +120,8 @@ assert_type(oncelog.sync.Consumer(value_deserializer=order_serde), oncelog.sync.
 assert_type(oncelog.Consumer(key_deserializer=bytes.decode).subscription(), set[str])
 received = oncelog.sync.Consumer(value_deserializer=order_serde).poll()[0]
 assert_type(received, oncelog.ConsumerRecord[bytes, Order])
+registry = oncelog.SchemaRegistry("http://127.0.0.1:8081")
+oncelog.Producer(value_serializer=oncelog.AvroSerde(registry, "{}")).send("t", {"item": "apples"})
 
 
 async def flow(pool: oncelog.TransactionalProducerPool[str, Order]) -> None:
