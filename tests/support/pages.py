@@ -9,7 +9,8 @@ A comment in front of a block says what is special about it:
 A comment `<!-- then: CODE -->` is Python code that runs next and that readers do not see. The Python blocks of a page
 share their names, and may use `await` outside of functions. Shell blocks run in `bash -e`. The first block that needs a
 broker starts it. The broker's address replaces 127.0.0.1:9092 in blocks and files, and commands find it in
-`$ONCELOG_BOOTSTRAP`. A free port replaces that of a Connect worker, 127.0.0.1:8083.
+`$ONCELOG_BOOTSTRAP`. A free port replaces that of a Connect worker, 127.0.0.1:8083. The address of a schema
+registry replaces 127.0.0.1:8081.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from textwrap import dedent
 from oncelog.demo.processes import free_port
 
 from .broker import BrokerProcess
+from .fake_schema_registry import FakeSchemaRegistry
 
 ADDRESS = "127.0.0.1:9092"
 WORKER = "127.0.0.1:8083"
+REGISTRY = "127.0.0.1:8081"
 PYTHON, SHELL = "python", ("console", "sh")
 _PIECE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```$|^ *<!--(?P<comment>.*?)-->$",
@@ -105,6 +108,9 @@ class PageRun(contextlib.ExitStack):
 
     def run(self, block: Block) -> None:
         code = block.code.replace(WORKER, self._worker)
+        if REGISTRY in code:
+            registry = self.enter_context(FakeSchemaRegistry())
+            code = code.replace(f"http://{REGISTRY}", registry.url)
         if ADDRESS in code or (block.language in SHELL and re.search(r"\boncelog\b|\bpython\b", code)):
             code = code.replace(ADDRESS, self._address())
         if block.file:
