@@ -63,9 +63,9 @@ def test_the_same_is_allowed_without_idempotence() -> None:
         ({"enable.idempotence": "yes"}, "is not true or false"),
         ({"acks": 2}, "is not one of all, -1, 0, 1"),
         ({"compression.type": "zip"}, "is not one of none, gzip"),
-        ({"sasl.mechanism": "PLAIN"}, "PLAINTEXT only"),
+        ({"sasl.mechanism": "PLAIN"}, "has no SASL; use PLAINTEXT or SSL"),
         ({"key.serializer": "x"}, "is a string: give an object with a method serialize"),
-        ({"security.protocol": "SSL"}, "is not one of PLAINTEXT"),
+        ({"security.protocol": "SASL_SSL"}, "is not one of PLAINTEXT, SSL"),
         ({"transactional.id": ""}, "is empty"),
     ],
 )
