@@ -31,7 +31,7 @@ async def session(wire: RawConnection, speech: Speech, timeout_ms: int = 60_000)
 
 async def committed(address: str, partition: int) -> list[bytes]:
     """The values that a reader of committed data gets, once nothing is open in the partition any more."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with Wire(address) as wire:
                 seen = read(wire, "t", partition)

@@ -22,7 +22,7 @@ Names = Callable[[str], str]
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Ask until it is so: Kafka's brokers learn of changes a moment after they were answered."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await condition():
             pass
 

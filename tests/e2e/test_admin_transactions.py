@@ -144,7 +144,7 @@ class TestDescribe:
         assert described.coordinator == brokers[0].id
         await producer.abort_transaction()
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (over := (await admin.describe_transactions([name]))[name]).state != "CompleteAbort":
                 pass
         assert over.partitions == ()
@@ -199,7 +199,7 @@ class TestList:
         assert await listed(pattern=f"{name}.*") == {name, other}
         assert await listed(pattern=f"{name}.+") == {other}
         assert await listed(states=["Ongoing"], min_duration_ms=3_600_000) == set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await listed(states=["Ongoing"], min_duration_ms=0) != {name}:
                 pass
         await producer.abort_transaction()
@@ -295,7 +295,7 @@ class TestHanging:
             looks += 1
             if looks == look:
                 await owner.delete_topics([topic])
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while topic in await owner.list_topics():
                         await asyncio.sleep(0.01)
             return await describe_producers(*arguments, **options)

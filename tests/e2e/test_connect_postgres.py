@@ -142,7 +142,7 @@ async def test_an_interrupted_snapshot_goes_on_behind_the_last_row(postgres: Pos
             wanted = {("a", *row) for row in postgres.execute("SELECT part, id FROM a", database=database)} | {
                 ("c", *row) for row in postgres.execute("SELECT id FROM c", database=database)
             }
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while wanted != {
                     (topic, *key)
                     for topic in ("a", "c")
@@ -228,7 +228,7 @@ async def test_the_server_keeps_what_is_not_committed_in_kafka(postgres: Postgre
             assert await task.poll() == []  # reports go out meanwhile
         assert not confirmed()
         await task.commit(records)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not confirmed():
                 await task.poll()
 
@@ -242,7 +242,7 @@ async def test_the_server_may_forget_what_has_no_records(postgres: PostgresServe
         postgres.execute("INSERT INTO other SELECT generate_series(1, 1000)", database=database)
         end = postgres.execute("SELECT pg_current_wal_insert_lsn()")[0][0]
         query = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{database}'"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not postgres.execute(query)[0][0]:
                 assert await task.poll() == []
 
@@ -327,7 +327,7 @@ async def test_a_killed_server_is_connected_again(postgres: PostgresServer, data
             postgres.execute(f"INSERT INTO t VALUES ({count})", database=database)
             postgres.kill9()
             postgres.start()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while len(read) < count:
                     read += await polled(task)
     assert [key["id"] for key, _ in seen(read)] == [0, 1, 2][: len(read)]

@@ -37,7 +37,7 @@ class Rest:
 
     async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
         """Ask again until the answer is so; what a task does shows a moment later."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 _, answer = await self("GET", path)
                 if wanted(answer):

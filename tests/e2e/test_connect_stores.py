@@ -150,7 +150,7 @@ async def test_a_store_starts_beside_a_transaction_that_is_open(bootstrap: str, 
         await killed.begin_transaction()
         await killed.send(topic, b'{"position":2}', key=b'["f1",{"file":"a"}]')
         store = OffsetStore(KafkaLog(topic, client, read_committed=True))
-        async with asyncio.timeout(20):  # who fences the producer needs the store
+        async with asyncio.timeout(60):  # who fences the producer needs the store
             await store.start()
         await killed.abort_transaction()
         assert await store.read("f1", [{"file": "a"}]) == [{"position": 1}]
@@ -170,7 +170,7 @@ async def test_a_reader_of_offsets_hears_that_the_store_was_closed(bootstrap: st
             await asyncio.wait_for(store.refresh(), 0.5)
         assert not reading.done()
         await store.stop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(ConnectError, match=f"the log of {topic} is closed"):
                 await reading
     with pytest.raises(ConnectError, match=f"{topic} is closed"):

@@ -305,7 +305,7 @@ async def test_what_is_sent_while_a_poll_waits_comes_at_once(bootstrap: str, top
         consumer.assign([(topic, 0)])
         waiting = asyncio.create_task(consumer.poll(60_000))
         await fill(bootstrap, topic, 1)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             assert [record.value for record in await waiting] == [b"0"]
 
 
@@ -315,7 +315,7 @@ async def test_wakeup_ends_a_poll(bootstrap: str, topic: str) -> None:
         waiting = asyncio.create_task(consumer.poll(60_000))
         await consumer.position((topic, 0))
         consumer.wakeup()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await waiting == []
 
 
@@ -366,7 +366,7 @@ async def test_partitions_that_are_not_asked_for_do_not_hold_up_the_others(boots
         assert await consumer.getmany(5000, 1)
         await fill(bootstrap, topic, 100, partition=1)
         found: list[bytes | None] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(found) < 100:
                 batches = await consumer.getmany(1000, partitions=[(topic, 1)])
                 assert batches.keys() <= {(topic, 1)}
@@ -395,7 +395,7 @@ async def test_partition_that_is_paused_while_much_of_it_waits_does_not_hold_up_
         await fill_with_small_batches(bootstrap, topic, 200, partitions=1)
         await fill(bootstrap, topic, 100, partition=1)
         consumer.pause((topic, 0))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await read(consumer, 100) == numbers(0, 100)
         consumer.resume((topic, 0))
         assert len(await read(consumer, 200)) == 200
@@ -411,7 +411,7 @@ async def test_partition_that_is_given_up_while_much_of_it_waits_does_not_hold_u
         await fill_with_small_batches(bootstrap, topic, 200, partitions=1)
         await fill(bootstrap, topic, 100, partition=1)
         consumer.assign([(topic, 1)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await read(consumer, 100) == numbers(0, 100)
 
 

@@ -369,7 +369,7 @@ async def test_leaving_beside_a_poll_does_not_join_again(bootstrap: str, topic: 
             before = proxy.seen["JoinGroup"]
             proxy.hold(JoinGroupRequest, 0.5)
             polling = asyncio.create_task(consumer.poll(2000))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while proxy.seen["JoinGroup"] == before:
                     await asyncio.sleep(0.01)
                 proxy.hold(LeaveGroupRequest, 0.2)

@@ -131,7 +131,7 @@ async def test_a_topic_whose_id_a_broker_does_not_know_is_not_taken_for_a_new_on
         hidden.set()
 
     async with (
-        asyncio.timeout(15),
+        asyncio.timeout(60),
         Consumer(bootstrap_servers=proxy.address, auto_offset_reset="none", metadata_max_age_ms=100) as consumer,
     ):
         consumer.assign([("named", 0)])

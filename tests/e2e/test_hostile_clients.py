@@ -41,7 +41,7 @@ def fetch(topic: str, max_wait_ms: int = 60_000, times: int = 1, max_bytes: int 
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -207,7 +207,7 @@ async def test_waiting_fetches_keep_no_request_memory_from_producers() -> None:
             await reader.receive(MetadataRequest, 12)
             reader.send(fetch("quiet"), 12)
         await until(lambda: len(broker.fetch_purgatory.waiting) == 3)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await producer.produce("t", batch(bytes(3_000_000)))).error_code == 0
 
 

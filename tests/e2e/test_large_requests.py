@@ -69,7 +69,7 @@ class LongRequests:
         return DescribeGroupsResponse()
 
     async def until_begun(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.begun) < count:
                 await asyncio.sleep(0)
 
@@ -213,10 +213,10 @@ async def test_a_large_request_that_waits_for_a_transaction_keeps_no_slot() -> N
         async with RawConnection(running.address) as first, RawConnection(running.address) as second:
             first.send(large_commit("a", who), 5)
             await answered(wire)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await wire.call(METADATA, 12)
             second.send(large_commit("a", who), 5)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 refused = await codes(second)
             assert refused == {ErrorCode.CONCURRENT_TRANSACTIONS}, "as many wait already as there are slots"
             endless.released.set()
@@ -232,7 +232,7 @@ async def test_a_large_request_that_waits_and_goes_away_gives_up_its_place() -> 
             async with RawConnection(running.address) as gone:
                 gone.send(large_commit("a", who), 5)
                 await answered(wire)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert running._listeners is not None
                 while running._listeners.first.connection_count > 1:
                     await asyncio.sleep(0)
@@ -241,5 +241,5 @@ async def test_a_large_request_that_waits_and_goes_away_gives_up_its_place() -> 
             await answered(wire)
             endless.released.set()
             assert await codes(last) == {0}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await wire.call(METADATA, 12)

@@ -63,7 +63,7 @@ async def consumed(bootstrap: str, partition: TopicPartition, isolation: Any) ->
         consumer.assign([partition])
         end = (await consumer.end_offsets([partition]))[partition]
         rows: list[Row] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await consumer.position(partition) < end:
                 for records in (await consumer.getmany(timeout_ms=200)).values():
                     rows += [

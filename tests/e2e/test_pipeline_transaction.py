@@ -106,7 +106,7 @@ class World:
 
     async def acknowledged(self, producer: TransactionProducer) -> None:
         """Wait until the leaders have everything that was written so far."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while producer._buffered:
                 await asyncio.sleep(0.005)
 
@@ -127,7 +127,7 @@ class World:
         ) as consumer:
             consumer.assign(everything)
             found = []
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 ends = await consumer.end_offsets(everything)
                 while any([await consumer.position(one) < ends[one] for one in everything]):
                     got = await consumer.getmany(timeout_ms=200)

@@ -202,6 +202,6 @@ async def test_a_waiting_fetch_ends_with_its_connection(tmp_path: Path) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)

@@ -71,7 +71,7 @@ class World:
 
 
 async def until(holds: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.001)
 
@@ -164,7 +164,7 @@ async def test_offsets_open_a_transaction_as_well(world: World, speech: Speech) 
         assert (opened.state, opened.topic_partitions) == (TransactionState.ONGOING, frozenset({T0, home}))
         assert await producer.end() is E.NONE, "known to be written although not named"
     request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])], require_stable=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await world.wire.call(request, 7)).topics[0].partitions[0].committed_offset != 3:
             await asyncio.sleep(0.001)
     assert world.end_offset(T0) == 0

@@ -63,7 +63,7 @@ async def add(wire: RawConnection, name: str, who: tuple[int, int], partitions: 
 
 
 async def until_state(wire: RawConnection, name: str, state: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             (row,) = (await wire.call(DescribeTransactionsRequest([name]), 0)).transaction_states
             if row.transaction_state == state:

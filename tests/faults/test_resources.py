@@ -47,7 +47,7 @@ async def test_a_full_disk_ends_without_a_restart(tmp_path: Path) -> None:
                 await asyncio.sleep(0.1)
                 assert (await wire.produce("t", big)).error_code == STORAGE_ERROR
             (disk / "other").unlink()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (await wire.produce("t", big)).error_code:
                     await asyncio.sleep(0.05)
             values.append(b"x" * 8192)
@@ -108,7 +108,7 @@ async def test_transactions_and_groups_survive_a_full_disk(tmp_path: Path) -> No
         async with Consumer(group, bootstrap_servers=broker.address) as consumer:
             consumer.subscribe(["t"])
             values: list[bytes | None] = []
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while DURING not in values:
                     values += [record.value for record in await consumer.poll(1000)]
             await consumer.commit()

@@ -117,7 +117,7 @@ class Topics:
                 everything = [TopicPartition(topic, one) for one in range(PARTITIONS)]
                 consumer.assign(everything)
                 found: list[Any] = []
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     ends = await (self._settled(everything) if settled else consumer.end_offsets(everything))
                     while any([await consumer.position(one) < ends[one] for one in everything]):
                         for records in (await consumer.getmany(timeout_ms=100)).values():

@@ -52,7 +52,7 @@ def delete(topics: Any, topic: str) -> None:
     async def delete() -> None:
         async with Admin(bootstrap_servers=topics.bootstrap) as admin:
             await admin.delete_topics([topic])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while topic in await admin.list_topics():
                     await asyncio.sleep(0.02)
 
@@ -63,7 +63,7 @@ def make_again(topics: Any, topic: str) -> None:
     """Brokers delete a topic bit by bit: its name may be taken for a while."""
 
     async def make() -> None:
-        async with asyncio.timeout(30), Admin(bootstrap_servers=topics.bootstrap) as admin:
+        async with asyncio.timeout(60), Admin(bootstrap_servers=topics.bootstrap) as admin:
             while (await admin.create_topics([NewTopic(topic, 3)], raise_errors=False))[topic] is not None:
                 await asyncio.sleep(0.1)
 

@@ -54,7 +54,7 @@ async def history(seed: int, speech: Speech) -> None:
             await come_late()
         for partition in PARTITIONS:
             log = broker.replica_manager.partition(*partition).log
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while log.last_stable_offset != log.log_end_offset:
                     await asyncio.sleep(0.001)
             assert log.producers.open_transactions() == []

@@ -25,7 +25,7 @@ from .raw_connection import RawConnection, batch, values_in
 STORAGE_ERROR = 56
 SMALL: dict[str, Any] = {"segment_bytes": "1024", "index_interval_bytes": "0"}
 """Settings of a topic with several segments after a few batches."""
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class FaultyBroker(BrokerProcess):

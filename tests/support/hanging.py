@@ -40,7 +40,7 @@ async def broker_where_transactions_hang(directory: Path, *, kafka: bool) -> Asy
 
         async def send(topic: str, partition: int, producer_id: int, epoch: int) -> None:
             records = _late(producer_id, epoch)
-            async with RawConnection(other.address) as wire, asyncio.timeout(20):
+            async with RawConnection(other.address) as wire, asyncio.timeout(60):
                 while True:  # the leader of a new topic may not know the topic yet
                     answer = await wire.produce(topic, records, partition=partition, transactional_id="whoever")
                     if not error_code(answer.error_code).retriable:

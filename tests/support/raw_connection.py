@@ -27,7 +27,7 @@ from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_ba
 from oncelog.protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 STAMP_MS = 1_700_000_000_000
 
 

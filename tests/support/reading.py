@@ -15,7 +15,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def make_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:

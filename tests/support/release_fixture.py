@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.broker import BrokerProcess
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 TOPIC, COMPACTED, GROUP, TRANSACTIONAL_ID = "kept", "kept-compacted", "kept-group", "kept-id"
 PLAIN = [f"plain-{n}".encode() for n in range(10)]
 COMMITTED = [f"committed-{n}".encode() for n in range(5)]

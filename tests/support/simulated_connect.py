@@ -506,7 +506,7 @@ class World:
             if worker is None:
                 return
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await request(worker.herder)
                 return
             except RequestTargetError as error:

@@ -111,7 +111,7 @@ class Source:
     async def read(self, count: int, *, keep: int | None = None) -> list[SourceRecord]:
         """Return the next `count` records of a new task instance. Only the first `keep` are committed (None: all)."""
         records: list[SourceRecord] = []
-        async with await self.task() as task, asyncio.timeout(30):
+        async with await self.task() as task, asyncio.timeout(60):
             while len(records) < count:
                 batch = await task.poll()
                 records += batch

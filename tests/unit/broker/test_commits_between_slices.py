@@ -214,7 +214,7 @@ async def test_many_offsets_of_a_transaction_are_given_up_with_the_connection_of
         return execute(exchange)
 
     broker.dispatcher.execute = noted  # type: ignore[method-assign]
-    async with asyncio.timeout(10), RawConnection(broker.address) as wire:
+    async with asyncio.timeout(60), RawConnection(broker.address) as wire:
         wire.send(request, 3)
         while not executed:
             await asyncio.sleep(0)

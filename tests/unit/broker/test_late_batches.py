@@ -89,7 +89,7 @@ class World:
 
     async def stable(self, partition: int, offset: int) -> None:
         log = self.broker.replica_manager.partition("t", partition).log
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while log.last_stable_offset != offset:
                 await asyncio.sleep(0.001)
 
@@ -120,7 +120,7 @@ async def test_a_batch_under_the_epoch_that_the_decision_ended_is_fenced(world: 
 async def test_a_newer_clients_batch_waits_and_begins_the_next_transaction(world: World) -> None:
     assert await world.end() is E.NONE
     waiting = asyncio.ensure_future(world.produce({0: 1, 1: 0}, 12))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not world.broker.transaction_coordinator._waits.parked:
             await asyncio.sleep(0)
     assert world.end_offset(0) == 1
@@ -151,7 +151,7 @@ async def test_the_decision_counts_from_its_append_on(world: World) -> None:
     world.wire.send(EndTxnRequest(ID, *world.producer, True), 3)
     entry = coordinator._state.get(ID)
     assert entry is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while entry.pending is None and not entry.metadata.state.is_prepare:
             await asyncio.sleep(0)
     assert entry.pending is not None, "appended and not yet on disk"

@@ -92,7 +92,7 @@ async def ask(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await reader.read()
     finally:
         writer.close()
@@ -159,7 +159,7 @@ async def test_health_tells_of_a_disk_that_does_not_answer(monkeypatch: pytest.M
         port = broker.metrics_listener.port
 
         async def until(status: bytes) -> bytes:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     answer = await ask(port, b"GET /health HTTP/1.1\r\n\r\n")
                     if answer.startswith(b"HTTP/1.1 " + status):
@@ -203,7 +203,7 @@ async def test_health_tells_of_a_disk_that_does_not_answer_although_nobody_write
         assert (await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         answers.clear()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not (answer := await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 503 "):
                     pass
             assert broker.data_dir.encode() in answer
@@ -212,7 +212,7 @@ async def test_health_tells_of_a_disk_that_does_not_answer_although_nobody_write
             assert broker.failure is None
         finally:
             answers.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (await ask(port, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 "):
                 pass
         async with RawConnection(broker.address) as wire:

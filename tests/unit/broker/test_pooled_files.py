@@ -304,7 +304,7 @@ def test_a_write_beside_the_sync_that_raises_no_space_fails_as_that_one(
 
 async def room(fs: PooledFileSystem) -> None:
     """Wait until the pool is not crowded."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (end := fs.crowding.end) is not None:
             await asyncio.shield(end)
 

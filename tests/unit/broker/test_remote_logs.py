@@ -83,7 +83,7 @@ async def test_records_are_produced_fetched_and_looked_up(broker: BrokerNode, st
 async def test_a_waiting_fetch_is_answered_when_records_come(broker: BrokerNode, stores: Stores) -> None:
     async with RawConnection(broker.address) as reader, RawConnection(broker.address) as writer:
         waiting = asyncio.ensure_future(reader.call(fetch(1, 2), 12))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not broker.fetch_purgatory.waiting:
                 await asyncio.sleep(0)
         await writer.call(produce(2), 9)

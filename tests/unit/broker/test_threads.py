@@ -161,7 +161,7 @@ async def test_a_job_that_raises_what_no_future_takes_fails_all_the_same(threads
     def exhausted() -> None:
         raise StopIteration("nothing is left")
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(RuntimeError, match="a job raised StopIteration"):
             await threads.run(Lane.FLUSH, exhausted)
 

@@ -54,7 +54,7 @@ async def test_damage_that_a_waiting_fetch_finds_does_not_fail_the_writers() -> 
         await writer.create_topic("t", 2)
         assert [await produce(writer, "t", partition) for partition in (0, 1)] == [0, 0]
         waiting = asyncio.ensure_future(reader.call(fetch("t", 0, 1), 12))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not broker.fetch_purgatory.waiting:
                 await asyncio.sleep(0)
 
@@ -83,7 +83,7 @@ async def test_a_fetch_waits_at_the_end_of_a_partition_that_takes_no_writes() ->
         for partition in request.topics[0].partitions:
             partition.fetch_offset = 1
         waiting = asyncio.ensure_future(reader.call(request, 12))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not broker.fetch_purgatory.waiting:
                 assert not waiting.done()
                 await asyncio.sleep(0)
@@ -108,7 +108,7 @@ async def test_a_fetch_that_waits_at_the_end_of_a_partition_without_writes_ends_
         request = fetch("t", 0)
         request.topics[0].partitions[0].fetch_offset = 1
         waiting = asyncio.ensure_future(reader.call(request, 12))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not broker.fetch_purgatory.waiting:
                 assert not waiting.done()
                 await asyncio.sleep(0)

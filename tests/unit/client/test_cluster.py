@@ -48,7 +48,7 @@ class Questions:
         return future
 
     async def question(self, number: int) -> list[str] | None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(self.asked) <= number:
                 await asyncio.sleep(0)
         return self.asked[number][0]

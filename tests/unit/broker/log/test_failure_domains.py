@@ -297,7 +297,7 @@ async def test_a_sync_without_space_is_done_when_there_is_space(fs: FaultyFileSy
     assert not waiting.done()
     assert log.append(batch("c")).base_offset == 2
     full.clear()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await waiting
         await (log.flushed(3) or asyncio.sleep(0))
     manager.abandon()
@@ -338,7 +338,7 @@ async def test_records_that_are_deleted_because_a_sync_found_no_space_are_not_mi
     assert not waiting.done()
     log.delete_records_before(1)
     full.clear()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await waiting
     assert log.failure is None
     assert log.append(batch("c")).base_offset == 2

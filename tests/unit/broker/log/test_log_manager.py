@@ -448,7 +448,7 @@ async def test_a_file_that_cannot_be_opened_for_its_flush_is_flushed_later(
     await settle(manager)
     assert not waiting.done()
     monkeypatch.undo()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await waiting
     assert log.failure is None
     await manager.stop()
@@ -473,7 +473,7 @@ async def test_jobs_that_a_failed_directory_will_never_do_are_told_so(fs: Faulty
     manager.create("t", 0, CONFIG).append(batch("a"))
     for job in jobs:
         with pytest.raises(OSError, match="failed"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await job
     go_on.set()
     await manager.stop()

@@ -80,7 +80,7 @@ async def test_a_start_offset_that_moves_during_a_failing_write_is_recorded_by_t
     assert log is not None
     assert other is not None
     log.delete_records_before(-1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not begun.is_set():
             await asyncio.sleep(0)
     first = asyncio.ensure_future(manager.start_offsets_on_disk())
@@ -110,7 +110,7 @@ async def test_a_stop_records_what_moved_during_a_write(fs: FaultyFileSystem) ->
     fs.before = hold
     logs = list(manager.logs())
     logs[0].delete_records_before(-1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not begun.is_set():
             await asyncio.sleep(0)
     logs[1].delete_records_before(-1)
@@ -165,7 +165,7 @@ async def test_who_deletes_records_waits_for_a_write_that_began_before(fs: Fault
     log = manager.get("t", 0)
     assert log is not None
     log.delete_records_before(3)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not begun.is_set():
             await asyncio.sleep(0)
     waiting = asyncio.ensure_future(manager.start_offsets_on_disk())
@@ -193,7 +193,7 @@ async def test_a_write_under_way_does_not_give_a_partition_made_anew_the_old_sta
     assert log is not None
     assert other is not None
     log.delete_records_before(4)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not begun.is_set():
             await asyncio.sleep(0)
     deletion = asyncio.ensure_future(manager.delete([("t", 0)]))
@@ -228,14 +228,14 @@ async def test_a_flush_does_not_wait_for_segments_that_are_being_unlinked(fs: Fa
     log = manager.get("t", 0)
     assert log is not None
     log.delete_records_before(-1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not begun.is_set():
             await asyncio.sleep(0)
     log.append(batch("behind"))
     flush = log.flushed(6)
     assert flush is not None
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await flush
     finally:
         go_on.set()

@@ -32,7 +32,7 @@ async def begin(w: CoordinatorWorld, *partitions: TopicPartition) -> ProducerIde
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -162,7 +162,7 @@ class TestOpening:
                 w.coordinator.admit_now("id", *who, A, registers=False)
             assert raised.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
             w.partitions.fail.clear()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while w.coordinator.upkeep.is_repairing(who.producer_id, [B]):
                     await asyncio.sleep(0.001)
             assert w.coordinator.admit_now("id", *who, A, registers=False) is None
