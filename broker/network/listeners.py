@@ -117,7 +117,7 @@ class Listeners:
 
 
 class _WatchedContext:
-    """The TLS context of a listener, made anew when one of its files has changed."""
+    """The TLS context of a listener, which is created again when one of its files has changed."""
 
     def __init__(self, tls: ListenerTls, threads: Threads, log: Any) -> None:
         self._tls = tls

@@ -344,7 +344,7 @@ class Fetcher:
                 if data.error_code:
                     self._partition_failed(state, error_code(data.error_code))
                 elif topic_id != state.topic_id and NO_UUID not in (topic_id, state.topic_id):
-                    self._out_of_range(state, f"topic {name} was deleted and made anew")
+                    self._out_of_range(state, f"topic {name} was deleted and created again")
                 else:
                     if topic_id != NO_UUID:  # brokers before Kafka 2.8 have no topic ids
                         state.topic_id = topic_id

@@ -111,7 +111,7 @@ async def test_a_topic_made_anew_between_two_refreshes_is_not_read_from_the_old_
         proxy.open.set()
         proxy.break_connections()
         if policy == "none":
-            with pytest.raises(OffsetOutOfRangeError, match="made anew"):
+            with pytest.raises(OffsetOutOfRangeError, match="created again"):
                 await values(consumer, 1)
             consumer.seek(partition, 0)
         assert await values(consumer, 5) == [b"new %d" % number for number in range(5)]

@@ -136,7 +136,7 @@ class PostgresSourceTask(SourceTask):
                     "it still exists, stop the connector, and delete its offsets for a new snapshot"
                 )
             if slot is not None and offset is None and initial:
-                log.warning("slot %s exists, but no offset: it is made anew, with a snapshot", name)
+                log.warning("slot %s exists, but no offset: it is created again, with a snapshot", name)
                 await server.drop_slot(connection, name)
                 slot = None
             await replication.connect()
