@@ -42,10 +42,11 @@ lint: $(READY) ## ruff and the import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: $(READY) ## mypy --strict on the package, tests and bench
+types: $(READY) ## mypy --strict on the package, and mypy and pyright on tests and bench
 	cd .build/src && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p oncelog
 	cd tests && ../$(BIN)/mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache .
 	$(BIN)/mypy bench/*.py
+	$(BIN)/pyright -p tests
 
 coverage: $(READY) ## which lines `make test` reaches, in .build/coverage/html; processes that the tests start are counted, too
 	rm -rf .build/coverage

@@ -233,7 +233,7 @@ class TestHanging:
     async def test_is_found_and_aborted_and_readers_go_on(
         self, request: pytest.FixtureRequest, tmp_path: Path, fresh_name: Names
     ) -> None:
-        kafka, topic = request.config.getoption("--kafka"), fresh_name("topic")
+        kafka, topic = bool(request.config.getoption("--kafka")), fresh_name("topic")
         async with (
             broker_where_transactions_hang(tmp_path, kafka=kafka) as (address, hang),
             Admin(bootstrap_servers=address) as admin,
@@ -260,7 +260,7 @@ class TestHanging:
     async def test_batch_behind_the_end_of_its_transaction_hangs(
         self, request: pytest.FixtureRequest, tmp_path: Path, fresh_name: Names
     ) -> None:
-        kafka, topic, name = request.config.getoption("--kafka"), fresh_name("topic"), fresh_name("id")
+        kafka, topic, name = bool(request.config.getoption("--kafka")), fresh_name("topic"), fresh_name("id")
         async with (
             broker_where_transactions_hang(tmp_path, kafka=kafka) as (address, hang),
             Admin(bootstrap_servers=address) as admin,
@@ -286,7 +286,7 @@ class TestHanging:
         monkeypatch: pytest.MonkeyPatch,
         look: int,
     ) -> None:
-        kafka, topic = request.config.getoption("--kafka"), fresh_name("topic")
+        kafka, topic = bool(request.config.getoption("--kafka")), fresh_name("topic")
         describe_producers = transactions.describe_producers
         looks = 0
 

@@ -161,7 +161,7 @@ async def test_hanging_transaction_is_found_and_ended(
     request: pytest.FixtureRequest, tmp_path: Path, fresh_name: Names
 ) -> None:
     topic = fresh_name("topic")
-    kafka = request.config.getoption("--kafka")
+    kafka = bool(request.config.getoption("--kafka"))
     async with broker_where_transactions_hang(tmp_path, kafka=kafka) as (address, hang):
         async with Admin(bootstrap_servers=address) as admin:
             await admin.create_topic(topic, 2)

@@ -352,9 +352,8 @@ async def test_the_iteration_ends_when_the_consumer_is_closed(bootstrap: str, to
     consumer = reader(bootstrap)
     await consumer.start()
     consumer.assign([(topic, 0)])
-    async for _ in consumer:
-        closing = asyncio.create_task(consumer.close())
-    await closing
+    closing = [asyncio.create_task(consumer.close()) async for _ in consumer]
+    await asyncio.gather(*closing)
     with pytest.raises(IllegalStateError, match="closed"):
         await consumer.poll(0)
 

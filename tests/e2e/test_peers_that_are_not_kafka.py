@@ -79,7 +79,7 @@ async def test_a_peer_that_stays_silent_is_asked_about(client: Any, request_time
         await reader.read()
         writer.close()
 
-    limit = {"max_block_ms" if client is Producer else "default_api_timeout_ms": limit_ms}
+    limit: dict[str, Any] = {"max_block_ms" if client is Producer else "default_api_timeout_ms": limit_ms}
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server, asyncio.timeout(WAIT_S):
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"

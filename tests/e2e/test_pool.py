@@ -33,11 +33,8 @@ def prefix(fresh_name: Names) -> str:
 
 
 def pool_of(bootstrap: str, prefix: str, **options: Any) -> TransactionalProducerPool:
-    return TransactionalProducerPool(
-        bootstrap_servers=bootstrap,
-        prefix=prefix,
-        **{"session_timeout_ms": 6000, **options},
-    )
+    settings: dict[str, Any] = {"session_timeout_ms": 6000, **options}
+    return TransactionalProducerPool(bootstrap_servers=bootstrap, prefix=prefix, **settings)
 
 
 @pytest.fixture(params=[True, False], ids=["exclusive", "shared"])

@@ -327,7 +327,7 @@ async def test_librdkafka_kafka_python_and_aiokafka_write_and_read(authority: Au
             return seen
 
         def kafka_python() -> list[bytes]:
-            common = {
+            common: dict[str, Any] = {
                 "bootstrap_servers": address,
                 "security_protocol": "SSL",
                 "ssl_cafile": trusted,

@@ -25,9 +25,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
-from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
+from kafka.structs import TopicPartition as PythonTopicPartition
 from support.broker import BrokerProcess
 from support.reading import offset_of, partition_of
 
@@ -356,6 +356,7 @@ async def test_aiokafka_admin_sees_groups(bootstrap: str, fresh_name: Fresh, top
             await one.commit({AioTopicPartition(topic, 2): 5})
             assert (group, "consumer") in await admin.list_consumer_groups()
             assert await admin.list_consumer_group_offsets(group) == {AioTopicPartition(topic, 2): (5, "")}
+            described: Any
             (described,) = await admin.describe_consumer_groups([group])
             assert described.groups[0][2] == "Stable"
     finally:
@@ -422,5 +423,5 @@ def test_kafka_python_commits_without_membership_and_its_admin_sees_it(
         one.assign([where])
         one.commit({where: OffsetAndMetadata(7, "note", -1)})
         assert one.committed(where) == 7
-        found = admin.list_group_offsets(group)
+        found = admin.list_group_offsets(group)  # pyright: ignore[reportAttributeAccessIssue]  # its types lack it
         assert found[group][where].offset == 7

@@ -91,7 +91,7 @@ async def aiokafka(bootstrap: str, shares: Shares, group: str, strategy: str) ->
     async def run() -> None:
         while True:
             for records in (await consumer.getmany(timeout_ms=50)).values():
-                shares.values += [record.value for record in records]
+                shares.values.extend(record.value or b"" for record in records)
             shares.assigned["aiokafka"] = {one.partition for one in consumer.assignment()}
 
     await consumer.start()

@@ -33,7 +33,11 @@ MUTATIONS = st.lists(
 )
 CUTS = st.one_of(st.none(), st.integers(0, 60))
 EXAMPLES = settings(
-    max_examples=6, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=6,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
 )
 
 cached_format: Any = cache(format_of)

@@ -592,6 +592,6 @@ TestLogSurvives.settings = settings(
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )

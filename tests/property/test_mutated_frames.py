@@ -21,7 +21,11 @@ MUTATIONS = st.lists(
     st.tuples(st.integers(0, 400), st.one_of(st.binary(min_size=1, max_size=2), st.sampled_from(LARGE))), max_size=3
 )
 EXAMPLES = settings(
-    max_examples=12, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=12,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
 )
 
 World = tuple[BrokerNode, asyncio.Runner, Bugs]

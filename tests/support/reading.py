@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -80,7 +81,7 @@ def end_offsets(bootstrap: str, topic: str, stable: bool = False) -> dict[int, i
     level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
     wanted = [TopicPartition(topic, index) for index in admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions]
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    found = admin.list_offsets(dict.fromkeys(wanted, latest), isolation_level=level)
+    found = admin.list_offsets(dict.fromkeys(wanted, cast(OffsetSpec, latest)), isolation_level=level)
     return {one.partition: int(future.result(TIMEOUT_S).offset) for one, future in found.items()}
 
 

@@ -12,7 +12,7 @@ from support.dispatching import Peer
 
 
 def context_of(broker: BrokerNode, request: Request[Any], version: int) -> RequestContext:
-    return RequestContext(broker, cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
+    return RequestContext(cast(Any, broker), cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
 
 
 def run(steps: Any, between: Callable[[int], None]) -> Any:

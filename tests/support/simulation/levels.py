@@ -66,4 +66,4 @@ def without_extension(request: Request[R]) -> Request[R]:
         changes = {"session": False}
     elif isinstance(request, EndTxnRequest):
         changes = {"topics": None}
-    return cast(Request[R], replace(cast(Any, request), **changes)) if changes else request
+    return cast(Request[R], replace(cast(Any, request), **changes) if changes else request)

@@ -124,7 +124,9 @@ class Readers:
             isolation_level=isolation, topics=[_topic(log.topic, topic.topic_id, version, partitions)]
         )
         broker = self._world.broker.broker
-        context = RequestContext(broker, cast(Any, _Nowhere), FetchRequest.spec.key, version, 1, "reader", -1)
+        context = RequestContext(
+            cast(Any, broker), cast(Any, _Nowhere), FetchRequest.spec.key, version, 1, "reader", -1
+        )
         reply = _run(fetch_handler.handle(context, request))
         assert isinstance(reply, Deferred)
         assert reply.awaitable is None, "a Fetch that need not wait does"

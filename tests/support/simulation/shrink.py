@@ -46,7 +46,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, workers=scenario.workers[:slot] + scenario.workers[slot + 1 :])
     for number in range(len(scenario.events)):
         yield replace(scenario, events=scenario.events[:number] + scenario.events[number + 1 :])
-    plain = WorkerPlan(scenario.workers[0].kind)
+    plain = WorkerPlan(next(iter(scenario.workers)).kind)
     for slot, plan in enumerate(scenario.workers):
         for name in ("stalls", "aborts", "lazy", "think_s", "rebalance_ms", "session_ms", "timeout_ms"):
             if getattr(plan, name) != getattr(plain, name):

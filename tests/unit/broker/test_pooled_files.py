@@ -257,9 +257,7 @@ def test_a_sync_that_found_no_space_is_raised_by_one_sync_and_the_next_one_may_s
 
 
 class ObservedLock:
-    """Calls `released` after each release, as if another thread took the lock then."""
-
-    released: Callable[[], None] | None = None
+    """Calls `after_release` after each release, as if another thread took the lock then."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -269,8 +267,11 @@ class ObservedLock:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-        if ObservedLock.released is not None:
-            ObservedLock.released()
+        self.after_release()
+
+    @staticmethod
+    def after_release() -> None:
+        """Do nothing; a test replaces this method."""
 
 
 @pytest.mark.parametrize("moment", range(1, 5))
@@ -293,7 +294,7 @@ def test_a_write_beside_the_sync_that_raises_no_space_fails_as_that_one(
                 file.fdatasync()
             synced.append(raised.value.errno)
 
-    monkeypatch.setattr(ObservedLock, "released", staticmethod(sync_in_between))
+    monkeypatch.setattr(ObservedLock, "after_release", staticmethod(sync_in_between))
     if moment < 3:  # the error was taken back before the write looked for it
         file.write_at([b"kept"], 0)
     else:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction.events import Cause
@@ -120,7 +120,7 @@ def test_offsets_in_a_transaction_are_answered_when_they_are_on_disk() -> None:
         home = ("__consumer_offsets", broker.group_coordinator.partition_for("g"))
         await broker.transaction_coordinator.add_partitions("id", *who, [home], TV2)
         connection: Any = SimpleNamespace(peer_host="here")
-        context = RequestContext(broker, connection, 28, 3, 1, "client", -1)
+        context = RequestContext(cast(Any, broker), connection, 28, 3, 1, "client", -1)
         offset = TxnOffsetCommitRequestPartition(0, 5)
         topics = [TxnOffsetCommitRequestTopic("t", [offset])]
         request = TxnOffsetCommitRequest("id", "g", *who, topics=topics)

@@ -40,7 +40,7 @@ async def broker() -> AsyncIterator[BrokerNode]:
 
 
 def context_of(broker: BrokerNode, request: Request[Any], version: int) -> RequestContext:
-    return RequestContext(broker, cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
+    return RequestContext(cast(Any, broker), cast(Any, Peer()), request.spec.key, version, 1, "client", -1)
 
 
 ID = "id"

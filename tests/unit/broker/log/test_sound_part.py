@@ -153,7 +153,8 @@ class History:
 
 
 async def write(manager: LogManager, log: PartitionLog, rng: random.Random) -> History:
-    history, sequences = History(), dict.fromkeys((1, 2, 3), 0)
+    history = History()
+    sequences: dict[int, int] = dict.fromkeys((1, 2, 3), 0)
     current: dict[int, int] = {}
     for step in range(rng.randrange(15, 40)):
         producer_id = rng.choice((-1, 1, 2, 3))
@@ -316,6 +317,7 @@ def test_everything_but_reading_is_refused(fs: FaultyFileSystem) -> None:
         assert refused(call)
     assert not log.has_grown
     assert log.begin_flush() is None
+    assert log.failure is not None
     assert log.failure is manager.offline["t", 0]
     assert path(log.segments.active.base_offset) in log.failure.message
     assert "offset 8" in log.failure.message

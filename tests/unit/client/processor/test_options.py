@@ -14,7 +14,8 @@ from oncelog.client.processor.options import each
 
 def make(**given: Any) -> Processor:
     common: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:9092", "group_id": "g", "transactional_id": "x"}
-    return Processor(**{**common, "process": lambda records, transaction: None, **given})
+    settings: dict[str, Any] = {**common, "process": lambda records, transaction: None, **given}
+    return Processor(**settings)
 
 
 @pytest.mark.parametrize(

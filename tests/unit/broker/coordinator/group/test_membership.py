@@ -304,13 +304,14 @@ async def test_who_sends_no_sync_in_time_is_dropped() -> None:
 async def test_sync_is_checked() -> None:
     async with GroupWorld() as world:
         (leader,) = await world.stable_group(1)
-        for expected, fields in (
+        refusals: list[tuple[ErrorCode, dict[str, Any]]] = [
             (ErrorCode.UNKNOWN_MEMBER_ID, {"member_id": "other"}),
             (ErrorCode.ILLEGAL_GENERATION, {"generation_id": 7}),
             (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_name": "sticky"}),
             (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_type": "connect"}),
             (ErrorCode.UNKNOWN_MEMBER_ID, {"group": "nobody"}),
-        ):
+        ]
+        for expected, fields in refusals:
             assert (await world.sync(leader, **fields)).error_code == expected
         world.join(await world.new_member())
         assert (await world.sync(leader)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
