@@ -109,16 +109,16 @@ class Format:
         self.serde: Any
         if name == "avro":
             self.serde = AvroSerde(client(registry), AVRO)
-            self.write: Any = avro.AvroSerializer(theirs, AVRO)
-            self.read: Any = avro.AvroDeserializer(theirs)
+            self.write: Any = avro.AvroSerializer(theirs, AVRO)  # pyright: ignore[reportCallIssue]
+            self.read: Any = avro.AvroDeserializer(theirs)  # pyright: ignore[reportCallIssue]
         elif name == "json":
             self.serde = JsonSchemaSerde(client(registry), JSON_SCHEMA)
-            self.write = json_schema.JSONSerializer(JSON_SCHEMA, theirs)
-            self.read = json_schema.JSONDeserializer(JSON_SCHEMA)
+            self.write = json_schema.JSONSerializer(JSON_SCHEMA, theirs)  # pyright: ignore[reportCallIssue]
+            self.read = json_schema.JSONDeserializer(JSON_SCHEMA)  # pyright: ignore[reportCallIssue]
         else:
             self.serde = ProtobufSerde(client(registry), Message)
-            self.write = protobuf.ProtobufSerializer(Message, theirs)
-            self.read = protobuf.ProtobufDeserializer(Message)
+            self.write = protobuf.ProtobufSerializer(Message, theirs)  # pyright: ignore[reportCallIssue]
+            self.read = protobuf.ProtobufDeserializer(Message)  # pyright: ignore[reportCallIssue]
             self.value = Message(**APPLES)
 
 
