@@ -1,8 +1,8 @@
 """Refuse settings that ask for a protection that workers and their clients do not have.
 
 An operator who sets `rest.extension.classes` relies on what the extension protects, so the setting must not be ignored.
-Which security settings the clients support is told by the client's own tables. A value that asks for nothing is
-accepted.
+The clients' own tables of settings say which security settings the clients support. A value that asks for no protection
+is accepted.
 """
 
 from __future__ import annotations
