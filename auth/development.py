@@ -50,7 +50,10 @@ class DevelopmentAuthority:
         key = load_pem_private_key(key_pem, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the key of the authority is not of an elliptic curve")
-        return cls(x509.load_pem_x509_certificate(certificate_pem), key)
+        certificate = x509.load_pem_x509_certificate(certificate_pem)
+        if certificate.public_key() != key.public_key():
+            raise ValueError("the key does not belong to the authority's certificate")
+        return cls(certificate, key)
 
     @property
     def certificate_pem(self) -> bytes:

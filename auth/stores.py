@@ -7,11 +7,12 @@ that converts it, because no maintained Python library reads it.
 
 from __future__ import annotations
 
+import re
 import secrets
 import ssl
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,9 @@ STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 
 _OLD_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """The first bytes of files in the formats JKS and JCEKS."""
+
+_CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\\s]*-----END CERTIFICATE-----")
+"""A certificate in PEM. Files of authorities have comments between them, which need not be ASCII."""
 
 MAX_STORE_BYTES: Final = 16 * 1024 * 1024
 """A larger file is refused: it holds no keys."""
@@ -36,8 +40,8 @@ class StoreError(ValueError):
 class KeyMaterial:
     """A private key and its certificate chain in PEM. `password` decrypts the key; "" for an unencrypted one."""
 
-    pem: str
-    password: str
+    pem: str = field(repr=False)
+    password: str = field(repr=False)
 
 
 def key_from_pem(pem: str, key_password: str) -> KeyMaterial:
@@ -87,10 +91,11 @@ def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
 
 
 def load_trusted(context: ssl.SSLContext, pem: str) -> None:
-    """Let a context trust the certificates in `pem`. Raises StoreError."""
+    """Let a context trust the certificates in `pem`, and each by itself, as Java does. Raises StoreError."""
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError) as error:
+        context.load_verify_locations(cadata="\n".join(_CERTIFICATE.findall(pem)))
+    except (ssl.SSLError, ValueError, TypeError) as error:
         raise StoreError(f"there is no usable certificate: {reason_of(error)}. Use certificates in PEM") from error
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -100,6 +100,15 @@ This release supports none, so they are refused and never ignored.
 """
 
 
+_HARMLESS: Final = {
+    "security.inter.broker.protocol": ("PLAINTEXT", "SSL"),
+    "ssl.protocol": ("TLS", "TLSV1.2", "TLSV1.3"),
+    "ssl.endpoint.identification.algorithm": ("HTTPS",),
+    "ssl.principal.mapping.rules": ("DEFAULT",),
+}
+"""Values that need no support: there is no other broker, versions are in ssl.enabled.protocols, and no principals."""
+
+
 def is_security_setting(name: str) -> bool:
     """Return whether Kafka has a setting of this name that restricts or encrypts access."""
     return name.startswith(SECURITY_PREFIXES) or name in SECURITY_NAMES
@@ -108,9 +117,7 @@ def is_security_setting(name: str) -> bool:
 def _asks_for_nothing(name: str, value: object) -> bool:
     """Return whether the setting is a security setting whose value means no security."""
     text = str(value).strip().upper() if value is not None else ""
-    return is_security_setting(name) and text in (
-        ("", "PLAINTEXT") if name == "security.inter.broker.protocol" else ("",)
-    )
+    return is_security_setting(name) and text in ("", *_HARMLESS.get(name, ()))
 
 
 def _prefix(listener: str) -> str:
@@ -436,7 +443,8 @@ class BrokerConfig(SecuritySettings):
     log_journal_bytes: int = integer(
         0,
         between(0, 268435456),
-        doc="The size in bytes of each file of the journal, at least 8192. With a journal, one fdatasync makes small"
+        doc="Experimental: do not use it for data that matters yet. The size in bytes of each file of the journal, at"
+        " least 8192. With a journal, one fdatasync makes small"
         " appends to many partitions durable. The broker usually keeps two files, and at most five. 0: no journal, each"
         " partition's file is synced.",
     )
@@ -777,15 +785,26 @@ class BrokerConfig(SecuritySettings):
                 f" = {self.group_max_session_timeout_ms}. Lower one or raise the other",
             )
         listeners = self.read_listeners()
-        for name in self.overrides:
-            if not any(name.startswith(_prefix(listener.name)) for listener in listeners):
-                names = ", ".join(listener.name for listener in listeners)
-                raise ConfigError(name, f"belongs to no listener. `listeners` has the names {names}")
+        self._check_overrides(listeners)
         self._check_tls(listeners)
         if "," in self.log_dirs:
             raise ConfigError("log.dirs", "names more than one directory. This release uses a single data directory")
         if "\0" in self.log_dirs:
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
+
+    def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
+        """Raise ConfigError if a setting of one listener belongs to none, or to one without TLS."""
+        owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.settings}
+        for name in self.overrides:
+            if name not in owners:
+                names = ", ".join(listener.name for listener in listeners)
+                raise ConfigError(name, f"belongs to no listener. `listeners` has the names {names}")
+            if not owners[name].protocol.uses_tls:
+                raise ConfigError(
+                    name,
+                    f"is set, but the listener {owners[name].name} does not use TLS. Map it to SSL in"
+                    " listener.security.protocol.map, or remove the setting",
+                )
 
     def _check_tls(self, listeners: Iterable[ListenerConfig]) -> None:
         """Raise ConfigError if the settings of a TLS listener contradict each other, or if none uses a TLS setting."""
@@ -829,8 +848,8 @@ class BrokerConfig(SecuritySettings):
         if name not in cls.names and is_security_setting(name):
             raise ConfigError(
                 key,
-                "this release does not support it. The broker serves plaintext to every client that can reach its port."
-                " Remove the setting, and limit who can reach the port (a firewall, a proxy that terminates TLS)",
+                "this release does not support it. Whoever reaches a port without TLS can use the broker. Remove the"
+                " setting, and limit who can reach the port: by a firewall, or by a TLS listener with ssl.client.auth",
             )
         return super().find(key)
 

@@ -126,8 +126,14 @@ def read_listeners(
 
 
 def _protocols(items: Iterable[str]) -> dict[str, SecurityProtocol]:
-    pairs = (item.partition(":") for item in items)
-    given = {name.strip().upper(): SecurityProtocol(protocol.strip().upper()) for name, _, protocol in pairs}
+    given: dict[str, SecurityProtocol] = {}
+    for item in items:
+        name, _, protocol = item.partition(":")
+        if (
+            given.setdefault(name.strip().upper(), SecurityProtocol(protocol.strip().upper()))
+            != protocol.strip().upper()
+        ):
+            raise ConfigError("listener.security.protocol.map", f"gives {name.strip()} two protocols. Keep one of them")
     return _DEFAULT_MAP | given
 
 

@@ -56,11 +56,15 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
     made = []
     if hosts or not broker.exists():
         names = hosts or ("localhost", "127.0.0.1", "::1")
-        _write(broker, ca.issue(names[0], names))
+        _write(broker, ca.issue("broker", names))
         made.append(broker)
     for name in clients or ("client",):
-        if Path(name).name != name:
-            raise click.BadParameter(f"{name!r} is not a file name", param_hint="--client")
+        if Path(name).name != name or name in ("", "ca", "ca-key", "broker") or len(name) > 64:
+            raise click.BadParameter(
+                f"{name!r} cannot be used. Use a name of 1 to 64 characters without slashes, other than ca, ca-key and"
+                " broker",
+                param_hint="--client",
+            )
         file = directory / f"{name}.pem"
         if clients or not file.exists():
             _write(file, ca.issue(name))

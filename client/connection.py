@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from ..auth.stores import reason_of
+from ..auth.tls_writes import write_in_portions
 from ..protocol.codec import DecodeError
 from ..protocol.errors import ErrorCode
 from ..protocol.framing import decode_response, encode_request
@@ -40,6 +41,9 @@ SMALL: Final = 65_536
 _CORRELATION_IDS: Final = 2**31
 IS_IT_KAFKA: Final = "is that a PLAINTEXT listener of a Kafka broker, or does it expect TLS?"
 IS_IT_KAFKA_WITH_TLS: Final = "is that an SSL listener of a Kafka broker, and does it demand another certificate?"
+CLOSED_HERE: Final = "closed by this client"
+SHUTDOWN_S: Final = 5.0
+"""The longest time in seconds for the end of a TLS connection, in which its last bytes are sent."""
 _CLOSED_BY_PEER: Final = "the broker closed the connection"
 
 
@@ -111,6 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_read = False
         """Whether bytes have arrived since the timer fired."""
         self._why: str | None = None
+        self._has_posted = False
         self._speaks_kafka = False
         """Whether the peer has sent a valid response. Until then its bytes may belong to another protocol."""
         self._foreign = False
@@ -134,7 +139,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with scope:
                 await loop.create_connection(
-                    lambda: connection, host, port, ssl=options.tls, ssl_handshake_timeout=_timeout_of_tls(options)
+                    lambda: connection,
+                    host,
+                    port,
+                    ssl=options.tls,
+                    ssl_handshake_timeout=_timeout_of_tls(options),
+                    ssl_shutdown_timeout=None if options.tls is None else SHUTDOWN_S,
                 )
         except ssl.SSLError as error:
             raise TlsError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason_of(error)}") from error
@@ -212,7 +222,9 @@ class Connection(asyncio.BufferedProtocol):
         arrives is unknown. Raises NetworkError at once on a closed connection.
         """
         if self._transport is not None:
-            self._transport.set_write_buffer_limits(0)  # then asyncio calls resume_writing when everything is written
+            # asyncio then calls resume_writing when everything is written; for that, TLS needs a limit above 0.
+            self._transport.set_write_buffer_limits(int(self.options.tls is not None), 0)
+        self._has_posted = True
         self._write(request, self.versions.version_of(type(request)) if version is None else version)
         self.last_used = now = self._loop.time()
         future: asyncio.Future[None] = self._loop.create_future()
@@ -225,14 +237,17 @@ class Connection(asyncio.BufferedProtocol):
             future.set_result(None)
         return future
 
-    def close(self, why: str = "closed by this client") -> None:
+    def close(self, why: str = CLOSED_HERE) -> None:
         """Close the connection now; unanswered requests fail with NetworkError."""
         if self._why is None:
             self._why = why
         transport = self._transport
         if transport is not None:
             self._lost()
-            transport.abort()
+            if self._has_posted and self._why == CLOSED_HERE and self.options.tls is not None:
+                transport.close()  # the TLS transport does not say that it still has bytes of requests; it sends them
+            else:
+                transport.abort()
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed."""
@@ -247,7 +262,11 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_id = correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
         options = self.options
         extension = options.extension_version if self.extension_aware else -1
-        transport.writelines(encode_request(request, version, correlation_id, options.client_id, extension))
+        pieces = encode_request(request, version, correlation_id, options.client_id, extension)
+        if options.tls is None:
+            transport.writelines(pieces)
+        else:
+            write_in_portions(transport, pieces)
         return correlation_id
 
     # -- negotiation

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol, cast
 
+from ...auth.tls_writes import write_in_portions
 from ...protocol.schema import Buffer, Response
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest, Outcome
@@ -31,6 +32,9 @@ from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
 from .turns import LONE_TURN_WORK, REQUEST_WORK, Turns
+
+TLS_READ_AHEAD: Final = 16 * 1024
+"""Encrypted bytes that a TLS transport may read ahead while the connection does not read."""
 
 LEAST_READ: Final = 16 * 1024
 """The least number of bytes that a connection may read at once, even if it has no work left in its turn."""
@@ -123,6 +127,8 @@ class Connection(asyncio.BufferedProtocol):
         self.local_address = (str(local[0]), int(local[1])) if isinstance(local, tuple) else ("", 0)
         self._tls = transport.get_extra_info("ssl_object") is not None
         self._transport.set_write_buffer_limits(high=self._write_limit)
+        if self._tls:
+            cast(Any, transport).set_read_buffer_limits(high=TLS_READ_AHEAD)
         self._listener.opened(self, transport.get_extra_info("socket"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -206,6 +212,18 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection at once and discard the responses that are not sent yet."""
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the connection has been made, so that its listener knows it."""
+        return bool(self.peer_host)
+
+    def send_rest(self) -> bool:
+        """Close a TLS connection that has nothing to do, and send what its transport does not count; return whether."""
+        if not self._tls or self.busy or self._transport is None:
+            return False
+        self._transport.close()
+        return True
 
     def give_up(self) -> None:
         """Close the connection and cancel its requests, even one that must be carried out fully.
@@ -593,7 +611,10 @@ class Connection(asyncio.BufferedProtocol):
         if pieces and transport is not None and not transport.is_closing():
             self.last_active = self._loop.time()
             self.answered = True
-            transport.writelines(pieces)
+            if self._tls:
+                write_in_portions(transport, pieces)
+            else:
+                transport.writelines(pieces)
             if len(pieces) > 1 or len(pieces[0]) > COUNTED_BYTES:
                 self.count_unsent()
 

@@ -14,12 +14,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...auth.stores import reason_of
+from .connection import Connection
 from .shared_limits import SharedLimits
 
 PAUSE_S: Final = 1.0
 """Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
 
-_SHORT_OF: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OF_THE_PEER: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
+"""Errors that concern one connection, which is gone already."""
 
 
 class TlsAcceptor:
@@ -28,7 +30,7 @@ class TlsAcceptor:
     def __init__(
         self,
         listening: socket.socket,
-        make: Callable[[], asyncio.BaseProtocol],
+        make: Callable[[], Connection],
         context: Callable[[], ssl.SSLContext],
         limits: SharedLimits,
         timeout_s: float,
@@ -51,10 +53,19 @@ class TlsAcceptor:
 
     def start(self, backlog: int) -> None:
         """Listen, and accept connections until `stop`. Raises OSError."""
-        self._listening.listen(backlog)
+        try:
+            self._listening.listen(backlog)
+        except OSError:
+            self._listening.close()
+            raise
         self._accepting = self._loop.create_task(self._accept())
         # The event loop may watch the socket until the task has ended.
-        self._accepting.add_done_callback(lambda _: self._listening.close())
+        self._accepting.add_done_callback(self._ended)
+
+    def _ended(self, accepting: asyncio.Task[None]) -> None:
+        self._listening.close()
+        if not accepting.cancelled() and (error := accepting.exception()) is not None:
+            self._log.error("listener_failed", exc_info=error)
 
     def stop(self) -> None:
         """Close the listening socket and the connections whose handshake has not ended."""
@@ -67,10 +78,9 @@ class TlsAcceptor:
             try:
                 peer, address = await self._loop.sock_accept(self._listening)
             except OSError as error:
-                if error.errno in _SHORT_OF:
-                    self._log.warning(
-                        "connection_not_accepted", error=str(error), remedy="raise the limit of open files"
-                    )
+                if error.errno not in _OF_THE_PEER:
+                    remedy = "if the limit of open files is reached, raise it (ulimit -n)"
+                    self._log.warning("connection_not_accepted", error=str(error), remedy=remedy)
                     await asyncio.sleep(PAUSE_S)
                 continue
             host = str(address[0])
@@ -84,15 +94,22 @@ class TlsAcceptor:
             task.add_done_callback(self._handshakes.pop)
 
     async def _shake_hands(self, peer: socket.socket, host: str) -> None:
+        made: list[Connection] = []
+
+        def make() -> Connection:
+            made.append(self._make())
+            return made[0]
+
         try:
             await self._loop.connect_accepted_socket(
-                self._make, peer, ssl=self._context(), ssl_handshake_timeout=self._timeout_s
+                make, peer, ssl=self._context(), ssl_handshake_timeout=self._timeout_s
             )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._limits.closed(host)
             peer.close()
             self._log.info("tls_handshake_failed", peer=host, why=reason_of(error))
         except BaseException:
-            self._limits.closed(host)
-            peer.close()
+            if not (made and made[0].is_registered):  # a registered connection ends with its listener
+                self._limits.closed(host)
+                peer.close()
             raise

@@ -125,6 +125,7 @@ class _WatchedContext:
         self._log = log.bind(listener=tls.listener.name)
         self._context: ssl.SSLContext | None = None
         self._files: dict[str, FileState | None] = {}
+        self._unusable: dict[str, FileState | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -166,11 +167,13 @@ class _WatchedContext:
         files = self._tls.files()
         if files == self._files:
             return
-        self._files = files
         try:
             self._context = self._tls.context()
         except ConfigError as error:
-            remedy = "correct the file; until then the broker uses the former key and certificates"
-            self._log.error("tls_files_unusable", why=str(error), remedy=remedy)
+            if files != self._unusable:
+                remedy = "correct the file; until then the broker uses the former key and certificates"
+                self._log.error("tls_files_unusable", why=str(error), remedy=remedy)
+            self._unusable = files  # tried again each time, because rights may change without a change of the file
         else:
+            self._files = files
             self._log.info("tls_files_reloaded", files=sorted(files))

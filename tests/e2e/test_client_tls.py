@@ -14,10 +14,13 @@ import pytest
 from e2e.test_tls import HOST, Authority, authority, broker_with_tls, pkcs12_store, tls_port
 from oncelog.broker.node import BrokerNode
 from oncelog.client.admin import Admin, NewTopic
+from oncelog.client.connection import Connection, ConnectionOptions
 from oncelog.client.consumer import Consumer
 from oncelog.client.errors import ConfigError, KafkaError, KafkaTimeoutError, TlsError
 from oncelog.client.producer import Producer
 from oncelog.demo.processes import free_port
+from oncelog.protocol.messages.metadata import MetadataRequest
+from oncelog.protocol.messages.produce import ProduceRequest
 from support.broker import BrokerProcess
 
 pytestmark = pytest.mark.oncelog_only(reason="is about listeners with TLS")
@@ -114,6 +117,7 @@ async def test_a_client_without_the_demanded_certificate_is_told(authority: Auth
         ({"ssl_keystore_location": "absent.p12", "ssl_keystore_type": "PKCS12"}, "ssl.keystore.location"),
         ({"ssl_cipher_suites": "NONSENSE"}, "ssl.cipher.suites"),
         ({"ssl_context": "yes"}, "ssl.context"),
+        ({"ssl_context": ssl.create_default_context(), "ssl_ca_location": "a.pem"}, "ssl.ca.location"),
         ({"security_protocol": "PLAINTEXT", "ssl_ca_location": "a.pem"}, "ssl.ca.location"),
     ],
 )
@@ -170,3 +174,53 @@ def test_certificates_for_development(tmp_path: Path) -> None:
             context.wrap_socket(plain, server_hostname=HOST) as secured,
         ):
             assert secured.version() == "TLSv1.3"
+
+
+async def test_records_without_acknowledgement_arrive(authority: Authority) -> None:
+    """With acks=0, flush and close wait until the bytes are sent, also between other requests of the connection."""
+    async with broker_with_tls(authority) as broker:
+        settings = settings_of(broker, authority)
+        async with Admin(settings) as admin:
+            await admin.create_topics([NewTopic("unacknowledged", 1)])
+        values = [bytes([index]) * 900_000 for index in range(30)]
+        async with Producer(settings, acks=0, enable_idempotence=False) as producer:
+            for value in values:
+                await producer.enqueue("unacknowledged", value)
+                await producer.partitions_for("unacknowledged")
+        async with Consumer(
+            settings, topics=["unacknowledged"], group_id="g0", auto_offset_reset="earliest"
+        ) as consumer:
+            seen: list[bytes | None] = []
+            async with asyncio.timeout(60):
+                while len(seen) < len(values):
+                    seen += [record.value for record in await consumer.poll(5)]
+    assert seen == values
+
+
+async def test_authorities_with_comments_in_other_scripts_and_a_pinned_certificate(
+    authority: Authority, tmp_path: Path
+) -> None:
+    async with broker_with_tls(authority) as broker:
+        commented = tmp_path / "commented.pem"
+        commented.write_text("# Főtanúsítvány\n" + authority.trusted.read_text(), encoding="utf-8")
+        leaf = tmp_path / "leaf.pem"
+        pem = (tmp_path / "broker.pem").read_text()
+        leaf.write_text(pem[pem.index("-----BEGIN CERTIFICATE") : pem.index("-----END CERTIFICATE") + 26])
+        for file in (commented, leaf):
+            async with Admin(settings_of(broker, authority, ssl_ca_location=str(file))) as admin:
+                assert await admin.list_topics() == []
+
+
+async def test_requests_without_a_response_end_between_others(authority: Authority) -> None:
+    async with broker_with_tls(authority) as broker:
+        options = ConnectionOptions(client_id="tls", tls=authority.context())
+        connection = await Connection.open(HOST, tls_port(broker), options)
+        silent = ProduceRequest(acks=0, timeout_ms=1000, topic_data=[])
+        async with asyncio.timeout(20):
+            for step in ["post", "post", "read", "post", "read", "read", "post", "post", "read", "post"]:
+                if step == "read":
+                    await connection.call(MetadataRequest([]))
+                else:
+                    await connection.post(silent)
+        connection.close()
+        await connection.wait_closed()

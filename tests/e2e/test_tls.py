@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -24,11 +24,14 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from kafka import KafkaConsumer, KafkaProducer
 from oncelog.auth.development import DevelopmentAuthority
 from oncelog.broker.node import BrokerNode, BrokerStartError
+from oncelog.broker.settings import ConfigError
 from oncelog.demo.processes import free_port
 from oncelog.protocol.framing import decode_response, encode_request
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from support.broker import BrokerProcess
+from support.raw_connection import RawConnection, batch
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listeners")
 
@@ -397,3 +400,56 @@ def test_a_broker_process_serves_tls_through_a_kill(authority: Authority, tmp_pa
                 seen.append(message.value())
         consumer.close()
         assert seen == LARGE
+
+
+async def test_a_client_that_does_not_read_is_seen(authority: Authority) -> None:
+    """What a TLS peer has not taken counts: a large answer is unsent until it is read, and a stop sends it whole."""
+    async with broker_with_tls(authority) as broker:
+        async with RawConnection(broker.address) as wire:
+            await wire.create_topic("large")
+            for _ in range(8):
+                await wire.produce("large", batch(bytes(900_000)))
+        assert broker._listeners is not None
+        request = FetchRequest(
+            max_bytes=20_000_000,
+            topics=[FetchTopic("large", partitions=[FetchPartition(0, partition_max_bytes=20_000_000)])],
+        )
+        context = authority.context()
+        plain = socket.create_connection((HOST, tls_port(broker)))
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        reader, writer = await asyncio.open_connection(sock=plain, ssl=context, server_hostname=HOST, limit=2**16)
+        cast(Any, writer.transport).pause_reading()
+        writer.writelines(encode_request(request, 11, 1, "tls"))
+        listener = broker._listeners.named("SSL")
+
+        async def is_unsent() -> bool:
+            return any(connection.unsent > 1_000_000 for connection in listener._connections)
+
+        await until(is_unsent)
+        stopping = asyncio.create_task(broker.stop())
+        cast(Any, writer.transport).resume_reading()
+        async with asyncio.timeout(60):
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            assert size > 7_000_000
+            assert len(await reader.readexactly(size)) == size
+        writer.close()
+        await stopping
+
+
+async def test_a_file_that_may_not_be_read_yet_is_tried_again(authority: Authority) -> None:
+    file = authority.certificate("broker", HOST)
+    async with broker_with_tls(authority, **{"ssl.keystore.location": str(file)}) as broker:
+        assert broker._listeners is not None
+        (watched,) = broker._listeners._contexts
+        first, renewed = watched.get(), authority.ca.issue("broker", [HOST])
+        file.write_bytes(renewed)
+        content, watched._tls.context = watched._tls.context, _unreadable
+        watched._load_if_changed()
+        assert watched.get() is first
+        watched._tls.context = content
+        watched._load_if_changed()
+        assert watched.get() is not first
+
+
+def _unreadable() -> ssl.SSLContext:
+    raise ConfigError("ssl.keystore.location", "permission denied")
