@@ -14,13 +14,10 @@ import pytest
 from e2e.test_tls import HOST, Authority, authority, broker_with_tls, pkcs12_store, tls_port
 from oncelog.broker.node import BrokerNode
 from oncelog.client.admin import Admin, NewTopic
-from oncelog.client.connection import Connection, ConnectionOptions
 from oncelog.client.consumer import Consumer
 from oncelog.client.errors import ConfigError, KafkaError, KafkaTimeoutError, TlsError
 from oncelog.client.producer import Producer
 from oncelog.demo.processes import free_port
-from oncelog.protocol.messages.metadata import MetadataRequest
-from oncelog.protocol.messages.produce import ProduceRequest
 from support.broker import BrokerProcess
 
 pytestmark = pytest.mark.oncelog_only(reason="is about listeners with TLS")
@@ -209,18 +206,3 @@ async def test_authorities_with_comments_in_other_scripts_and_a_pinned_certifica
         for file in (commented, leaf):
             async with Admin(settings_of(broker, authority, ssl_ca_location=str(file))) as admin:
                 assert await admin.list_topics() == []
-
-
-async def test_requests_without_a_response_end_between_others(authority: Authority) -> None:
-    async with broker_with_tls(authority) as broker:
-        options = ConnectionOptions(client_id="tls", tls=authority.context())
-        connection = await Connection.open(HOST, tls_port(broker), options)
-        silent = ProduceRequest(acks=0, timeout_ms=1000, topic_data=[])
-        async with asyncio.timeout(20):
-            for step in ["post", "post", "read", "post", "read", "read", "post", "post", "read", "post"]:
-                if step == "read":
-                    await connection.call(MetadataRequest([]))
-                else:
-                    await connection.post(silent)
-        connection.close()
-        await connection.wait_closed()
