@@ -95,7 +95,7 @@ class Exchange:
     decodes the rest of a large request; `request` is incomplete until it ends.
     """
 
-    __slots__ = ("api", "context", "decoding", "refusal", "request")
+    __slots__ = ("api", "context", "decoding", "refusal", "request", "unawaited")
 
     def __init__(
         self,
@@ -110,6 +110,13 @@ class Exchange:
         self.request = request
         self.refusal = refusal
         self.decoding = decoding
+        self.unawaited: Coroutine[Any, Any, Any] | Steps[Any] | None = None
+        """What the handler returned, until the coroutine that awaits it has begun."""
+
+    def give_up(self) -> None:
+        """Close what the handler returned, because the coroutine that awaits it was cancelled before it began."""
+        if self.unawaited is not None:
+            self.unawaited.close()
 
     @property
     def is_large(self) -> bool:
@@ -334,6 +341,7 @@ class Dispatcher:
             return run_at_once(self._failed(exchange, error))
         if reply is None or isinstance(reply, (Response, Deferred)):
             return reply
+        exchange.unawaited = reply
         return self._answered(exchange, reply)
 
     def _handle(self, exchange: Exchange, refusal: KafkaError | Response | None) -> Reply:
@@ -366,6 +374,7 @@ class Dispatcher:
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> Outcome:
         """Await the result of a request that was decoded at once; take a slot if the request turns out to be large."""
+        exchange.unawaited = None
         while isinstance(reply, Coroutine):
             reply = await reply
         if isinstance(reply, GeneratorType) or (isinstance(reply, Response) and exchange.is_large):

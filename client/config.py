@@ -106,19 +106,19 @@ class ClientConfig(Settings):
     ssl_key_location: str = setting(
         "", "File in PEM with the client's private key, as in librdkafka. It may be the file of the certificate."
     )
-    ssl_key_password: str = setting("", "Password of the private key, if the key itself is encrypted.")
+    ssl_key_password: str = setting("", "Password of the private key, if the key itself is encrypted.", secret=True)
     ssl_truststore_type: str = setting(
         "PEM", "Format of ssl.truststore.location; JKS means PKCS12. Kafka's default is JKS.", choices=STORE_TYPES
     )
     ssl_truststore_location: str = setting("", "File with trusted certificates, as in Kafka's Java client.")
-    ssl_truststore_password: str = setting("", "Password of a PKCS12 file in ssl.truststore.location.")
+    ssl_truststore_password: str = setting("", "Password of a PKCS12 file in ssl.truststore.location.", secret=True)
     ssl_keystore_type: str = setting(
         "PEM", "Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS.", choices=STORE_TYPES
     )
     ssl_keystore_location: str = setting(
         "", "File with the client's private key and certificate chain, as in Kafka's Java client."
     )
-    ssl_keystore_password: str = setting("", "Password of a PKCS12 file in ssl.keystore.location.")
+    ssl_keystore_password: str = setting("", "Password of a PKCS12 file in ssl.keystore.location.", secret=True)
     ssl_enabled_protocols: tuple[str, ...] = setting(
         tuple(VERSIONS), "Versions of TLS: TLSv1.2, TLSv1.3.", keyword="str | Iterable[str]"
     )

@@ -40,8 +40,11 @@ def setting(
     choices: tuple[str, ...] = (),
     parse: Callable[[object], Any] | None = None,
     keyword: str | None = None,
+    secret: bool = False,
 ) -> Any:
     """Declare a setting. `parse` replaces the parser of the annotation's type, and raises ValueError.
+
+    The value of a `secret` is in no error message and in no repr.
 
     `keyword` is the type of the keyword argument, if that is neither the annotation nor one of `choices`.
     """
@@ -54,8 +57,9 @@ def setting(
         "choices": choices,
         "parse": parse,
         "keyword": keyword,
+        "secret": secret,
     }
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 def literal(choices: Iterable[str]) -> str:
@@ -145,7 +149,8 @@ def _parse(row: dataclasses.Field[Any], value: object) -> Any:
         raise
     except (ValueError, TypeError) as error:
         reason = str(error) if limits["parse"] else f"is not {_KINDS[str(row.type)]}"
-        raise ConfigError(name, f"{value!r} {reason}") from None
+        shown = "the value" if limits["secret"] else repr(value)
+        raise ConfigError(name, f"{shown} {reason}") from None
     if limits["at_least"] is not None and parsed is not None and parsed < limits["at_least"]:
         raise ConfigError(name, f"{parsed} is below the smallest possible value, {limits['at_least']}")
     if limits["at_most"] is not None and parsed is not None and parsed > limits["at_most"]:

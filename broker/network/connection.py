@@ -509,6 +509,8 @@ class Connection(asyncio.BufferedProtocol):
 
         def ended(done: asyncio.Task[Outcome]) -> None:
             self._tasks.pop(task, None)
+            if done.cancelled():
+                slot.exchange.give_up()
             self._parked = False
             self._buffer.pinned = False
             outlived = self._outliving is task

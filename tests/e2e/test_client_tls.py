@@ -14,6 +14,7 @@ import pytest
 from e2e.test_tls import HOST, Authority, authority, broker_with_tls, pkcs12_store, tls_port
 from oncelog.broker.node import BrokerNode
 from oncelog.client.admin import Admin, NewTopic
+from oncelog.client.config import ClientConfig
 from oncelog.client.consumer import Consumer
 from oncelog.client.errors import ConfigError, KafkaError, KafkaTimeoutError, TlsError
 from oncelog.client.producer import Producer
@@ -206,3 +207,10 @@ async def test_authorities_with_comments_in_other_scripts_and_a_pinned_certifica
         for file in (commented, leaf):
             async with Admin(settings_of(broker, authority, ssl_ca_location=str(file))) as admin:
                 assert await admin.list_topics() == []
+
+
+def test_passwords_are_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"ssl\.key\.password") as caught:
+        ClientConfig.of({"ssl_key_password": b"hunter2"})
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(ClientConfig.of({"ssl_key_password": "hunter2"}))

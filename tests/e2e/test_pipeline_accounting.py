@@ -93,7 +93,7 @@ async def test_a_batch_that_is_committed_but_not_noted_is_right(played: Played) 
     ("numbers", "batch", "place", "message"),
     [
         (EVERYTHING[:-1], 0, 0, r"lost \[b'000039'\] \(1 rows\)"),
-        ([*EVERYTHING, 7], 0, 0, r"doubled.*b'000007'"),
+        ([*EVERYTHING, 7], 0, 0, r"repeated.*b'000007'"),
         (EVERYTHING, 0, 1, r"row b'\d+' is in "),
         (EVERYTHING, 2, 0, "Kafka has committed batch 2, Spark has noted 0"),
     ],

@@ -115,12 +115,16 @@ class History:
             assert how == {True} or transaction not in self.committed
 
 
+async def history_of(seed: int) -> None:
+    await History(seed).run()
+
+
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_markers_from_outside_tear_nothing_and_block_nobody(first: int) -> None:
     for seed in range(first, first + 20):
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             try:
-                runner.run(History(seed).run())
+                runner.run(history_of(seed))
                 runner.run(settle())
             except BaseException as error:
                 error.add_note(f"seed {seed}")

@@ -41,6 +41,8 @@ class Frame(bytes):
     def is_carried_out(self) -> bool:
         return self.startswith(b"do")
 
+    def give_up(self) -> None: ...
+
 
 class WordDispatcher:
     """Stands where the dispatcher does: frames are words, `replies` says what each is answered with."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pkgutil
 import struct
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -154,3 +156,26 @@ def test_request_that_is_given_up_at_a_stop_closes_its_connection(dispatcher: Di
     exchange = dispatcher.accept(peer, produce())  # type: ignore[arg-type]
     assert dispatcher.conclude(exchange, None, None, asyncio.CancelledError()) is None
     assert "stopping" in peer.reason
+
+
+async def test_what_a_handler_returned_is_closed_if_the_client_leaves_before_it_begins(dispatcher: Dispatcher) -> None:
+    """A client may disconnect in the turn of the event loop in which its request arrived."""
+    made: list[Coroutine[Any, Any, None]] = []
+
+    async def work() -> None:
+        raise AssertionError("nobody waits for the response")
+
+    def handle(context: RequestContext, request: Any) -> Any:
+        made.append(work())
+        return made[0]
+
+    with_handler(dispatcher, ProduceRequest, handle)
+    exchange = dispatcher.accept(None, produce())  # type: ignore[arg-type]
+    running = dispatcher.execute(exchange)
+    assert isinstance(running, Coroutine)
+    task = asyncio.ensure_future(running)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    exchange.give_up()
+    assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED
