@@ -848,8 +848,9 @@ class BrokerConfig(SecuritySettings):
         if name not in cls.names and is_security_setting(name):
             raise ConfigError(
                 key,
-                "this release does not support it. Whoever reaches a port without TLS can use the broker. Remove the"
-                " setting, and limit who can reach the port: by a firewall, or by a TLS listener with ssl.client.auth",
+                "this release does not support it. Every client that reaches a port without TLS can use the broker."
+                " Remove the setting, and limit who can reach the port: by a firewall, or by a TLS listener with"
+                " ssl.client.auth",
             )
         return super().find(key)
 
