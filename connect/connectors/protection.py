@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from ..config import ConfigValue
+from ..config.protection import HIDDEN, asks_for_protection
 from ..errors import ConfigValueError
 
 _ASKS_FOR_PROTECTION: Final = re.compile(r"ssl|sasl|tls", re.IGNORECASE)
-_VALUES_THAT_ASK_FOR_NOTHING: Final = ("", "none", "false", "disable", "disabled")
 _OF_OTHER_PARTS: Final = (
     "producer.override.",
     "consumer.override.",
@@ -40,7 +40,7 @@ def unsupported_protection(
             _ASKS_FOR_PROTECTION.search(name)
             and name not in known
             and not name.startswith(_OF_OTHER_PARTS)
-            and (value or "").strip().lower() not in _VALUES_THAT_ASK_FOR_NOTHING
+            and asks_for_protection(value or "")
         ):
             problem = f"is not a setting of this connector. Remove it, and {remedy}"
-            yield ConfigValue(name, errors=[str(ConfigValueError(name, "[hidden]", problem))])
+            yield ConfigValue(name, errors=[str(ConfigValueError(name, HIDDEN, problem))])

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ...client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ..api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
 from ..config import ConfigDef, ConfigValue
+from ..config.protection import HIDDEN
 from ..config.report import merged, validation_report
 from ..config.types import Type, parse
 from ..converters.converter import HeaderConverter
@@ -17,7 +18,7 @@ from ..data.text import java_text
 from ..errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
 from ..plugin_versions import mismatch, version_setting
 from ..plugins import PluginKind, class_name, installed, load_class
-from ..settings.security import HIDDEN, refused_overrides
+from ..settings.security import refused_overrides
 from ..task.calls import Calls
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched

@@ -12,10 +12,8 @@ from typing import Final
 
 from ...client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ...client.errors import ConfigError
+from ..config.protection import HIDDEN, asks_for_protection
 from ..errors import ConfigValueError
-
-HIDDEN: Final = "[hidden]"
-"""Shown instead of a value, which may be a password."""
 
 _OF_CLIENTS: Final = ("ssl.", "sasl.", "security.")
 
@@ -47,15 +45,14 @@ _OF_THE_REST_INTERFACE: Final[Mapping[str, str]] = {
 }
 """By name, or by prefix with a dot at its end."""
 
-_ASKS_FOR_NOTHING: Final = ("", "none", "false", "disable", "disabled")
-
 
 def refuse_of_worker(settings: Mapping[str, str]) -> None:
     """Raise ConfigValueError for the first setting of a worker that asks for an unsupported protection."""
     for name, value in settings.items():
         for refused, problem in _OF_THE_REST_INTERFACE.items():
             named = name == refused or (refused.endswith(".") and name.startswith(refused))
-            if named and (_asks(value) or name == "admin.listeners"):  # an empty list of these closes the endpoints
+            # An empty list of admin.listeners closes the endpoints, which is a protection, too.
+            if named and (asks_for_protection(value) or name == "admin.listeners"):
                 raise ConfigValueError(name, HIDDEN, problem)
     if settings.get("rest.advertised.listener", "").strip().lower() == "https":
         raise ConfigValueError("rest.advertised.listener", "https", _PLAIN_REST)
@@ -71,11 +68,8 @@ def refused_overrides(settings: Mapping[str, str]) -> dict[str, str]:
 def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientConfig]]) -> Iterator[tuple[str, str]]:
     for prefix, table in tables.items():
         own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+        security = {name: value for name, value in own.items() if name.startswith(_OF_CLIENTS)}
         try:
-            table.of({name: value for name, value in own.items() if name.startswith(_OF_CLIENTS) and _asks(value)})
+            table.of({name: value for name, value in security.items() if asks_for_protection(value)})
         except ConfigError as error:
             yield f"{prefix}{error.key}", str(error).removeprefix(f"{error.key}: ")
-
-
-def _asks(value: str) -> bool:
-    return value.strip().lower() not in _ASKS_FOR_NOTHING
