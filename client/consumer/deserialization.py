@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Self
 
 from ..errors import RetriableError
-from ..serialization.protocols import NotReadyError, function_of, name_of_serde
+from ..serialization.part import Part
+from ..serialization.protocols import NotReadyError
 from .errors import DeserializationError
 from .record import ConsumerRecord
 
@@ -24,8 +25,8 @@ class RecordDeserializer:
     __slots__ = ("_key", "_value")
 
     def __init__(self, key: object, value: object) -> None:
-        self._key = _Part("key", key)
-        self._value = _Part("value", value)
+        self._key = _Part("key", key, "deserialize")
+        self._value = _Part("value", value, "deserialize")
 
     @classmethod
     def of(cls, key: object, value: object) -> Self | None:
@@ -60,18 +61,10 @@ class RecordDeserializer:
         return _new((*record[:2], key, value, *record[4:6], record))
 
 
-class _Part:
+class _Part(Part):
     """Deserializes the keys or the values."""
 
-    __slots__ = ("_call", "_name", "_nulls", "_part")
-
-    def __init__(self, part: str, deserializer: object) -> None:
-        self._part = part
-        self._name = name_of_serde(deserializer)
-        self._nulls = deserializer is not None and getattr(deserializer, "handles_null", False)
-        self._call: Callable[[str, Any], Any] | None = None
-        if deserializer is not None:
-            self._call = function_of(deserializer, "deserialize")
+    __slots__ = ()
 
     def __call__(self, record: ConsumerRecord, data: bytes | None) -> Any:
         if self._call is None or (data is None and not self._nulls):

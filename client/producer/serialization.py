@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Self
 
 from ..errors import RetriableError, SerializationError
-from ..serialization.protocols import NotReadyError, function_of, name_of_serde
+from ..serialization.part import Part
+from ..serialization.protocols import NotReadyError
 
 
 class RecordSerializer:
@@ -17,8 +17,8 @@ class RecordSerializer:
     __slots__ = ("_key", "_value")
 
     def __init__(self, key: object, value: object) -> None:
-        self._key = _Part("key", key)
-        self._value = _Part("value", value)
+        self._key = _Part("key", key, "serialize")
+        self._value = _Part("value", value, "serialize")
 
     @classmethod
     def of(cls, key: object, value: object) -> Self | None:
@@ -37,8 +37,8 @@ class RecordSerializer:
             raise SerializationError(
                 topic,
                 "key or value",
-                "cannot be serialized without waiting, because its schema is not known yet: `await enqueue(…)`, which "
-                "waits, or `await` the serializer's `prepare(topic)` before the first send()",
+                "cannot be serialized without waiting, because its schema is not known yet: use `await enqueue(…)`, "
+                "which waits, for the first record of each topic",
             ) from None
 
     async def waiting(self, topic: str, key: Any, value: Any) -> tuple[Any, Any]:
@@ -46,18 +46,10 @@ class RecordSerializer:
         return await self._key.waiting(topic, key), await self._value.waiting(topic, value)
 
 
-class _Part:
+class _Part(Part):
     """Serializes the keys or the values."""
 
-    __slots__ = ("_call", "_name", "_nulls", "_part")
-
-    def __init__(self, part: str, serializer: object) -> None:
-        self._part = part
-        self._name = name_of_serde(serializer)
-        self._nulls = serializer is not None and getattr(serializer, "handles_null", False)
-        self._call: Callable[[str, Any], Any] | None = None
-        if serializer is not None:
-            self._call = function_of(serializer, "serialize")
+    __slots__ = ()
 
     def __call__(self, topic: str, value: Any) -> Any:
         if self._call is None or (value is None and not self._nulls):
