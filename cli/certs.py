@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from .json_output import json_option, print_json
+
+if TYPE_CHECKING:
+    from ..auth.development import DevelopmentAuthority
+
+MAX_COMMON_NAME: Final = 64
+"""The longest common name of a certificate (RFC 5280)."""
 
 AUTHORITY, AUTHORITY_KEY = "ca.pem", "ca-key.pem"
 
@@ -44,10 +52,11 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
         from ..auth.development import DevelopmentAuthority
     except ImportError:
         raise click.ClickException("certificates need the extra: pip install 'oncelog[security]'") from None
+    _check_names(clients)
     directory.mkdir(parents=True, exist_ok=True)
     authority = directory / AUTHORITY
     if authority.exists():
-        ca = DevelopmentAuthority.load(authority.read_bytes(), (directory / AUTHORITY_KEY).read_bytes())
+        ca = _authority(authority, directory / AUTHORITY_KEY)
     else:
         ca = DevelopmentAuthority.make()
         _write(directory / AUTHORITY_KEY, ca.key_pem)
@@ -59,12 +68,6 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
         _write(broker, ca.issue("broker", names))
         made.append(broker)
     for name in clients or ("client",):
-        if Path(name).name != name or name in ("", "ca", "ca-key", "broker") or len(name) > 64:
-            raise click.BadParameter(
-                f"{name!r} cannot be used. Use a name of 1 to 64 characters without slashes, other than ca, ca-key and"
-                " broker",
-                param_hint="--client",
-            )
         file = directory / f"{name}.pem"
         if clients or not file.exists():
             _write(file, ca.issue(name))
@@ -75,6 +78,30 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
     else:
         click.echo(_settings(authority, broker, client))
     return 0
+
+
+def _check_names(clients: Iterable[str]) -> None:
+    """Raise BadParameter for a name that is no file name or that one of the other files has."""
+    for name in clients:
+        if Path(name).name != name or name in ("", "ca", "ca-key", "broker") or len(name) > MAX_COMMON_NAME:
+            raise click.BadParameter(
+                f"{name!r} cannot be used. Use a name of 1 to {MAX_COMMON_NAME} characters without slashes, other than"
+                " ca, ca-key and broker",
+                param_hint="--client",
+            )
+
+
+def _authority(certificate: Path, key: Path) -> DevelopmentAuthority:
+    """Return the authority that an earlier call has made. Raises ClickException if its files cannot be used."""
+    from ..auth.development import DevelopmentAuthority
+
+    try:
+        return DevelopmentAuthority.load(certificate.read_bytes(), key.read_bytes())
+    except (OSError, ValueError) as error:
+        raise click.ClickException(
+            f"the authority in {certificate} and {key} cannot be used: {error}. Restore the two files, or remove"
+            f" {certificate.name} for a new authority"
+        ) from None
 
 
 def _write(path: Path, content: bytes, *, secret: bool = True) -> None:

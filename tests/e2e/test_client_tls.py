@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.test_tls import HOST, Authority, authority, broker_with_tls, pkcs12_store, tls_port
 from oncelog.broker.node import BrokerNode
 from oncelog.client.admin import Admin, NewTopic
 from oncelog.client.config import ClientConfig
@@ -20,10 +19,9 @@ from oncelog.client.errors import ConfigError, KafkaError, KafkaTimeoutError, Tl
 from oncelog.client.producer import Producer
 from oncelog.demo.processes import free_port
 from support.broker import BrokerProcess
+from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, tls_port
 
 pytestmark = pytest.mark.oncelog_only(reason="is about listeners with TLS")
-
-__all__ = ["authority"]
 
 
 def settings_of(broker: BrokerNode, authority: Authority, **more: Any) -> dict[str, Any]:
@@ -214,3 +212,23 @@ def test_passwords_are_not_shown() -> None:
         ClientConfig.of({"ssl_key_password": b"hunter2"})
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(ClientConfig.of({"ssl_key_password": "hunter2"}))
+
+
+def test_a_name_that_cannot_be_used_leaves_nothing_behind(tmp_path: Path) -> None:
+    directory = tmp_path / "certs"
+    command = [sys.executable, "-P", "-m", "oncelog.cli", "certs", str(directory), "--client", "ca-key"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "ca-key" in done.stderr
+    assert not directory.exists()
+
+
+def test_an_authority_without_its_key_is_named(tmp_path: Path) -> None:
+    directory = tmp_path / "certs"
+    command = [sys.executable, "-P", "-m", "oncelog.cli", "certs", str(directory)]
+    subprocess.run(command, capture_output=True, check=True, timeout=60)
+    (directory / "ca-key.pem").unlink()
+    done = subprocess.run([*command, "--client", "bob"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "ca-key.pem" in done.stderr
+    assert "Traceback" not in done.stderr
