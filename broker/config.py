@@ -100,13 +100,16 @@ This release supports none, so they are refused and never ignored.
 """
 
 
-_HARMLESS: Final = {
+HARMLESS: Final = {
     "security.inter.broker.protocol": ("PLAINTEXT", "SSL"),
-    "ssl.protocol": ("TLS", "TLSV1.2", "TLSV1.3"),
-    "ssl.endpoint.identification.algorithm": ("HTTPS",),
+    "ssl.protocol": ("TLS", "TLSv1.2", "TLSv1.3"),
+    "ssl.endpoint.identification.algorithm": ("https",),
     "ssl.principal.mapping.rules": ("DEFAULT",),
 }
-"""Values that need no support: there is no other broker, versions are in ssl.enabled.protocols, and no principals."""
+"""Values of unsupported security settings that need no support.
+
+There is no other broker, `ssl.enabled.protocols` names the versions, and no principal is used.
+"""
 
 
 def is_security_setting(name: str) -> bool:
@@ -116,8 +119,8 @@ def is_security_setting(name: str) -> bool:
 
 def _asks_for_nothing(name: str, value: object) -> bool:
     """Return whether the setting is a security setting whose value means no security."""
-    text = str(value).strip().upper() if value is not None else ""
-    return is_security_setting(name) and text in ("", *_HARMLESS.get(name, ()))
+    text = str(value).strip().lower() if value is not None else ""
+    return is_security_setting(name) and text in ("", *map(str.lower, HARMLESS.get(name, ())))
 
 
 def _prefix(listener: str) -> str:
@@ -140,8 +143,10 @@ def _cleanup_policy(value: list[str]) -> str | None:
 class BrokerConfig(SecuritySettings):
     """All settings of the broker; `config.num_partitions` is the value of `num.partitions`."""
 
-    overrides: Mapping[str, Any]
-    """The settings that were given for one listener, by full name: `listener.name.<listener>.<setting>`."""
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        self.overrides: dict[str, Any] = {}
+        """The settings that were given for one listener, by full name: `listener.name.<listener>.<setting>`."""
+        super().__init__(values)
 
     # identity and listeners
     node_id: int = integer(1, at_least(0), doc="The broker's id in the cluster.", aliases=("broker.id",))
@@ -444,9 +449,8 @@ class BrokerConfig(SecuritySettings):
         0,
         between(0, 268435456),
         doc="Experimental: do not use it for data that matters yet. The size in bytes of each file of the journal, at"
-        " least 8192. With a journal, one fdatasync makes small"
-        " appends to many partitions durable. The broker usually keeps two files, and at most five. 0: no journal, each"
-        " partition's file is synced.",
+        " least 8192. With a journal, one fdatasync makes small appends to many partitions durable. The broker usually"
+        " keeps two files, and at most five. 0: no journal, each partition's file is synced.",
     )
     log_segment_bytes: int = integer(
         1073741824, at_least(1024), doc="The size in bytes at which a new segment is started.", dynamic=True
@@ -822,10 +826,6 @@ class BrokerConfig(SecuritySettings):
                     "is set, but no listener uses TLS. Use the protocol SSL in `listeners`, or remove the setting",
                 )
 
-    def __init__(self, values: Mapping[str, object] | None = None) -> None:
-        self.overrides = {}
-        super().__init__(values)
-
     def read_listeners(self) -> list[ListenerConfig]:
         """Return the listeners in the order of `listeners`; raise ConfigError if they contradict each other."""
         return read_listeners(self.listeners, self.listener_security_protocol_map, self.advertised_listeners)
@@ -865,7 +865,7 @@ class BrokerConfig(SecuritySettings):
     def take(self, name: str, value: Any) -> None:
         """Set one value, which may belong to one listener."""
         if name.startswith(LISTENER_PREFIX):
-            self.overrides = {**self.overrides, name: value}
+            self.overrides[name] = value
         else:
             super().take(name, value)
 

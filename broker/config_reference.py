@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from .config import WITHOUT_MEANING, BrokerConfig
+from .config import HARMLESS, WITHOUT_MEANING, BrokerConfig
 from .security.settings import SecuritySettings
 from .settings import Setting, format_value
 from .topic_config import TopicConfig
@@ -46,8 +46,10 @@ with the prefix `listener.name.<listener>.` to one, for example `listener.name.e
 {security}
 
 Kafka's other security settings (`sasl.*`, `authorizer.class.name`, `super.users` and others) are refused and never
-ignored. So are `ssl.*` settings if no listener uses TLS. Empty values and `security.inter.broker.protocol=PLAINTEXT`
-have no effect.
+ignored. So are `ssl.*` settings if no listener uses TLS. Empty values have no effect. The
+following values are accepted without effect, too:
+
+{harmless}
 
 ## Accepted without effect
 
@@ -64,6 +66,7 @@ def configuration_markdown() -> str:
         broker=_table(row for name, row in BrokerConfig.settings.items() if name not in SecuritySettings.settings),
         topic=_table(TopicConfig.settings.values()),
         security=_table(SecuritySettings.settings.values()),
+        harmless="\n".join(f"- `{name}`: {', '.join(values)}" for name, values in HARMLESS.items()),
         ignored="\n".join(f"- `{name}`" for name in sorted(WITHOUT_MEANING)),
     )
 

@@ -207,7 +207,8 @@ class Listener:
             waited_ms = round((loop.time() - started) * 1000)
             self.log.warning("requests_abandoned", connections=abandoned, waited_ms=waited_ms)
         self._all_closed.clear()
-        if [connection for connection in list(self._connections) if connection.send_rest()]:
+        closing = [connection.send_rest() for connection in list(self._connections)]
+        if any(closing):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STALLED_S):
                     await self._all_closed.wait()
