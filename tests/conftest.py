@@ -7,10 +7,15 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from support.tls import Authority
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("oncelog", deadline=None)
@@ -73,6 +78,14 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     # Hundreds of groups start one member each, so none waits for more; Apache Kafka is set so here, too.
     with BrokerProcess(directory, "--set", "group.initial.rebalance.delay.ms=0") as broker:
         yield broker.address
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A certificate authority, with its files in the test's directory."""
+    from support.tls import Authority
+
+    return Authority(tmp_path)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,11 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from kafka import KafkaConsumer, KafkaProducer
-from oncelog.auth.development import DevelopmentAuthority
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.settings import ConfigError
 from oncelog.demo.processes import free_port
@@ -32,51 +28,9 @@ from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchT
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from support.broker import BrokerProcess
 from support.raw_connection import RawConnection, batch
+from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, tls_port
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listeners")
-
-HOST = "localhost"
-
-
-class Authority:
-    """A certificate authority, and files of certificates that it signs."""
-
-    def __init__(self, directory: Path) -> None:
-        self.ca = DevelopmentAuthority.make()
-        self.directory = directory
-        self.trusted = directory / "ca.pem"
-        self.trusted.write_bytes(self.ca.certificate_pem)
-
-    def certificate(self, name: str, *hosts: str) -> Path:
-        path = self.directory / f"{name}.pem"
-        path.write_bytes(self.ca.issue(name, hosts))
-        return path
-
-    def context(self, certificate: Path | None = None) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self.trusted))
-        if certificate is not None:
-            context.load_cert_chain(certificate)
-        return context
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@asynccontextmanager
-async def broker_with_tls(authority: Authority, **settings: Any) -> AsyncIterator[BrokerNode]:
-    """A broker with a plaintext listener and one with TLS, on free ports of localhost."""
-    if not any("keystore" in name for name in settings):
-        settings["ssl.keystore.location"] = str(authority.certificate("broker", HOST))
-    config = {"listeners": f"PLAINTEXT://127.0.0.1:0,SSL://{HOST}:0", "logging.level": "error", **settings}
-    async with BrokerNode(config=config) as broker:
-        yield broker
-
-
-def tls_port(broker: BrokerNode) -> int:
-    assert broker._listeners is not None
-    return broker._listeners.named("SSL").port
 
 
 async def ask(port: int, context: ssl.SSLContext | None, request: Any, response: Any, version: int) -> Any:
@@ -155,16 +109,6 @@ async def test_certificates_of_clients(
         else:
             with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
                 await greet(tls_port(broker), authority.context(file))
-
-
-def pkcs12_store(authority: Authority, path: Path, password: str) -> None:
-    pem = authority.certificate("broker", HOST).read_bytes()
-    key = load_pem_private_key(pem, None)
-    assert isinstance(key, EllipticCurvePrivateKey)
-    first, *others = x509.load_pem_x509_certificates(pem)
-    path.write_bytes(
-        pkcs12.serialize_key_and_certificates(b"broker", key, first, others, BestAvailableEncryption(password.encode()))
-    )
 
 
 async def test_keys_in_pkcs12_and_in_the_settings_themselves(authority: Authority, tmp_path: Path) -> None:
@@ -294,6 +238,21 @@ async def test_a_broker_stops_at_once_beside_handshakes_that_do_not_end(authorit
 LARGE = [bytes([index]) * 700_000 for index in range(20)]
 
 
+def read_by_librdkafka(common: Mapping[str, str | int | float | bool], topic: str) -> list[bytes | None]:
+    """The values of as many records as `LARGE` has."""
+    consumer = Consumer({**common, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    seen: list[bytes | None] = []
+    deadline = time.monotonic() + 60
+    while len(seen) < len(LARGE):
+        assert time.monotonic() < deadline, f"only {len(seen)} records were read"
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            seen.append(message.value())
+    consumer.close()
+    return seen
+
+
 async def test_librdkafka_kafka_python_and_aiokafka_write_and_read(authority: Authority) -> None:
     alice = str(authority.certificate("alice"))
     settings = {"ssl.client.auth": "required", "ssl.truststore.location": str(authority.trusted)}
@@ -317,17 +276,7 @@ async def test_librdkafka_kafka_python_and_aiokafka_write_and_read(authority: Au
             for value in LARGE:
                 producer.produce("rd", value)
             producer.commit_transaction(30)
-            consumer = Consumer({**common, "group.id": "g", "auto.offset.reset": "earliest"})
-            consumer.subscribe(["rd"])
-            seen: list[bytes | None] = []
-            deadline = time.monotonic() + 30
-            while len(seen) < len(LARGE) and time.monotonic() < deadline:
-                message = consumer.poll(1)
-                if message is not None:
-                    assert message.error() is None
-                    seen.append(message.value())
-            consumer.close()
-            return seen
+            return read_by_librdkafka(common, "rd")
 
         def kafka_python() -> list[bytes]:
             common: dict[str, Any] = {
@@ -390,16 +339,7 @@ def test_a_broker_process_serves_tls_through_a_kill(authority: Authority, tmp_pa
                 broker.kill9()
                 broker.start()
         assert producer.flush(60) == 0
-        consumer = Consumer({**common, "group.id": "g", "auto.offset.reset": "earliest"})
-        consumer.subscribe(["kept"])
-        seen: list[bytes | None] = []
-        deadline = time.monotonic() + 60
-        while len(seen) < len(LARGE) and time.monotonic() < deadline:
-            message = consumer.poll(1)
-            if message is not None and message.error() is None:
-                seen.append(message.value())
-        consumer.close()
-        assert seen == LARGE
+        assert read_by_librdkafka(common, "kept") == LARGE
 
 
 async def test_a_client_that_does_not_read_is_seen(authority: Authority) -> None:

@@ -7,17 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from e2e.test_tls import HOST, Authority, authority
 from oncelog.demo.processes import free_port
 from support.apache_kafka import java
 from support.broker import BrokerProcess
+from support.tls import HOST, Authority
 
 pytestmark = [
     pytest.mark.oncelog_only(reason="is about the broker's own listeners"),
     pytest.mark.skipif(shutil.which("keytool") is None, reason="needs Java"),
 ]
-
-__all__ = ["authority"]
 
 
 def keytool(*words: str) -> None:
