@@ -1,4 +1,4 @@
-"""Write to TLS transports in portions, so that what the peer has not taken is counted.
+"""Write to TLS transports in portions, so that the transport counts the bytes that it has not sent yet.
 
 A TLS transport encrypts a write at once, and hands it to the transport below as a whole. Its `get_write_buffer_size`
 does not count those bytes, and it does not call `pause_writing` for them. With small writes it stops encrypting as soon
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 PORTION: Final = 64 * 1024
-"""Bytes that are written at a time. About two portions of a connection are not counted."""
+"""Bytes that are written at a time. The transport still does not count about two portions."""
 
 
 def write_in_portions(transport: asyncio.WriteTransport, pieces: Iterable[bytes | bytearray | memoryview]) -> None:

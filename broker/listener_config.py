@@ -19,7 +19,7 @@ ANY_HOST: Final = ("", "0.0.0.0", "::")
 
 
 class SecurityProtocol(StrEnum):
-    """How the connections of a listener are protected, by Kafka's names."""
+    """The protection of a listener's connections, with Kafka's names."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"

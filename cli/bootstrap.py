@@ -49,9 +49,10 @@ def bootstrap_option(command: F) -> F:
 
 
 def client_settings(bootstrap: str) -> dict[str, object]:
-    """Return the settings of the running command's clients, by keyword: those of `--client-config`, and the address.
+    """Return the settings for the running command's clients as keyword arguments.
 
-    The address in the file counts if no other was given. Raises ClickException if the file cannot be read.
+    They are the settings in the file of `--client-config`, and the address `bootstrap`. If the user has given no
+    address, an address in the file replaces the default. Raises ClickException if the file cannot be read.
     """
     context = click.get_current_context()
     file = context.meta.get(_CLIENT_CONFIG)

@@ -215,11 +215,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_registered(self) -> bool:
-        """Whether the connection has been made, so that its listener knows it."""
+        """Whether the connection was registered with its listener."""
         return bool(self.peer_host)
 
     def send_rest(self) -> bool:
-        """Close a TLS connection that has nothing to do, and send what its transport does not count; return whether."""
+        """Close the connection if it uses TLS and is not busy; return whether it was closed.
+
+        A TLS transport holds some unsent bytes that it does not count, and sends them when it is closed.
+        """
         if not self._tls or self.busy or self._transport is None:
             return False
         self._transport.close()

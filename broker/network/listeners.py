@@ -140,7 +140,7 @@ class _WatchedContext:
         self._schedule(interval_s)
 
     def stop(self) -> None:
-        """Examine the files no more."""
+        """Stop examining the files."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -53,7 +53,7 @@ class SharedLimits:
         return None
 
     def closed(self, host: str) -> None:
-        """Count a connection from the client address `host` no more."""
+        """Stop counting a connection from the client address `host`, which is closed."""
         self._count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:

@@ -31,7 +31,7 @@ _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "requir
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What tells whether a file was replaced or rewritten: its inode, size and time of modification."""
+    """The properties of a file that change when it is replaced or rewritten."""
 
     inode: int
     size: int
@@ -39,7 +39,7 @@ class FileState:
 
 
 class ListenerTls:
-    """The TLS settings of one listener: they make its contexts."""
+    """The TLS settings of one listener, from which its contexts are made."""
 
     def __init__(self, listener: ListenerConfig, settings: ListenerSettings) -> None:
         """Check the settings without reading files. Raises ConfigError."""

@@ -70,7 +70,7 @@ def _plain(value: object) -> object:
 
 
 class _Converters:
-    """Makes the converters of one dataclass and of those that it refers to, perhaps in a circle."""
+    """Makes the converters of one dataclass and of the dataclasses that it refers to, which may refer to each other."""
 
     def __init__(self) -> None:
         self._of_classes: dict[type, Convert] = {}

@@ -9,9 +9,9 @@ from .protocols import function_of, name_of_serde
 
 
 class Part:
-    """What a client knows of the (de)serializer for `part`, "key" or "value". None: they stay bytes.
+    """The (de)serializer `serde` of a client's keys or values; None if they stay bytes.
 
-    `method` is the method of `serde` that is called.
+    `part` is "key" or "value", for error messages. `method` is the name of the method of `serde` to call.
     """
 
     __slots__ = ("_call", "_name", "_nulls", "_part")
