@@ -27,7 +27,10 @@ from .small_files import write_file
 logger = structlog.get_logger(__name__)
 
 FORMAT_LEVEL: Final = 1
-"""The format level that this release writes. docs/formats.md describes each level."""
+"""The format level of a new directory. docs/formats.md describes each level."""
+
+JOURNAL_LEVEL: Final = 2
+"""The format level of a directory that has had a journal, which a release that knows level 1 alone would ignore."""
 
 _UPGRADES: Final[dict[int, Callable[[FileSystem, str], None]]] = {}
 """Level → the function that upgrades a directory to the next level. It may run again after a crash."""
@@ -53,6 +56,8 @@ class DataDirectory:
         self.path = path
         self.cluster_id = ""
         self.directory_id = ""
+        self._level = FORMAT_LEVEL
+        self._properties: dict[str, str] = {}
         self.same_boot = False
         self._fs = fs
         self._ids = ids
@@ -145,9 +150,9 @@ class DataDirectory:
                     f" directory, or restore {META} if it was lost"
                 )
             self.cluster_id, self.directory_id = self._new_id(), self._new_id()
-            self._write_meta({})
+            self._write_meta(FORMAT_LEVEL)
             return
-        properties = _parse_properties(self._fs.read_file(path))
+        properties = self._properties = _parse_properties(self._fs.read_file(path))
         level = properties.get(_LEVEL, "")
         if not level.isdigit():
             raise DataDirectoryError(
@@ -155,29 +160,36 @@ class DataDirectory:
             )
         if int(level) < 1:
             raise DataDirectoryError(f"{path} has the invalid {_LEVEL}={level}. Restore the file from a backup")
-        if int(level) > FORMAT_LEVEL:
+        if int(level) > JOURNAL_LEVEL:
             raise DataDirectoryError(
-                f"{self.path} has format level {level}, this release knows {FORMAT_LEVEL}: it was written by a newer"
+                f"{self.path} has format level {level}, this release knows {JOURNAL_LEVEL}: it was written by a newer"
                 " release. Run that newer release (or a later one), or choose another directory"
             )
         self.cluster_id = properties.get("cluster.id", "")
         self.directory_id = properties.get("directory.id", "")
         if not self.cluster_id:
             raise DataDirectoryError(f"{path} has no cluster.id. Restore the file from a backup")
+        self._level = max(int(level), FORMAT_LEVEL)
         for step in range(int(level), FORMAT_LEVEL):
             _UPGRADES[step](self._fs, self.path)
         if int(level) < FORMAT_LEVEL or not self.directory_id:
             self.directory_id = self.directory_id or self._new_id()
-            self._write_meta(properties)
+            self._write_meta(self._level)
 
-    def _write_meta(self, properties: dict[str, str]) -> None:
-        """Write `meta.properties` with the current values; other `properties` are kept."""
-        properties = properties | {
+    def raise_level(self, level: int) -> None:
+        """Make sure that the directory has at least this format level. Raises OSError."""
+        if self._level < level:
+            self._write_meta(level)
+            self._level = level
+
+    def _write_meta(self, level: int) -> None:
+        """Write `meta.properties` with this format level and the current values; other properties in it are kept."""
+        properties = self._properties | {
             "version": "1",
             "cluster.id": self.cluster_id,
             "node.id": str(self._node_id),
             "directory.id": self.directory_id,
-            _LEVEL: str(FORMAT_LEVEL),
+            _LEVEL: str(level),
         }
         content = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
         write_file(self._fs, f"{self.path}/{META}", content.encode(), sync=True)

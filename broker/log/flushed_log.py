@@ -20,6 +20,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import chain
 from typing import Any
 
 import structlog
@@ -421,6 +422,11 @@ class FlushedLog:
         """Whether the log's files are being synced because the journal has bytes of them."""
         return self._settling is not None
 
+    @property
+    def writes_again(self) -> bool:
+        """Whether the next flush writes its bytes again, because a sync of them has lacked disk space."""
+        return self._write_again
+
     def _rewrite(self, segments: list[LogSegment]) -> None:
         """Write all batches of `segments` that are not in synced files again; raise OSError if that fails.
 
@@ -493,19 +499,18 @@ class FlushedLog:
         self.sync_later()
 
     def is_unsynced(self, segment: LogSegment) -> bool:
-        """Whether the flush under way or the next flush syncs the segment's file."""
-        return segment in self._unsynced_segments or segment in self._flushing_segments
+        """Whether the segment's file is being synced, or has bytes that are not on disk in it."""
+        return any(segment in segments for segments in self._needing_syncs())
+
+    def _needing_syncs(self) -> tuple[list[LogSegment], ...]:
+        """Return the lists of segments whose files need a sync or are being synced."""
+        return self._unsynced_segments, self._flushing_segments, self._journaled_segments, self._settling_segments
 
     def close_file(self, segment: LogSegment) -> None:
         """Close a segment's file and drop its indexes. If a flush is under way, the file is closed after it."""
         file = segment.take_file()
         segment.drop_indexes()
-        for unsynced in (
-            self._unsynced_segments,
-            self._flushing_segments,
-            self._journaled_segments,
-            self._settling_segments,
-        ):
+        for unsynced in self._needing_syncs():
             if segment in unsynced:
                 unsynced.remove(segment)
         if file is not None:
@@ -558,13 +563,7 @@ class FlushedLog:
     def _close_files(self, reason: KafkaError) -> None:
         """Close all files; readers and writers get `reason` from now on."""
         self.closed = True
-        for segment in (
-            *self.segments,
-            *self._unsynced_segments,
-            *self._flushing_segments,
-            *self._journaled_segments,
-            *self._settling_segments,
-        ):
+        for segment in (*self.segments, *chain.from_iterable(self._needing_syncs())):
             self.close_file(segment)
         self._failure = reason
         self.fail(reason)

@@ -135,6 +135,9 @@ class Flushable(Protocol):
     @property
     def is_settling(self) -> bool: ...
 
+    @property
+    def writes_again(self) -> bool: ...
+
     def begin_flush(self) -> FlushTask | None: ...
 
     def finish_flush(self, task: FlushTask) -> None: ...
@@ -379,10 +382,13 @@ class LogFlusher:
 
     def _sync(self, log: Flushable, task: FlushTask) -> None:
         """Sync the files of a flush in a thread."""
-        if self.journal is not None and log.is_settling:
-            # The log requests another flush when its files are synced for the journal.
+        if self.journal is not None and (log.is_settling or log.writes_again):
+            # The log requests another flush when its files are synced for the journal. If that sync has lacked space,
+            # the next flush writes the bytes again: a second sync of the same bytes would mean nothing.
             self._flushing.pop(log, None)
             log.put_back(task)
+            if log.writes_again:
+                self.request(log, urgent=True)
             return
         run = self._threads.run(Lane.FLUSH, partial(task.run, self._fs))
         run.add_done_callback(lambda run: self._flushed(log, task, run.exception()))

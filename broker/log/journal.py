@@ -6,14 +6,15 @@ on the event loop's thread.
 
 Lifecycle of a file: created and filled with zeros → written, one batch at a time → full → *settled*, that is, every log
 with bytes in it has synced its own files → removed. While a file is written, the one before it is settled, a few logs
-at a time, so that no flush waits for these syncs. A file is kept until the next start if a log with bytes in it has
-failed, because then only the journal has these bytes.
+at a time, so that no flush waits for these syncs. If a log with bytes in it has failed, only the journal has these
+bytes. They are copied to a file of this log alone, which stays until the next start or until the partition is deleted.
 
 Rules:
 
 * A name is not used again before the journal is free of it. A redo knows partitions by the names of their directories
   and segments by their base offsets. So `forget` puts a void into the journal before a directory's name may be used
-  again (DeleteTopics) and before other bytes take the place of a segment (compaction).
+  again (DeleteTopics) and before other bytes take the place of a segment (compaction). Marks of segments and recovery
+  points protect the records should a void be damaged.
 * A file with voids is removed only when no older file is left, because the voids may concern entries in older files.
 * A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of
   the partitions' files, which the failure does not affect, so the flusher syncs these files instead. Batches that were
@@ -25,7 +26,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -36,9 +38,17 @@ from ..descriptors import OUT_OF_DESCRIPTORS
 from ..ports import FileSystem, Lane, RandomIds, Threads
 from .episodes import Episodes
 from .flusher import FlushTask
-from .journal_file import JournalFile, UnreadExtent, create_journal_file, remove_journal_file
-from .journal_format import ENTRY_SIZE, EVERYTHING, FRAME_SIZE, Void
+from .journal_file import (
+    JournalFile,
+    UnreadExtent,
+    create_journal_file,
+    read_journal_file,
+    remove_journal_file,
+    write_kept_file,
+)
+from .journal_format import ENTRY_SIZE, EVERYTHING, FRAME_SIZE, Entry, Void
 from .journal_redo import Leftover
+from .removal import unlink_all
 from .shared_directory import RootSyncFailed, SharedDirectory
 
 logger = structlog.get_logger(__name__)
@@ -67,6 +77,8 @@ class JournaledLog(Protocol):
 
     name: str
     synced_offset: int
+
+    closed: bool
 
     def begin_settling(self) -> FlushTask | None: ...
 
@@ -150,6 +162,10 @@ class Journal:
         self._is_writing = False
         self._is_creating = False
         self._removing: LiveFile | None = None
+        self._copying: asyncio.Future[list[tuple[str, str]]] | None = None
+        self._last_number = 0
+        self._uncopied: set[str] = set()
+        self._failed: list[JournaledLog] = []
         self._is_closed = False
         self._episodes = Episodes()
         self.round_bytes = min(MAX_ROUND_BYTES, self._file_bytes // _ROUNDS_PER_FILE)
@@ -235,7 +251,7 @@ class Journal:
         elif not isinstance(error, UnreadExtent):
             self._episodes.failed("write to the journal", error)
             self._current = None
-        self.maintain()
+        self._continue()
         if self._voids:
             self._wake()
 
@@ -246,6 +262,8 @@ class Journal:
 
         The caller has synced what it still needs. Raises OSError; then the entries may be redone.
         """
+        while self._copying is not None:
+            await asyncio.wait([self._copying])
         for live in [live for live in self._files if live.kept_for in names]:
             try:
                 await asyncio.shield(self._run(partial(remove_journal_file, self._fs, self._root, live.path)))
@@ -254,20 +272,33 @@ class Journal:
                 raise
             if live in self._files:
                 self._files.remove(live)
-        loop = asyncio.get_running_loop()
-        voids = [(Void(name, below), loop.create_future()) for name in names if self._mentions(name, below)]
-        if not voids:
+        mentioned = [name for name in names if self.mentions(name, below)]
+        if not mentioned:
             return
         if self._is_closed:
-            raise OSError(f"the journal is closed, and has entries of {voids[0][0].name}")
+            raise OSError(f"the journal is closed, and has entries of {mentioned[0]}")
         if not self._file_bytes:
-            raise OSError(f"{voids[0][0].name} has records in a journal that could not be redone; restart the broker")
-        self._voids += voids
-        self.maintain()
-        self._wake()
-        await asyncio.gather(*(done for _, done in voids))
+            raise OSError(f"{mentioned[0]} has records in a journal that could not be redone; restart the broker")
+        await asyncio.gather(*self._queue(mentioned, below))
 
-    def _mentions(self, name: str, below: int) -> bool:
+    def forget_former(self, is_held: Callable[[str], bool]) -> None:
+        """Begin to forget the partitions in files of earlier runs that are not held any more."""
+        names = {name for live in self._files for name in live.lowest if not is_held(name)}
+        if self._file_bytes and names:
+            self._queue(sorted(names), EVERYTHING)
+
+    def _queue(self, names: Iterable[str], below: int) -> list[asyncio.Future[None]]:
+        """Let the next batches have voids for these partitions; return the futures for that."""
+        loop = asyncio.get_running_loop()
+        voids = [(Void(name, below), loop.create_future()) for name in names]
+        for _, done in voids:
+            done.add_done_callback(lambda done: done.cancelled() or done.exception())  # callers need not wait for it
+        self._voids += voids
+        self._continue()
+        self._wake()
+        return [done for _, done in voids]
+
+    def mentions(self, name: str, below: int = EVERYTHING) -> bool:
         """Whether a file has entries for segments of the partition with base offsets below `below`."""
         return any(live.lowest.get(name, below) < below for live in self._files)
 
@@ -295,10 +326,12 @@ class Journal:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def maintain(self) -> None:
-        """Take a new file in use, settle and remove old files, and create the next one, as far as that is due.
+        """Try again what has failed. Called once a second."""
+        self._uncopied.clear()
+        self._continue()
 
-        Called after each change, and once a second, so that what has failed is tried again.
-        """
+    def _continue(self) -> None:
+        """Take a new file in use, settle and remove old files, and create the next one, as far as that is due."""
         if self._is_closed:
             return
         if self._current is None and self._standby is not None:
@@ -306,11 +339,12 @@ class Journal:
             self._files.append(self._current)
             self._wake()
         for void, done in list(self._voids):
-            if not self._is_writing and not self._mentions(void.name, void.below):
+            if not self._is_writing and not self.mentions(void.name, void.below):
                 self._voids.remove((void, done))
                 if not done.done():
                     done.set_result(None)
         self._settle_some()
+        self._copy_failed()
         self._remove_settled()
         self._create()
 
@@ -353,7 +387,54 @@ class Journal:
             self._episodes.failed("settling the journal", error)
         elif error is None:
             self._episodes.succeeded("settling the journal")
-            self.maintain()
+            self._continue()
+
+    def log_failed(self, log: JournaledLog) -> None:
+        """Note that a log has failed. It never syncs its files again, so no file is kept for its entries."""
+        if not self._is_closed:
+            self._failed.append(log)
+            self._continue()
+
+    def _copy_failed(self) -> None:
+        """Begin to copy the entries of failed logs out of a file, so that it can be removed.
+
+        Only one copy is made at a time. If it fails, it is repeated a second later.
+        """
+        if self._copying is not None:
+            return
+        voided = {void.name for void, _ in self._voids}
+        candidates = [log for log in self._failed if not log.closed and log.name not in voided]
+        for live in self._files:
+            failed = {log: live.ends[log] for log in candidates if log in live.ends}
+            if live is self._current or live.file is None or not failed or live.path in self._uncopied:
+                continue
+            wanted = {log.name: (live.lowest[log.name], end) for log, end in failed.items()}
+            numbers = range(self._number, self._number + len(wanted))
+            self._number += len(wanted)
+            job = partial(_copy, self._fs, self._root, self._directory, live.path, wanted, numbers, self._ids.uuid())
+            self._copying = self._run(job, Lane.REMOVAL)
+            self._copying.add_done_callback(partial(self._copied, live, failed))
+            return
+
+    def _copied(
+        self, live: LiveFile, failed: Mapping[JournaledLog, int], run: asyncio.Future[list[tuple[str, str]]]
+    ) -> None:
+        """Note that the entries of failed logs are in files of their own."""
+        self._copying = None
+        error = run.exception()
+        if error is None:
+            self._episodes.succeeded("copy out of the journal")
+            for log in failed:
+                live.ends.pop(log, None)
+            self._files[:0] = [
+                LiveFile(path, kept_for=name, lowest={name: live.lowest[name]}) for name, path in run.result()
+            ]
+            self._continue()
+        elif isinstance(error, RootSyncFailed):
+            self._on_failure(error)
+        else:
+            self._uncopied.add(live.path)
+            self._episodes.failed("copy out of the journal", error)
 
     def _removable(self) -> LiveFile | None:
         """Return a file that is not needed any more, None if there is none."""
@@ -384,7 +465,7 @@ class Journal:
         if error is None:
             self._episodes.succeeded("removal of a journal file")
             self._files.remove(live)
-            self.maintain()
+            self._continue()
         elif isinstance(error, RootSyncFailed):
             self._on_failure(error)
         else:
@@ -408,6 +489,7 @@ class Journal:
             self._root,
             self._directory,
             self._number,
+            self._last_number,
             self._ids.uuid(),
             self._file_bytes,
             self._reserve_bytes,
@@ -422,8 +504,9 @@ class Journal:
         if error is None:
             self._episodes.succeeded("creation of a journal file")
             file = run.result()
+            self._last_number = file.number
             self._standby = LiveFile(file.path, file)
-            self.maintain()
+            self._continue()
             return
         self._episodes.failed("creation of a journal file", error)
         if isinstance(error, RootSyncFailed):
@@ -477,3 +560,35 @@ class Journal:
         for live in self._files:
             if live.file is not None:
                 live.file.close()
+
+
+def _copy(
+    fs: FileSystem,
+    root: SharedDirectory,
+    directory: str,
+    path: str,
+    wanted: Mapping[str, tuple[int, int]],
+    numbers: range,
+    file_id: bytes,
+) -> list[tuple[str, str]]:
+    """Copy entries out of the journal file at `path`; return (name of the partition, path of its file).
+
+    `wanted`: for each partition, the lowest base offset of its entries that count, and the end offset of the last one.
+    Raises OSError, which leaves no new file.
+    """
+    entries: dict[str, list[Entry]] = {name: [] for name in wanted}
+    for batch in read_journal_file(fs, path).batches:
+        for entry in batch.entries:
+            lowest, end = wanted.get(entry.name, (EVERYTHING, 0))
+            if entry.base_offset >= lowest and entry.end_offset <= end:
+                entries[entry.name].append(entry)
+    written: list[tuple[str, str]] = []
+    try:
+        for number, (name, found) in zip(numbers, entries.items(), strict=True):
+            written.append((name, write_kept_file(fs, directory, number, file_id, found)))
+        root.sync_now()
+    except OSError:
+        with suppress(OSError):
+            unlink_all(fs, [path for _, path in written])
+        raise
+    return written

@@ -1,4 +1,4 @@
-"""Create, write and remove one journal file; the functions of this module run in threads.
+"""Create, write, read and remove one journal file; the functions of this module run in threads.
 
 A file is filled with zeros before it is used, so that a sync of a batch has to write no metadata of the file system,
 and so that no full disk can surprise it. After any failure the file is never written again: after a failed sync it is
@@ -15,8 +15,21 @@ from typing import Final
 
 from ..ports import File, FileSystem
 from .file_names import JOURNAL, segment_name
-from .journal_format import HEADER_SIZE, ID_SIZE, Extent, Void, encode_batch, encode_header
+from .journal_format import (
+    HEADER_SIZE,
+    ID_SIZE,
+    KEPT,
+    Entry,
+    Extent,
+    FileContent,
+    Header,
+    Void,
+    decode_file,
+    encode_batch,
+    encode_header,
+)
 from .shared_directory import SharedDirectory
+from .small_files import read_readable
 
 _FILLED_AT_ONCE: Final = 1 << 20
 """The number of zeros that are written and synced together, so that syncs of other files need not wait for all."""
@@ -48,10 +61,9 @@ class JournalFile:
         entries = []
         for extent in extents:
             try:
-                content = extent.read()
+                entries.append(extent.read())
             except OSError as error:
                 raise UnreadExtent(error.errno, error.strerror, extent.name) from error
-            entries.append((extent.name, extent.base_offset, extent.position, extent.end_offset, content))
         batch = encode_batch(self._id, sequence, entries, voids)
         self._file.write_at([batch], self.position)
         self._file.fdatasync()
@@ -63,11 +75,19 @@ class JournalFile:
 
 
 def create_journal_file(
-    fs: FileSystem, root: SharedDirectory, directory: str, number: int, file_id: bytes, size: int, reserve_bytes: int
+    fs: FileSystem,
+    root: SharedDirectory,
+    directory: str,
+    number: int,
+    previous: int,
+    file_id: bytes,
+    size: int,
+    reserve_bytes: int,
 ) -> JournalFile:
-    """Create an empty journal file of `size` bytes, and sync it and its name. Raises OSError, which leaves no file.
+    """Create an empty journal file of `size` bytes, and sync it and its name.
 
-    Raises ENOSPC if the file would use the last `reserve_bytes` of the disk.
+    `previous` is the number of the file that is written before this one, 0 if it is the first one of this run. Raises
+    OSError, which leaves no file; ENOSPC if the file would use the last `reserve_bytes` of the disk.
     """
     if fs.free_space(directory) < size + reserve_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), directory)
@@ -77,7 +97,7 @@ def create_journal_file(
         for position in range(0, size, _FILLED_AT_ONCE):
             file.write_at([bytes(min(_FILLED_AT_ONCE, size - position))], position)
             file.fdatasync()
-        file.write_at([encode_header(number, file_id[:ID_SIZE], fs.boot_id())], 0)
+        file.write_at([encode_header(Header(number, previous, file_id[:ID_SIZE], fs.boot_id()))], 0)
         file.fdatasync()
         root.sync_now()
     except BaseException:
@@ -86,6 +106,40 @@ def create_journal_file(
             fs.unlink(path)
         raise
     return JournalFile(fs, path, number, file, file_id[:ID_SIZE], size)
+
+
+def read_journal_file(fs: FileSystem, path: str) -> FileContent:
+    """Return what a journal file holds, as far as the disk can read it. Raises OSError."""
+    unreadable: list[range] = []
+    file = fs.open(path)
+    try:
+        content = read_readable(file, file.size(), 0, unreadable)
+    finally:
+        file.close()
+    return decode_file(content, unreadable)
+
+
+def write_kept_file(fs: FileSystem, directory: str, number: int, file_id: bytes, entries: Sequence[Entry]) -> str:
+    """Write a journal file with these entries alone, and sync it, but not its name; return its path.
+
+    The boot id in it is unknown, so it is redone in any case. Raises OSError, which leaves no file.
+    """
+    path = journal_path(directory, number)
+    file_id = file_id[:ID_SIZE]
+    content = encode_header(Header(number, 0, file_id, "")), encode_batch(file_id, KEPT, entries)
+    try:
+        file = fs.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.write_at(content, 0)
+            file.fdatasync()
+        finally:
+            file.close()
+    except OSError:
+        with suppress(OSError):
+            fs.unlink(path)
+        raise
+    return path
 
 
 def remove_journal_file(fs: FileSystem, root: SharedDirectory, path: str) -> None:

@@ -4,16 +4,19 @@ A batch is what one fdatasync makes durable. Its frame lists the entries and has
 entries follow, each with a checksum in the frame. So if the bytes of an entry are damaged, it is still known to which
 partition they belong. All integers are big endian, checksums are CRC-32C:
 
-    header, 512 bytes   magic "OJF1", uint32 checksum of the rest, uint64 number, 8 bytes id, boot id (ASCII), zeros
+    header, 512 bytes   magic "OJF1", uint32 checksum of the rest, uint64 number, uint64 number of the file before
+                        it (0: none), 8 bytes id, boot id (ASCII), zeros
     batch               magic "OJB1", uint32 checksum of the rest of the frame, 8 bytes id, uint64 sequence,
                         uint32 size of the lists, uint32 size of all bytes that follow the frame, the lists
     lists               uint32 count, then per entry: uint16 size of the name, name of the partition's directory,
                         uint64 base offset of the segment, uint64 position in its `.log` file, uint32 size,
-                        uint64 end offset of the partition, uint32 checksum of the bytes
+                        uint64 end offset of the partition, uint32 mark of the segment, uint32 checksum of the bytes
                         uint32 count, then per void: uint16 size of the name, name, uint64 base offset
 
-A void makes worthless all entries in earlier batches for segments of the partition below its base offset. The id is
-random, so that records of a client cannot pass for a batch. Sequences have no gap within a file.
+A void makes worthless all entries in earlier batches for segments of the partition below its base offset. The mark of a
+segment tells it from another one with the same name (`segment_mark`), so no entry is redone in a file that it was not
+made for, even if a void is lost. The id is random, so that records of a client cannot pass for a batch. Sequences have
+no gap within a file.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from ...protocol.batch_header import HEADER_SIZE as BATCH_HEADER_SIZE
 from ..ports import Buffer, File
 
 HEADER_SIZE: Final = 512
@@ -33,14 +37,17 @@ ID_SIZE: Final = 8
 EVERYTHING: Final = (1 << 63) - 1
 """The base offset of a void for all segments of a partition."""
 
+KEPT: Final = 0
+"""The sequence of a batch of entries that were copied out of other journal files, so it is not part of their order."""
+
 _FILE_MAGIC: Final = b"OJF1"
 _BATCH_MAGIC: Final = b"OJB1"
 _CHECKSUM: Final = Struct(">I")
-_FILE: Final = Struct(">Q8s")
+_FILE: Final = Struct(">QQ8s")
 _FRAME: Final = Struct(">8sQII")
 _COUNT: Final = Struct(">I")
 _NAME: Final = Struct(">H")
-_ENTRY: Final = Struct(">QQIQI")
+_ENTRY: Final = Struct(">QQIQII")
 _VOID: Final = Struct(">Q")
 _LISTS: Final = len(_BATCH_MAGIC) + _CHECKSUM.size + _FRAME.size
 FRAME_SIZE: Final = _LISTS + 2 * _COUNT.size
@@ -48,6 +55,28 @@ FRAME_SIZE: Final = _LISTS + 2 * _COUNT.size
 
 ENTRY_SIZE: Final = _NAME.size + _ENTRY.size
 """Size in bytes of an entry without its name and its bytes. A void is smaller."""
+
+
+def segment_mark(file: File) -> int:
+    """Return the mark of a segment: the CRC-32C of the header of its first batch. Raises OSError.
+
+    The first batch has a checksum, timestamps and the producer's sequence, so the segments of two partitions that had
+    the same name one after the other have different marks.
+    """
+    return crc32c(file.read_at(BATCH_HEADER_SIZE, 0))
+
+
+class Entry(NamedTuple):
+    """Bytes of a partition's segment in a journal. `content` is None if the bytes are damaged."""
+
+    name: str
+    base_offset: int
+    position: int
+    size: int
+    end_offset: int
+    mark: int
+    checksum: int
+    content: Buffer | None
 
 
 class Extent(NamedTuple):
@@ -63,12 +92,15 @@ class Extent(NamedTuple):
     end_offset: int
     file: File
 
-    def read(self) -> bytes:
-        """Return the bytes from the page cache. Raises OSError."""
+    def read(self) -> Entry:
+        """Return the entry of the journal, with the bytes from the page cache. Raises OSError."""
         content = self.file.read_at(self.size, self.position)
         if len(content) != self.size:
             raise OSError(errno.EIO, f"{self.name}: {self.size - len(content)} bytes are missing in the file")
-        return content
+        mark = segment_mark(self.file)
+        return Entry(
+            self.name, self.base_offset, self.position, self.size, self.end_offset, mark, crc32c(content), content
+        )
 
 
 class Void(NamedTuple):
@@ -76,19 +108,6 @@ class Void(NamedTuple):
 
     name: str
     below: int = EVERYTHING
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Bytes of a partition's segment, as read from a journal. `content` is None if the bytes are damaged."""
-
-    name: str
-    base_offset: int
-    position: int
-    size: int
-    end_offset: int
-    checksum: int
-    content: memoryview | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,42 +124,53 @@ class Batch:
         return all(entry.content is not None for entry in self.entries)
 
 
-def encode_header(number: int, file_id: bytes, boot_id: str) -> bytes:
-    """Return the header of a journal file."""
-    content = (_FILE.pack(number, file_id) + boot_id.encode("ascii")).ljust(HEADER_SIZE - 8, b"\0")
+class Header(NamedTuple):
+    """The header of a journal file. `previous`: the number of the file that was written before it, 0 if there is none.
+
+    `boot_id`: the run of the operating system in which the file was written; "" if that does not matter.
+    """
+
+    number: int
+    previous: int
+    file_id: bytes
+    boot_id: str
+
+
+def encode_header(header: Header) -> bytes:
+    """Return the bytes of a header."""
+    number, previous, file_id, boot_id = header
+    content = (_FILE.pack(number, previous, file_id) + boot_id.encode("ascii")).ljust(HEADER_SIZE - 8, b"\0")
     return _FILE_MAGIC + _CHECKSUM.pack(crc32c(content)) + content
 
 
-def decode_header(content: Buffer) -> tuple[int, bytes, str] | None:
-    """Return (number, id, boot id) of a journal file; None if its header is damaged or missing."""
+def decode_header(content: Buffer) -> Header | None:
+    """Return the header of a journal file; None if it is damaged or missing."""
     data = bytes(content[:HEADER_SIZE])
     if len(data) < HEADER_SIZE or data[:4] != _FILE_MAGIC or _CHECKSUM.unpack_from(data, 4)[0] != crc32c(data[8:]):
         return None
-    number, file_id = _FILE.unpack_from(data, 8)
-    return number, file_id, data[8 + _FILE.size :].rstrip(b"\0").decode("ascii")
+    number, previous, file_id = _FILE.unpack_from(data, 8)
+    return Header(number, previous, file_id, data[8 + _FILE.size :].rstrip(b"\0").decode("ascii"))
 
 
 def encode_batch(
     file_id: bytes,
     sequence: int,
-    entries: Sequence[tuple[str, int, int, int, Buffer]],
+    entries: Sequence[Entry],
     voids: Iterable[Void] = (),
 ) -> bytes:
-    """Return a batch. Each entry is (name, base offset, position, end offset, bytes)."""
+    """Return a batch. Bytes that are damaged stay so: zeros, which do not match the checksum, take their place."""
     lists = [_COUNT.pack(len(entries))]
     size = 0
-    for name, base_offset, position, end_offset, content in entries:
-        encoded = name.encode()
-        lists += (
-            _NAME.pack(len(encoded)),
-            encoded,
-            _ENTRY.pack(base_offset, position, len(content), end_offset, crc32c(content)),
-        )
-        size += len(content)
+    for entry in entries:
+        encoded = entry.name.encode()
+        numbers = (entry.base_offset, entry.position, entry.size, entry.end_offset, entry.mark, entry.checksum)
+        lists += (_NAME.pack(len(encoded)), encoded, _ENTRY.pack(*numbers))
+        size += entry.size
     voided = [_NAME.pack(len(name.encode())) + name.encode() + _VOID.pack(below) for name, below in voids]
     listed = b"".join((*lists, _COUNT.pack(len(voided)), *voided))
     frame = _FRAME.pack(file_id, sequence, len(listed), size) + listed
-    return b"".join((_BATCH_MAGIC, _CHECKSUM.pack(crc32c(frame)), frame, *(entry[4] for entry in entries)))
+    contents = (bytes(entry.size) if entry.content is None else entry.content for entry in entries)
+    return b"".join((_BATCH_MAGIC, _CHECKSUM.pack(crc32c(frame)), frame, *contents))
 
 
 def decode_batch(content: memoryview, position: int, file_id: bytes | None) -> tuple[bytes, Batch] | None:
@@ -165,12 +195,13 @@ def _decode_lists(content: memoryview, at: int, data: int) -> tuple[tuple[Entry,
     at += _COUNT.size
     for _ in range(count):
         name, at = _decode_name(content, at)
-        base_offset, position, size, end_offset, checksum = _ENTRY.unpack_from(content, at)
+        base_offset, position, size, end_offset, mark, checksum = _ENTRY.unpack_from(content, at)
         at += _ENTRY.size
         found = content[data : data + size]
         data += size
         whole = len(found) == size and crc32c(found) == checksum
-        entries.append(Entry(name, base_offset, position, size, end_offset, checksum, found if whole else None))
+        bytes_found = found if whole else None
+        entries.append(Entry(name, base_offset, position, size, end_offset, mark, checksum, bytes_found))
     voids = []
     (count,) = _COUNT.unpack_from(content, at)
     at += _COUNT.size
@@ -190,25 +221,29 @@ def _decode_name(content: memoryview, at: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """What a journal file holds. `boot_id` is "" if the header is damaged.
+    """What a journal file holds. `header` is None if it is damaged.
 
-    `batches`: in the order in which they were written; the torn batch at the end is left out. `damage`: the position of
-    a damaged frame that other batches follow, None if there is none.
+    `batches`: in the order in which they were written. `damage`: the position of a damaged frame that was acknowledged,
+    None if there is none. `may_be_torn`: whether the last batch, if it is not whole, may not have been acknowledged.
     """
 
-    boot_id: str
+    header: Header | None
     batches: tuple[Batch, ...]
     damage: int | None = None
+    may_be_torn: bool = True
 
 
-def decode_file(content: Buffer) -> FileContent:
-    """Read a journal file. Only the last batch can be torn: a batch is written after the one before it is on disk.
+def decode_file(content: Buffer, unreadable: Iterable[range] = ()) -> FileContent:
+    """Read a journal file. `unreadable`: the bytes that the disk could not read; zeros take their place in `content`.
 
-    Anything else that is wrong is damage: an entry without its bytes in a batch that others follow, or `damage`.
+    Only the last batch can be torn, because a batch is written after the one before it is on disk. So a frame that is
+    not intact is damage if others follow it, or if the disk could not read it. If the header is damaged, the first
+    batch has the id of the file. If that is damaged, too, the rest is not read, because it cannot be told from what
+    clients wrote.
     """
     view = memoryview(content)
     header = decode_header(view)
-    file_id, boot_id = (None, "") if header is None else header[1:]
+    file_id = None if header is None else header.file_id
     batches: list[Batch] = []
     damage: int | None = None
     position = HEADER_SIZE
@@ -219,18 +254,19 @@ def decode_file(content: Buffer) -> FileContent:
             batches.append(batch)
             position += batch.size
             continue
-        later = _next_batch(view, position, file_id)
+        later = None if file_id is None else _next_batch(view, position, file_id)
+        if damage is None and (later is not None or (file_id is None and bytes(view[position:]).strip(b"\0"))):
+            damage = position
         if later is None:
             break
-        if damage is None:
-            damage = position
         position = later
-    if batches and not batches[-1].is_whole:
-        batches.pop()
-    return FileContent(boot_id, tuple(batches), damage)
+    unreadable = list(unreadable)
+    if damage is None and any(part.stop > position for part in unreadable):
+        damage = position
+    return FileContent(header, tuple(batches), damage, not unreadable)
 
 
-def _next_batch(content: memoryview, position: int, file_id: bytes | None) -> int | None:
+def _next_batch(content: memoryview, position: int, file_id: bytes) -> int | None:
     """Return the position of the first intact frame behind `position`, None if there is none."""
     data = bytes(content[position:])
     at = 0

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
@@ -43,7 +43,7 @@ from . import index_cache
 from .at_hand import NotAtHand
 from .checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles, Checkpoints
 from .cleaner import Cleaner, CleaningPlan, CleaningStopped
-from .data_directory import DataDirectory, DataDirectoryError
+from .data_directory import JOURNAL_LEVEL, DataDirectory, DataDirectoryError
 from .disk_space import DiskSpace
 from .episodes import Episodes
 from .file_names import (
@@ -224,7 +224,8 @@ class LogManager:
         self._cleaner_offsets, self._cleaned_known = cleaner_offsets or {}, cleaner_offsets is not None
         missing = {key for key, offset in self._recovery_points.items() if offset > 0}
         journal = self._left_journal = read_journal(self._fs, self.path)
-        unredone = journal.redo(self._fs)
+        journal.drop_needless(self._fs, self._recovery_points)
+        journal.redo(self._fs)
         deleted = []
         for name in sorted(self._fs.list(self.path)):
             path = f"{self.path}/{name}"
@@ -234,8 +235,8 @@ class LogManager:
             key = parse_partition_directory(name)
             if key is not None:
                 missing.discard(key)
-                if name in unredone:
-                    reason = f"its last records are in the journal and cannot be written: {unredone[name]}"
+                if name in journal.failures:
+                    reason = f"its last records are in the journal and cannot be written: {journal.failures[name]}"
                     self._take_offline(key, storage_error(f"{path}: {reason}. Check the disk, then restart the broker"))
                     continue
                 clean = unclean is not None and name not in unclean
@@ -258,7 +259,7 @@ class LogManager:
             if error.errno not in NO_SPACE:
                 raise
             logger.warning("checkpoint not written", directory=self.path, error=str(error))
-        self._finish_redo(journal, unredone)
+        self._finish_redo(journal)
         # A start that fails before this point has not changed the directory's state, so the next start finds the same.
         self.directory.record_boot()
         self.directory.take_clean_shutdown()
@@ -279,25 +280,29 @@ class LogManager:
                 seconds=round(self._clock.monotonic() - started, 3),
             )
 
-    def _finish_redo(self, journal: LeftJournal, unredone: Collection[str]) -> None:
-        """Remove the journal that was redone. Keep what it has of the partitions in `unredone`. Raises OSError.
+    def _finish_redo(self, journal: LeftJournal) -> None:
+        """Remove the journal that was redone. Keep what it has of the partitions that could not be redone.
 
-        First record up to which offsets it has made records durable: damage of these records must not look like a torn
-        write at the next start. On a full disk the whole journal stays.
+        First record up to which offsets the files have its records: damage of these records must not look like a torn
+        write at the next start. On a full disk the whole journal stays. Raises OSError.
         """
         if not journal.paths:
             return
         ends = {key: journal.end_offset(partition_directory(*key)) for key in (*self._logs, *self.offline)}
-        durable = {key: end for key, end in ends.items() if end > self._recovery_points.get(key, 0)}
+        durable = {
+            key: end
+            for key, end in ends.items()
+            if end > self._recovery_points.get(key, 0) and partition_directory(*key) not in journal.failures
+        }
         try:
             if durable:
                 self._recovery_points = self._recovery_points | durable
                 self._write_recovery_points()
-            self._leftovers = journal.keep(self._fs, unredone, self._ids.uuid()[:ID_SIZE])
+            self._leftovers = journal.keep(self._fs, self._ids.uuid()[:ID_SIZE])
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            if not self.offline.keys().isdisjoint(durable) or unredone:
+            if not self.offline.keys().isdisjoint(durable) or journal.failures:
                 self._leftovers = journal.leave()
                 return
         journal.remove(self._fs)
@@ -419,13 +424,14 @@ class LogManager:
         self._flusher = LogFlusher(self._fs, self._threads, self._fail_directory)
         for log in self._logs.values():
             log.flusher = self._flusher
+        file_bytes = self._journal_file_bytes()
         self._journal = Journal(
             self._fs,
             self._root,
             self.path,
             threads=self._threads,
             ids=self._ids,
-            file_bytes=self._journal_bytes,
+            file_bytes=file_bytes,
             reserve_bytes=self._disk_space.reserve_bytes,
             number=self._left_journal.number,
             sequence=self._left_journal.sequence,
@@ -433,8 +439,9 @@ class LogManager:
             wake=self._flusher.wake,
             on_failure=self._fail_directory,
         )
-        if self._journal_bytes:
+        if file_bytes:
             self._flusher.journal = self._journal
+            self._journal.forget_former(lambda name: self._fs.is_directory(f"{self.path}/{name}"))
             self._journal.maintain()
         self._left_journal = LeftJournal(self.path)
         checkpoint, retention, cleaner = self._intervals
@@ -443,6 +450,16 @@ class LogManager:
         self._repeat(retention, self._retain)
         if self._cleaner_enable:
             self._repeat(cleaner, self._clean)
+
+    def _journal_file_bytes(self) -> int:
+        """Return the size of the journal's files; 0 if the format level cannot be raised, so that none is written."""
+        if self._journal_bytes:
+            try:
+                self.directory.raise_level(JOURNAL_LEVEL)
+            except OSError as error:
+                logger.warning("no journal used", error=str(error), remedy="check the disk, then restart the broker")
+                return 0
+        return self._journal_bytes
 
     def _look(self) -> None:
         """Update the free space, check that the directory is still in place, and repeat failed background work."""
@@ -492,6 +509,11 @@ class LogManager:
         if key in self.lost:
             self.forget(key)  # the lost partition belonged to a deleted topic of the same name
         path = f"{self.path}/{partition_directory(topic, partition)}"
+        if self._journal is not None and self._journal.mentions(partition_directory(topic, partition)):
+            raise storage_error(
+                f"{path} cannot be created yet, because the journal has records of a deleted partition with this name."
+                " Try again; if it does not help, restart the broker"
+            )
         try:
             self._forget_former(key)
             self._fs.make_directory(path)
@@ -654,6 +676,8 @@ class LogManager:
         if self._flusher is not None:
             probing = self._flusher.submit(self._probe, f"probe of {self.path}")
             probing.add_done_callback(lambda _: self._judge_probe())
+        if self._journal is not None:
+            self._journal.log_failed(log)
 
     def _probe(self) -> None:
         """Check in a thread whether the directory accepts writes, and keep the error for `_judge_probe`.
@@ -717,7 +741,7 @@ class LogManager:
 
     def _points(self) -> dict[TopicPartition, int]:
         """Return the offset up to which each partition is on disk; for offline and lost ones, the last known offset."""
-        points = {key: log.flushed_offset for key, log in self._logs.items()}
+        points = {key: log.synced_offset for key, log in self._logs.items()}
         others = (*self.offline, *self.lost)
         return points | {key: self._recovery_points[key] for key in others if key in self._recovery_points}
 
@@ -879,13 +903,16 @@ class LogManager:
         flush = log.synced(plan.as_of)
         if flush is not None:
             await asyncio.shield(flush)
+        if self._journal is not None and not await self._journal.settle(log):
+            return  # the next round continues
         # The recovery point must lie above all compacted segments: then recovery takes a gap in the offsets for the
-        # work of compaction, not for a torn tail.
+        # work of compaction, not for a torn tail, and writes no bytes of the journal into them.
         self._checkpoint()
         await self._flusher.submit(lambda: None)
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
-        if not await self._take_out_of_journal(log, plan):
-            return
+        if self._journal is not None and plan.groups:
+            below = max(segment.base_offset for group in plan.groups for segment in group.segments) + 1
+            await self._journal.forget([log.name], below)
         for group in plan.groups:
             if log.failure is not None:
                 return
@@ -896,19 +923,6 @@ class LogManager:
             return  # the log may have been deleted meanwhile, and a new partition may have its name
         self._cleaner_offsets = {**self._cleaner_offsets, (log.topic, log.partition): plan.end_offset}
         await self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint")
-
-    async def _take_out_of_journal(self, log: PartitionLog, plan: CleaningPlan) -> bool:
-        """Make sure that no start writes journaled bytes into the segments that are about to be replaced.
-
-        Return False if this must wait for the next round. Raises OSError.
-        """
-        if self._journal is None or not plan.groups:
-            return True
-        below = max(segment.base_offset for group in plan.groups for segment in group.segments) + 1
-        if not await self._journal.settle(log):
-            return False
-        await self._journal.forget([log.name], below)
-        return True
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
@@ -952,7 +966,7 @@ class LogManager:
                 unclean.add(log.name)
             try:
                 log.close()
-                points[key] = log.flushed_offset
+                points[key] = log.synced_offset
             except Exception as error:  # the other logs must still be closed
                 unclean.add(log.name)
                 reason = error.message if isinstance(error, KafkaError) else repr(error)

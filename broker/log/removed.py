@@ -19,6 +19,7 @@ from ..ports import FileSystem
 from .file_names import REMOVED
 from .flusher import sync_path
 from .removal import remove_tree
+from .small_files import read_readable
 
 MAX_TORN_BYTES: Final = 256 << 20
 """Approximate number of bytes that are kept of one torn tail; the rest is dropped."""
@@ -44,7 +45,8 @@ def keep_directory(partition_path: str, now_ms: int, why: str) -> str:
 def keep(fs: FileSystem, source: str, position: int, directory: str, most: int | None = None) -> int:
     """Copy a file from byte `position` on into `directory`, sync the copy, and return the number of bytes copied.
 
-    The copy is named `<file>.from-<position>`. With `most`, copy at most that many bytes. Raises OSError.
+    The copy is named `<file>.from-<position>`. With `most`, copy at most that many bytes. Zeros take the place of bytes
+    that the disk cannot read. Raises OSError.
     """
     made = [directory]
     while not fs.exists(made[-1].rpartition("/")[0]):
@@ -59,7 +61,9 @@ def keep(fs: FileSystem, source: str, position: int, directory: str, most: int |
         try:
             copy.truncate(0)
             copied = 0
-            while piece := origin.read_at(_PIECE if most is None else min(_PIECE, most - copied), position + copied):
+            while piece := read_readable(
+                origin, _PIECE if most is None else min(_PIECE, most - copied), position + copied
+            ):
                 copy.write_at([piece], copied)
                 copied += len(piece)
         finally:

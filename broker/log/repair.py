@@ -106,18 +106,22 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
 
 
 def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Damage]]:
-    """Return the journal, without the entries that cannot be read, and its damage. Raises OSError."""
+    """Return what the next start needs of the journal, as far as it can be read, and its damage. Raises OSError."""
+    damages = []
     try:
-        return read_journal(fs, directory), []
+        journal = read_journal(fs, directory)
     except JournalDamaged as error:
-        damage = Damage("", -1, error.path, error.position, str(error), 0, 0, 0, 0, True)
-        return read_journal(fs, directory, despite_damage=True), [damage]
+        damages.append(Damage("", -1, error.path, error.position, str(error), 0, 0, 0, 0, True))
+        journal = read_journal(fs, directory, despite_damage=True)
+    journal.drop_needless(fs, CheckpointFiles(fs, directory).read(RECOVERY_POINTS) or {})
+    return journal, damages
 
 
 def _redo(directory: str, fs: FileSystem) -> list[Damage]:
     """Redo the journal and remove it, as a start of the broker does; keep a damaged one. Return its damage."""
     journal, damages = _read_journal(directory, fs)
-    for error in journal.redo(fs).values():
+    journal.redo(fs)
+    for error in journal.failures.values():
         raise error
     points = CheckpointFiles(fs, directory).read(RECOVERY_POINTS) or {}
     for name in journal.entries:

@@ -8,15 +8,21 @@ bits.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from typing import Final
 
+import structlog
 from crc32c import crc32c
 
-from ..ports import FileSystem
+from ..ports import File, FileSystem
 from .file_names import TEMPORARY
 
+logger = structlog.get_logger(__name__)
+
 _CHECKSUM: Final = "#crc32c"
+_BLOCK: Final = 4096
+"""The number of bytes that are read together where the disk cannot read some of them."""
 
 
 def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
@@ -39,6 +45,33 @@ def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False)
     fs.rename(temporary, path)
     if sync:
         fs.sync_directory(path.rpartition("/")[0])
+
+
+def read_readable(file: File, size: int, position: int, unreadable: list[range] | None = None) -> bytes:
+    """Return `size` bytes from `position` on, fewer only at the end of the file.
+
+    Zeros take the place of bytes that the disk cannot read (EIO). They are logged, and added to `unreadable`. Raises
+    OSError.
+    """
+    try:
+        return file.read_at(size, position)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    content = bytearray()
+    end = min(position + size, file.size())
+    for start in range(position, end, _BLOCK):
+        block = range(start, min(start + _BLOCK, end))
+        try:
+            content += file.read_at(len(block), start)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            logger.warning("bytes cannot be read", position=start, error=str(error), remedy="check the disk")
+            content += bytes(len(block))
+            if unreadable is not None:
+                unreadable.append(block)
+    return bytes(content)
 
 
 def encode_checkpoint(entries: Iterable[Iterable[object]]) -> bytes:

@@ -43,6 +43,21 @@ class _Node:
         self.names_on_disk: dict[str, _Node] = {}
         self.changes: list[tuple[str, ...] | tuple[str, str, _Node]] = []
         self.modified_ms = 0
+        self.has_dropped = False  # bytes in `data` that are not on disk and that no sync writes
+
+
+def _written(node: _Node) -> bytes:
+    """What a sync puts on disk: only what was written since the last one."""
+    content = bytearray(node.disk)
+    for change in node.writes:
+        if isinstance(change, int):
+            del content[change:]
+            content.extend(bytes(change - len(content)))
+        else:
+            position, data = change
+            content.extend(bytes(max(position + len(data) - len(content), 0)))
+            content[position : position + len(data)] = data
+    return bytes(content)
 
 
 class FaultyFile:
@@ -93,8 +108,9 @@ class FaultyFile:
             self._fs.check("fdatasync", self._path)
         except OSError:
             node.writes.clear()
+            node.has_dropped = True
             raise
-        node.disk = bytes(node.data)
+        node.disk = _written(node) if node.has_dropped else bytes(node.data)
         node.writes.clear()
 
     def close(self) -> None:
@@ -169,6 +185,7 @@ class FaultyFileSystem:
             node.disk = self._torn(node, rng)
             node.data = bytearray(node.disk)
             node.writes.clear()
+            node.has_dropped = False
             return
         names = dict(node.names_on_disk)
         for change in node.changes[: rng.randint(0, len(node.changes))]:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from oncelog.broker.log import LogConfig, LogManager, PartitionLog
+from oncelog.broker.log.journal_format import Batch, decode_file
 
 from .faulty_filesystem import FaultyFileSystem
 from .inline_threads import InlineThreads
@@ -72,6 +73,11 @@ def syncs(fs: FaultyFileSystem) -> Iterator[Counter[str]]:
 
 def journal_files(fs: FaultyFileSystem) -> list[str]:
     return sorted(name for name in fs.list("/data") if name.endswith(".journal"))
+
+
+def batches_in(fs: FaultyFileSystem, name: str) -> tuple[Batch, ...]:
+    """The batches in a file of the journal."""
+    return decode_file(bytes(fs._get(f"/data/{name}").data)).batches
 
 
 def power_fails(fs: FaultyFileSystem, manager: LogManager) -> None:

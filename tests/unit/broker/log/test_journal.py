@@ -16,6 +16,7 @@ from support.journals import (
     CONFIG,
     SIZE,
     after_power_failed,
+    batches_in,
     failing,
     journal_files,
     journaled,
@@ -299,10 +300,11 @@ async def test_a_log_that_cannot_be_synced_for_the_journal_keeps_its_records_in_
         for _ in range(100):
             await round_of(manager, "b", value="." * 300)
         await turns()
-        assert journal_files(fs)[0] == "00000000000000000001.journal"
+        assert "00000000000000000001.journal" not in journal_files(fs), "its records were copied out of it"
         fs.before = None
         await manager.stop()
-        assert journal_files(fs) == ["00000000000000000001.journal"]
+        (kept,) = journal_files(fs)
+        assert names_in(fs, kept) == {"a-0"}
         fs.crash(random.Random(2))
         manager = reopened(fs)
         assert manager.offline == {}
@@ -363,6 +365,57 @@ async def test_a_void_stays_as_long_as_the_entries_that_it_concerns(fs: FaultyFi
         manager.abandon()
 
 
+async def test_a_failed_log_and_deletions_do_not_end_the_use_of_the_journal(fs: FaultyFileSystem) -> None:
+    topics = [f"t{number}" for number in range(8)]
+    async with journaled(fs, "a", "b", "c", *topics) as manager:
+        await round_of(manager, "a", "b", *topics)
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO, times=1000)
+        await full_journal(manager, "a", "b")
+        await turns()
+        assert log_of(manager, "a").failure is not None
+        for topic in topics:
+            await round_of(manager, *topics[topics.index(topic) :])
+            await manager.delete([(topic, 0)])
+            await full_journal(manager, "b", "c")
+            await turns()
+        assert len(journal_files(fs)) <= 3
+        with syncs(fs) as counted:
+            await round_of(manager, "b", "c")
+        assert counted == {"journal": 1}
+        end = log_of(manager, "a").flushed_offset
+        manager = after_power_failed(fs, manager)
+        assert (manager.offline, log_of(manager, "a").log_end_offset) == ({}, end)
+        manager.abandon()
+
+
+async def test_a_copy_out_of_the_journal_that_fails_is_made_later(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        fail_a, fail_copy = (
+            failing("fdatasync", "/a-0/", errno.EIO, times=1000),
+            failing("read", ".journal", errno.EMFILE, times=1),
+        )
+
+        def fail(name: str, path: str) -> None:
+            fail_a(name, path)
+            fail_copy(name, path)
+
+        fs.before = fail
+        await full_journal(manager, "a", "b")
+        await turns()
+        assert log_of(manager, "a").failure is not None
+        assert "00000000000000000001.journal" in journal_files(fs)
+        manager._look()
+        await turns()
+        assert "00000000000000000001.journal" not in journal_files(fs)
+        await manager.delete([("a", 0)])
+        assert all(name != "a-0" for file in journal_files(fs) for name in names_in(fs, file)), "it goes with it"
+
+
+def names_in(fs: FaultyFileSystem, file: str) -> set[str]:
+    """The partitions with entries in a file of the journal."""
+    return {entry.name for batch in batches_in(fs, file) for entry in batch.entries}
+
+
 async def test_what_compaction_replaces_is_not_redone(fs: FaultyFileSystem) -> None:
     """A segment has the same name before and after its compaction, but other bytes."""
     async with journaled(fs, "a", "b") as manager:
@@ -414,6 +467,48 @@ async def test_what_only_the_journal_has_is_written_again_after_a_lack_of_space(
         await turns()
         assert written_again == ["/data/a-0/00000000000000000000.log"] * 3
         assert log.synced_offset == log.log_end_offset == 4
+
+
+async def test_a_sync_that_lacked_space_is_not_repeated_when_the_journal_fails(fs: FaultyFileSystem) -> None:
+    """A second sync of the same bytes would succeed without writing them."""
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b")
+        log = log_of(manager, "a")
+        settling = log.begin_settling()
+        assert settling is not None
+
+        def fail(name: str, path: str) -> None:
+            if name != "fdatasync" or not path.endswith(".journal"):
+                return
+            fs.before = failing("fdatasync", "/a-0/", errno.ENOSPC)
+            with pytest.raises(OSError, match="failed on purpose") as raised:
+                settling.run(fs)
+            log.end_settling(settling, raised.value)
+            raise OSError(errno.EIO, "failed on purpose", path)
+
+        fs.before = fail
+        await round_of(manager, "a", "b", value="second")
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert values(log_of(manager, "a").batches()) == ["first", "value", "second"]
+        manager.abandon()
+
+
+async def test_deleted_records_stay_durable_until_the_new_start_is_on_disk(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        log = log_of(manager, "a")
+        await round_of(manager, "a", "b", value="second")
+        fs.before = failing("open", "log-start-offset-checkpoint", errno.ENOSPC, times=1000)
+        log.roll()
+        log.delete_records_before(2)
+        await full_journal(manager, "b", "c")
+        await full_journal(manager, "b", "c")
+        await turns()
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert manager.offline == {}
+        assert values(log_of(manager, "a").batches()) == ["first", "second"]
+        manager.abandon()
 
 
 async def test_many_partitions_are_deleted_with_few_syncs_of_the_journal(fs: FaultyFileSystem) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 
 import pytest
-from oncelog.broker.log import DataDirectoryError, LogManager
+from oncelog.broker.log import DataDirectoryError, LogConfig, LogManager
 from oncelog.broker.log.file_names import RECOVERY_POINTS
 from oncelog.broker.log.flusher import sync_path
-from oncelog.broker.log.journal_format import HEADER_SIZE, Batch, decode_file
+from oncelog.broker.log.journal_format import HEADER_SIZE, Batch
 from oncelog.broker.log.repair import inspect, repair
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
@@ -17,6 +18,8 @@ from support.inline_threads import InlineThreads
 from support.journals import (
     CONFIG,
     SIZE,
+    LosesAll,
+    batches_in,
     failing,
     journal_files,
     journaled,
@@ -27,14 +30,14 @@ from support.journals import (
     turns,
     written,
 )
-from support.logs import at_once, flip, new_manager, values, values_of
+from support.logs import at_once, batch, flip, new_manager, values, values_of
 
 JOURNAL = "/data/00000000000000000001.journal"
 A = "/data/a-0/00000000000000000000.log"
 
 
 def batches_of(fs: FaultyFileSystem) -> tuple[Batch, ...]:
-    return decode_file(bytes(fs._get(JOURNAL).data)).batches
+    return batches_in(fs, JOURNAL.rpartition("/")[2])
 
 
 def contents(manager: LogManager) -> dict[str, list[str]]:
@@ -63,21 +66,83 @@ async def test_what_only_the_journal_has_is_redone(fs: FaultyFileSystem) -> None
     manager.abandon()
 
 
-async def test_a_killed_process_leaves_nothing_to_write(fs: FaultyFileSystem) -> None:
+async def test_what_the_disk_has_refused_is_written_although_the_page_cache_has_it(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
         await round_of(manager, "a", "b")
+        settling = log_of(manager, "a").begin_settling()
+        assert settling is not None
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO)
+        with pytest.raises(OSError, match="failed on purpose"):
+            settling.run(fs)
         manager.abandon()
         fs.kill()
-    written_to: list[str] = []
-    fs.before = lambda operation, path: written_to.append(path) if operation == "write" else None
-    manager = reopened(fs)
-    assert [path for path in written_to if path.endswith(".log")] == []
-    assert contents(manager) == {"a": ["first", "value"], "b": ["first", "value"]}
-    manager.abandon()
     fs.before = None
-    fs.crash(random.Random(1))
+    manager = reopened(fs)
+    assert contents(manager) == {"a": ["first", "value"], "b": ["first", "value"]}
+    assert journal_files(fs) == []
+    power_fails(fs, manager)
     manager = reopened(fs)
     assert contents(manager) == {"a": ["first", "value"], "b": ["first", "value"]}, "it was synced before it was shown"
+    manager.abandon()
+
+
+@pytest.mark.parametrize("lost", ["a torn write", "damage"])
+@pytest.mark.parametrize("ends", ["kill", "power"])
+async def test_without_its_void_a_deleted_partition_is_not_written_into_a_new_one(
+    fs: FaultyFileSystem, lost: str, ends: str
+) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        for value in ("second", "third", "fourth"):
+            await round_of(manager, "a", "b", "c", value=value)
+        await manager.delete([("a", 0)])
+        void = len(batches_of(fs)) - 1
+        if lost == "damage":
+            await round_of(manager, "b", "c", value="fifth")
+        await written(manager.create("a", 0, CONFIG), "anew")
+        manager.abandon()
+        fs.kill() if ends == "kill" else fs.crash(LosesAll())
+    assert batches_of(fs)[void].voids
+    flip(fs, JOURNAL, HEADER_SIZE + sum(batch.size for batch in batches_of(fs)[:void]) + 30)
+    if (lost, ends) == ("damage", "power"):
+        assert [damage.file for damage in inspect("/data", fs)] == [JOURNAL]
+        with pytest.raises(DataDirectoryError, match="damaged at byte"):
+            reopened(fs)
+        repair("/data", fs)
+    manager = reopened(fs)
+    rest = ["first", "second", "third", "fourth", *(["fifth"] if lost == "damage" else [])]
+    assert contents(manager) == {"a": ["anew"], "b": rest, "c": rest}
+    manager.abandon()
+
+
+async def test_what_is_on_disk_in_a_partition_is_not_redone(fs: FaultyFileSystem) -> None:
+    """After a compaction the bytes of a segment are others, and a void could be damaged."""
+    async with journaled(fs, "a") as manager:
+        log = manager.create("b", 0, LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0))
+        log.append(batch("stays", key=b"another"))
+        await written(log, "first")
+        for value in ("x" * 300, "y" * 100, "z" * 20):
+            await round_of(manager, "a", "b", value=value)
+        log.roll()
+        await written(log, "active")
+        manager._clean()
+        assert manager._cleaning is not None
+        await manager._cleaning
+        assert batches_of(fs)[-1].voids
+        power_fails(fs, manager)
+    flip(fs, JOURNAL, HEADER_SIZE + sum(batch.size for batch in batches_of(fs)[:-1]) + 30)
+    manager = reopened(fs)
+    assert contents(manager)["b"] == ["stays", "z" * 20, "active"]
+    manager.abandon()
+
+
+async def test_a_recovery_point_is_not_above_what_the_files_have(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b", value="second")
+        manager._checkpoint()
+        await turns()
+        power_fails(fs, manager)
+    manager = reopened(fs)
+    assert contents(manager) == {"a": ["first", "second"], "b": ["first", "second"]}
     manager.abandon()
 
 
@@ -172,6 +237,29 @@ async def test_on_a_full_disk_the_journal_stays(fs: FaultyFileSystem, size: int)
         expected = {"a": ["first", "second"], "b": ["first", "second", "third"]}
     assert contents(manager) == expected
     assert journal_files(fs) == []
+    manager.abandon()
+
+
+async def test_a_name_in_a_journal_that_stays_is_not_used_again_before_it_is_forgotten(fs: FaultyFileSystem) -> None:
+    await left(fs, "second")
+
+    def fail(name: str, path: str) -> None:
+        if name == "write" and (path.startswith(A) or path.endswith(".tmp")):
+            raise OSError(errno.ENOSPC, "failed on purpose", path)
+
+    fs.rename("/data/c-0", "/data/c-0.0-delete")
+    fs.before = fail
+    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE)
+    manager.open()
+    fs.before = None
+    await manager.start()
+    with pytest.raises(KafkaError, match="journal has records of a deleted partition"):
+        manager.create("c", 0, CONFIG)
+    await turns()
+    await written(manager.create("c", 0, CONFIG), "anew")
+    power_fails(fs, manager)
+    manager = reopened(fs)
+    assert contents(manager) == {"a": ["first", "second"], "b": ["first", "second"], "c": ["anew"]}
     manager.abandon()
 
 
@@ -295,17 +383,159 @@ async def test_a_damaged_journal_is_not_needed_where_the_system_ran_on(fs: Fault
     manager.abandon()
 
 
-async def test_batches_missing_between_two_files_are_damage(fs: FaultyFileSystem) -> None:
-    async with journaled(fs, "a", "b") as manager:
-        fs.before = failing("fdatasync", "-0/", errno.EMFILE, times=1000)  # no file of the journal is removed
-        manager._journal._settle_some = lambda: None  # type: ignore[method-assign, union-attr]
-        while len(manager._journal._files) < 2 or not manager._journal._files[1].ends:  # type: ignore[union-attr]
-            await round_of(manager, "a", "b", value="." * 300)
-        power_fails(fs, manager)
+async def two_files(fs: FaultyFileSystem) -> None:
+    """A data directory whose power failed with two journal files."""
+    async with journaled(fs, "a", "b", "c") as manager:
+        await fill_two_files(fs, manager)
+
+
+async def fill_two_files(fs: FaultyFileSystem, manager: LogManager) -> None:
+    journal = manager._journal
+    assert journal is not None
+    fs.before = failing("fdatasync", "-0/", errno.EMFILE, times=1000)  # no file of the journal is removed
+    journal._settle_some = lambda: None  # type: ignore[method-assign]
+    while len(journal._files) < 2 or not journal._files[1].ends:
+        await round_of(manager, "a", "b", value="." * 300)
+    power_fails(fs, manager)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+async def test_batches_missing_between_two_files_are_damage(fs: FaultyFileSystem, gap: bool) -> None:
+    if gap:
+        fs.before = failing("fdatasync", "2.journal", errno.EIO)  # the number is not used again
+    await two_files(fs)
+    assert [name[-9] for name in journal_files(fs)][:2] == ["1", "3" if gap else "2"]
     end = HEADER_SIZE + sum(batch.size for batch in batches_of(fs))
     flip(fs, JOURNAL, end - batches_of(fs)[-1].size + 30)
     with pytest.raises(DataDirectoryError, match="damaged at its end"):
         reopened(fs)
+
+
+async def test_a_damaged_entry_at_the_end_of_a_file_concerns_its_partition_alone(fs: FaultyFileSystem) -> None:
+    await two_files(fs)
+    flip(fs, JOURNAL, position_of_bytes(fs, len(batches_of(fs)) - 1, "a-0") + 20)
+    assert [damage.topic for damage in inspect("/data", fs)] == ["a"]
+    manager = reopened(fs)
+    assert list(manager.offline) == [("a", 0)]
+    assert contents(manager)["b"][-1] == "." * 300
+    manager.abandon()
+
+
+async def test_a_batch_that_was_written_again_to_the_next_file_counts_once(fs: FaultyFileSystem) -> None:
+    """What is left of the first attempt was not acknowledged: the disk of one partition fails, too."""
+    async with journaled(fs, "a", "b", "c") as manager:
+        assert manager._journal is not None
+        manager._journal._settle_some = lambda: None  # type: ignore[method-assign]
+        await round_of(manager, "a", "b")
+        first, second = journal_files(fs)
+
+        def fail(name: str, path: str) -> None:
+            if name == "fdatasync" and path.endswith(first):
+                fs.open(path).truncate(len(fs.read_file(path).rstrip(b"\0")) - 10)  # of what was written just now
+                fs._get(path).disk = bytes(fs._get(path).data)
+            if name == "fdatasync" and (path.endswith(first) or path == A):
+                raise OSError(errno.EIO, "failed on purpose", path)
+
+        fs.before = fail
+        results = await asyncio.gather(
+            *(written(log_of(manager, topic), "failed") for topic in "ac"), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [KafkaError, type(None)]
+        await turns()
+        await round_of(manager, "b", "c", value="after")
+        await round_of(manager, "b", "c", value="last")
+        power_fails(fs, manager)
+    torn = batches_in(fs, first)[-1]
+    assert not torn.is_whole
+    assert torn.sequence == batches_in(fs, second)[0].sequence
+    manager = reopened(fs)
+    assert contents(manager) == {
+        "a": ["first", "value"],
+        "b": ["first", "value", "after", "last"],
+        "c": ["first", "failed", "after", "last"],
+    }
+    manager.abandon()
+
+
+@pytest.mark.parametrize("block", [0, 1])
+async def test_a_block_of_the_journal_that_cannot_be_read_is_damage(fs: FaultyFileSystem, block: int) -> None:
+    await left(fs, *("." * 500 for _ in range(4)))
+    reads: list[str] = []
+
+    def fail(name: str, path: str) -> None:
+        if name == "read" and path == JOURNAL:
+            reads.append(path)
+            if len(reads) in (1, 2 + block):
+                raise OSError(errno.EIO, "failed on purpose", path)
+
+    def begin() -> None:
+        reads.clear()
+        fs.before = fail
+
+    begin()
+    with pytest.raises(DataDirectoryError, match="oncelog log repair"):
+        reopened(fs)
+    begin()
+    assert inspect("/data", fs)[0].file == JOURNAL
+    fs.before = None
+    assert journal_files(fs)
+
+
+async def test_a_repair_keeps_what_can_be_read_of_the_journal(fs: FaultyFileSystem) -> None:
+    await left(fs, *("." * 500 for _ in range(4)))
+    flip(fs, JOURNAL, HEADER_SIZE + 40)
+    whole = bytes(fs._get(JOURNAL).data)
+    bad = [0]
+
+    def fail(name: str, path: str) -> None:
+        if name == "read" and path == JOURNAL:
+            bad[0] += 1
+            if bad[0] in (3, 4):  # the copy of the file, and its first block
+                raise OSError(errno.EIO, "failed on purpose", path)
+
+    fs.before = fail
+    repair("/data", fs)
+    fs.before = None
+    (directory,) = fs.list("/data/removed")
+    kept = fs.read_file(f"/data/removed/{directory}/journal/{JOURNAL.rpartition('/')[2]}.from-0")
+    assert kept == bytes(4096) + whole[4096:]
+
+
+async def test_the_oldest_file_goes_first(fs: FaultyFileSystem) -> None:
+    """A void in a newer file must outlive the entries that it makes worthless."""
+    await two_files(fs)
+    removed: list[tuple[str, str]] = []
+    fs.before = lambda operation, path: (
+        removed.append((operation, path))
+        if (operation == "unlink" and path.endswith(".journal")) or (operation, path) == ("sync_directory", "/data")
+        else None
+    )
+    reopened(fs).abandon()
+    fs.before = None
+    first, second = (number for number, (operation, _) in enumerate(removed) if operation == "unlink")
+    assert removed[first][1] < removed[second][1]
+    assert ("sync_directory", "/data") in removed[first:second]
+
+
+async def test_damaged_bytes_that_are_kept_are_still_missed(fs: FaultyFileSystem) -> None:
+    """The partition's disk fails at the first start. The second start checks the partition whole."""
+    async with journaled(fs, "a", "b") as manager:
+        for value in ("second", "third", "fourth"):
+            await round_of(manager, "a", "b", value=value)
+        for path in log_of(manager, "a").save_state():
+            sync_path(fs, path)
+        fs.sync_directory("/data/a-0")
+        power_fails(fs, manager)
+    flip(fs, JOURNAL, position_of_bytes(fs, 1, "a-0") + 20)
+    fs.before = failing("write", "/a-0/0", errno.EIO)
+    manager = reopened(fs)
+    assert list(manager.offline) == [("a", 0)]
+    manager.abandon()
+    fs.before = None
+    manager = reopened(fs)
+    assert list(manager.offline) == [("a", 0)]
+    assert values_of(at_once(manager.read_only["a", 0].read(0, 1 << 20)).records) == ["first", "second"]
+    manager.abandon()
 
 
 async def test_damage_of_what_was_redone_is_no_torn_write_at_the_next_start(fs: FaultyFileSystem) -> None:

@@ -63,7 +63,7 @@ def test_a_newer_format_is_refused_with_the_remedy_and_left_alone(fs: FaultyFile
     fs.kill()
     content = fs.read_file(META).replace(b"format.level=1", b"format.level=99")
     replace(fs, META, content)
-    with pytest.raises(DataDirectoryError, match=r"format level 99, this release knows 1.*newer release") as caught:
+    with pytest.raises(DataDirectoryError, match=r"format level 99, this release knows 2.*newer release") as caught:
         new_manager(fs).open()
     assert "Run that newer release" in str(caught.value)
     assert fs.read_file(META) == content
