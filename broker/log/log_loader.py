@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -72,6 +73,10 @@ from .segments import LogSegments
 from .shared_directory import SharedDirectory
 
 logger = structlog.get_logger(__name__)
+
+
+_PIECE: Final = 1 << 20
+"""The number of bytes that are written again at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -756,12 +761,25 @@ class _Loader:
         for segment in self.changed:
             if segment is not self.segments[-1]:
                 self._write_indexes(segment)
-            sync_path(self._fs, segment.path())
+            self._sync(segment)
             if segment is not self.segments[-1]:
                 segment.release()
         self._fs.sync_directory(self._directory)
         with suppress(OSError):  # later damage to records that were read must not count as a torn write
             write_flushed_offset(self._fs, self._directory, end_offset)
+
+    def _sync(self, segment: LogSegment) -> None:
+        """Put a scanned segment on disk: write again what was not synced, and sync the file. Raises OSError.
+
+        If a sync has failed since the last start of the operating system, the bytes that the disk has refused may be in
+        the page cache, and a sync alone does not write them. With durability "os" a loss of power may take them anyway.
+        """
+        if self._point.same_boot and self._config.durability != "os":
+            position = segment.position_of(max(self.recovery_point, segment.base_offset))
+            while piece := segment.file.read_at(min(_PIECE, segment.size - position), position):
+                segment.file.write_at([piece], position)
+                position += len(piece)
+        sync_path(self._fs, segment.path())
 
     def _write_indexes(self, segment: LogSegment) -> None:
         """Write and sync a segment's rebuilt indexes. Raises OSError for errors other than a full disk.

@@ -17,6 +17,7 @@ from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, encode_batch
 from support.faulty_filesystem import FaultyFileSystem
+from support.journals import LosesAll
 from support.logs import NOW, at_once, batch, flip, new_manager, open_log, values, values_of
 
 FIRST = "/data/t-0/00000000000000000000.log"
@@ -96,6 +97,22 @@ def test_what_was_not_on_disk_before_a_crash_is_synced_before_it_is_shown(fs: Fa
     assert file.size() == size
     file.close()
     assert open_log(fs, point=LoadPoint(recovery_point=5)).log_end_offset == 5
+
+
+@pytest.mark.parametrize("segment_bytes", [200, 1 << 20])
+def test_what_the_disk_refused_is_written_again_before_it_is_shown(fs: FaultyFileSystem, segment_bytes: int) -> None:
+    """After a failed sync the page cache has the bytes, and later syncs do not write them."""
+    log = written(fs, flushed=2, segment_bytes=segment_bytes)
+    for segment in log.segments:
+        fs.fail("fdatasync")
+        with pytest.raises(OSError, match="error"):
+            segment.file.fdatasync()
+    fs.kill()
+    log = open_log(fs, point=LoadPoint(clean=False, same_boot=True), segment_bytes=segment_bytes)
+    assert values(log.batches()) == [f"value {number}" for number in range(5)]
+    fs.crash(LosesAll())
+    log = open_log(fs, point=LoadPoint(clean=False), segment_bytes=segment_bytes)
+    assert values(log.batches()) == [f"value {number}" for number in range(5)]
 
 
 @pytest.mark.parametrize("lost", range(8))
