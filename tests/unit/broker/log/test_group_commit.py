@@ -245,6 +245,7 @@ class _AlwaysDirty:
     """A log that is dirty again when it has been flushed; `urgent`: and whose writers wait for that."""
 
     is_settling = False
+    writes_again = False
 
     def __init__(self, flusher: LogFlusher, *, urgent: bool) -> None:
         self.flushes = 0
