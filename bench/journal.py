@@ -1,7 +1,7 @@
 """Measure what the journal saves: syncs, time and CPU per transaction (`python -m bench.journal`).
 
-The load is 50 transactional producers with offsets. The broker runs in a process of its own, which counts its calls of
-fdatasync. Runs with and without the journal alternate, each in a fresh data directory on the file system of
+The load is a number of transactional producers with offsets. The broker runs in a process of its own, which counts its
+calls of fdatasync. Runs with and without the journal alternate, each in a fresh data directory on the file system of
 `--directory`.
 """
 
@@ -23,9 +23,8 @@ from oncelog.broker.ports import RealFile, RealFileSystem
 from rich.console import Console
 from rich.table import Table
 
-from .cases import fifty_producers
+from .cases import transactions_with_offsets
 
-PRODUCERS = 50
 WARM_UP = 5
 """Transactions of each producer that are not measured."""
 
@@ -71,8 +70,11 @@ async def serve(directory: str, journal_bytes: int) -> None:
     await broker.stop()
 
 
-def run(directory: str, journal_bytes: int, each: int) -> list[float]:
-    """Return syncs per transaction, transactions per second, and CPU milliseconds of the broker per transaction."""
+COLUMNS = ("fdatasyncs per transaction", "transactions/s", "p50 ms", "p99 ms", "worst ms", "CPU ms per transaction")
+
+
+def run(directory: str, journal_bytes: int, producers: int, each: int) -> list[float]:
+    """Return the figures of `COLUMNS`."""
     with tempfile.TemporaryDirectory(dir=directory) as data:
         command = (sys.executable, "-m", "bench.journal", "--serve", data, str(journal_bytes))
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
@@ -87,18 +89,25 @@ def run(directory: str, journal_bytes: int, each: int) -> list[float]:
                 syncs, cpu_s = json.loads(broker.stdout.readline())
                 return syncs, cpu_s
 
-            fifty_producers(address, WARM_UP)
+            transactions_with_offsets(address, producers, WARM_UP)
             before = counted()
-            (figure,) = fifty_producers(address, each)
+            took, latencies = transactions_with_offsets(address, producers, each)
             after = counted()
             broker.stdin.close()
-            count = PRODUCERS * (each + 1)
-            return [(after[0] - before[0]) / count, figure.value, 1000 * (after[1] - before[1]) / count]
+            latencies.sort()
+            count = producers * (each + 1)
+            return [
+                (after[0] - before[0]) / count,
+                len(latencies) / took,
+                *(1000 * latencies[min(int(share * len(latencies)), len(latencies) - 1)] for share in (0.5, 0.99, 1)),
+                1000 * (after[1] - before[1]) / count,
+            ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.journal", description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--producers", type=int, default=50)
     parser.add_argument("--transactions", type=int, default=100, help="of each producer")
     parser.add_argument("--journal-bytes", type=int, default=16 << 20)
     parser.add_argument("--directory", default=".build", help="where the data directories are made")
@@ -110,9 +119,9 @@ def main() -> None:
     results: dict[str, list[list[float]]] = {"off": [], "on": []}
     for _ in range(options.runs):
         for name, journal_bytes in (("off", 0), ("on", options.journal_bytes)):
-            results[name].append(run(options.directory, journal_bytes, options.transactions))
+            results[name].append(run(options.directory, journal_bytes, options.producers, options.transactions))
             print(name, *(f"{value:.2f}" for value in results[name][-1]), file=sys.stderr, flush=True)
-    table = Table("journal", "fdatasyncs per transaction", "transactions/s", "CPU ms per transaction", title="Medians")
+    table = Table("journal", *COLUMNS, title=f"{options.producers} producers, medians")
     for name, rows in results.items():
         table.add_row(name, *(f"{statistics.median(column):.2f}" for column in zip(*rows, strict=True)))
     Console().print(table)
