@@ -158,6 +158,9 @@ class Rounds(Protocol):
     def is_open(self) -> bool:
         """Whether a round can be written, now or after the one that is being written."""
 
+    def want(self) -> None:
+        """Make the journal ready for rounds, unless it is: they would save syncs."""
+
     def is_writing(self) -> bool: ...
 
     def has_voids(self) -> bool:
@@ -292,6 +295,8 @@ class LogFlusher:
             self._begin_round(self.journal)
             self._rest()
             return
+        if self.journal is not None and len(self._urgent) > 1:
+            self.journal.want()
         for _ in range(min(_BEGUN_PER_TURN, MOST_AT_ONCE - len(self._flushing))):
             dirty = self._next_dirty()
             if self._failed or not dirty:

@@ -4,6 +4,8 @@ Owns the journal files of a running broker: which one is written, which partitio
 removed. `journal_format.py` defines the bytes, `journal_redo.py` reads them at the next start. All methods are called
 on the event loop's thread.
 
+No file exists before several logs have to be flushed at the same time (`want`), or before the first void.
+
 Lifecycle of a file: created and filled with zeros → written, one batch at a time → full → *settled*, that is, every log
 with bytes in it has synced its own files → removed. While a file is written, the one before it is settled, a few logs
 at a time, so that no flush waits for these syncs. If a log with bytes in it has failed, only the journal has these
@@ -166,6 +168,7 @@ class Journal:
         self._last_number = 0
         self._uncopied: set[str] = set()
         self._failed: list[JournaledLog] = []
+        self._is_wanted = False
         self._is_closed = False
         self._episodes = Episodes()
         self.round_bytes = min(MAX_ROUND_BYTES, self._file_bytes // _ROUNDS_PER_FILE)
@@ -176,6 +179,12 @@ class Journal:
     def is_open(self) -> bool:
         """Whether a round can be written, now or after the one that is being written."""
         return self._current is not None and not self._is_closed
+
+    def want(self) -> None:
+        """Begin to create the first files, unless that was done: several logs have to be flushed at the same time."""
+        if not self._is_wanted:
+            self._is_wanted = True
+            self._continue()
 
     def is_writing(self) -> bool:
         """Whether a batch is being written."""
@@ -475,6 +484,8 @@ class Journal:
         """Begin to create the next file, unless there is one or enough files are left."""
         files = sum(live.file is not None for live in self._files)
         if not self._file_bytes or self._standby is not None or self._is_creating:
+            return
+        if not (self._is_wanted or self._voids):
             return
         if files >= _MOST_FILES:
             if self._current is None:

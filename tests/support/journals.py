@@ -32,6 +32,8 @@ async def journaled(fs: FaultyFileSystem, *topics: str, size: int = SIZE) -> Asy
     """A manager whose journal is ready, with partitions whose names are on disk."""
     manager = new_manager(fs, threads=InlineThreads(), journal_bytes=size)
     await manager.start()
+    assert manager._journal is not None
+    manager._journal.want()
     for topic in topics:
         await written(manager.create(topic, 0, CONFIG), "first")
     await turns()

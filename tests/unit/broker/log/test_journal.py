@@ -45,6 +45,25 @@ async def test_a_round_of_many_logs_takes_one_sync(fs: FaultyFileSystem) -> None
         manager.abandon()
 
 
+async def test_there_is_no_journal_before_it_saves_a_sync(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE)
+    await manager.start()
+    for topic in "ab":
+        manager.create(topic, 0, CONFIG)
+        await written(log_of(manager, topic), "first")
+        await written(log_of(manager, topic), "second")
+    manager._look()
+    await turns()
+    assert journal_files(fs) == []
+    await round_of(manager, "a", "b")
+    await turns()
+    assert len(journal_files(fs)) == 2
+    with syncs(fs) as counted:
+        await round_of(manager, "a", "b")
+    assert counted == {"journal": 1}
+    await manager.stop()
+
+
 async def test_a_log_that_is_alone_syncs_its_own_file(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
         with syncs(fs) as counted:

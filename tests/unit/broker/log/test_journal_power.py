@@ -72,6 +72,8 @@ class Work:
     async def run(self) -> None:
         """Rounds, a roll, a large batch, a deletion and a partition made anew, over several files of the journal."""
         await self.manager.start()
+        assert self.manager._journal is not None
+        self.manager._journal.want()
         for topic in "abc":
             self.create(topic)
         self.create("rolling", segment_bytes=1200)
