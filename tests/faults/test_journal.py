@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from oncelog.broker.log.journal_format import decode_file
-from support.faults import FaultyBroker, flip_bit, read_all, repair, until
+from support.faults import FaultyBroker, flip_bit, read_all, repair
 from support.raw_connection import batch
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the files of a data directory")
@@ -31,11 +31,12 @@ async def write_all(broker: FaultyBroker, life: int) -> dict[str, list[bytes]]:
 
 
 async def create_all(broker: FaultyBroker) -> None:
-    """Create the topics, and wait until the journal is in use."""
-    async with broker.connect() as wire:
-        for topic in TOPICS:
+    """Create the topics, and write to two others at the same time until the journal is in use."""
+    async with broker.connect() as wire, broker.connect() as other:
+        for topic in (*TOPICS, "warm0", "warm1"):
             await wire.create_topic(topic, 1, retention_ms="-1")
-    await until(lambda: journals(broker))
+        while not journals(broker):
+            await asyncio.gather(wire.produce("warm0", batch(b"warm")), other.produce("warm1", batch(b"warm")))
 
 
 def journals(broker: FaultyBroker) -> list[Path]:
