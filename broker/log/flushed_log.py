@@ -324,7 +324,8 @@ class FlushedLog:
     def _note_flushed(self, end_offset: int) -> None:
         """Write the flushed offset to its file for the next start. Runs in a thread of the flush lane."""
         with self.files_lock:
-            if not self.closed:  # the directory's name may belong to another partition by now
+            # The directory's name may belong to another partition by now.
+            if not self.closed and self._failure is None:
                 try:
                     write_flushed_offset(self.fs, self.directory, end_offset)
                 except OSError:
@@ -452,6 +453,8 @@ class FlushedLog:
         """Take the log offline: waiting and later writers get `failure`, and nothing is appended any more."""
         if self._failure is None:
             self._failure = failure
+            if self.flusher is not None:
+                self.flusher.log_failed(self)
         self._wake_with(failure)
         for listener in list(self._listeners):
             listener(self)

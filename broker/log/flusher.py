@@ -138,6 +138,9 @@ class Flushable(Protocol):
     @property
     def writes_again(self) -> bool: ...
 
+    @property
+    def failure(self) -> Exception | None: ...
+
     def begin_flush(self) -> FlushTask | None: ...
 
     def finish_flush(self, task: FlushTask) -> None: ...
@@ -157,6 +160,9 @@ class Rounds(Protocol):
 
     def is_open(self) -> bool:
         """Whether a round can be written, now or after the one that is being written."""
+
+    def log_failed(self, log: Any) -> None:
+        """Note that a log has failed, which never syncs its files again."""
 
     def want(self) -> None:
         """Make the journal ready for rounds, unless it is: they would save syncs."""
@@ -246,6 +252,11 @@ class LogFlusher:
 
         self._threads.run(lane, job).add_done_callback(ended)
         return future
+
+    def log_failed(self, log: Flushable) -> None:
+        """Note that a log has failed."""
+        if self.journal is not None:
+            self.journal.log_failed(log)
 
     def try_again(self) -> None:
         """Run the failed housekeeping jobs again."""
@@ -387,6 +398,12 @@ class LogFlusher:
 
     def _sync(self, log: Flushable, task: FlushTask) -> None:
         """Sync the files of a flush in a thread."""
+        if log.failure is not None:
+            # It has failed for another reason, and a second sync after a failed one would mean nothing.
+            self._flushing.pop(log, None)
+            self._since.pop(log, None)
+            log.put_back(task)
+            return
         if self.journal is not None and (log.is_settling or log.writes_again):
             # The log requests another flush when its files are synced for the journal. If that sync has lacked space,
             # the next flush writes the bytes again: a second sync of the same bytes would mean nothing.

@@ -17,19 +17,21 @@ Rules:
   and segments by their base offsets. So `forget` puts a void into the journal before a directory's name may be used
   again (DeleteTopics) and before other bytes take the place of a segment (compaction). Marks of segments and recovery
   points protect the records should a void be damaged.
-* A file with voids is removed only when no older file is left, because the voids may concern entries in older files.
+* Files are removed in the order in which they were written. So a void outlives the entries that it concerns, and
+  missing batches are noticed.
 * A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of
   the partitions' files, which the failure does not affect, so the flusher syncs these files instead. Batches that were
-  acknowledged before are on disk. The next batch goes to a new file.
-* Entries of earlier runs are redone before the journal is opened. Files that are left of them (`Leftover`) have entries
-  of partitions that are offline because these entries could not be redone.
+  acknowledged before are on disk. The next batch goes to a new file, with the same sequence.
+* Entries of earlier runs are redone before the journal is opened. If files are left of them (`Leftover`), these have
+  entries of partitions that are offline because the entries could not be redone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -44,13 +46,13 @@ from .journal_file import (
     JournalFile,
     UnreadExtent,
     create_journal_file,
+    journal_path,
     read_journal_file,
     remove_journal_file,
     write_kept_file,
 )
-from .journal_format import ENTRY_SIZE, EVERYTHING, FRAME_SIZE, Entry, Void
-from .journal_redo import Leftover
-from .removal import unlink_all
+from .journal_format import ENTRY_SIZE, EVERYTHING, FRAME_SIZE, Void
+from .journal_redo import Leftover, entries_that_count
 from .shared_directory import RootSyncFailed, SharedDirectory
 
 logger = structlog.get_logger(__name__)
@@ -73,6 +75,9 @@ _MOST_FILES: Final = 4
 _SETTLED_AT_ONCE: Final = 4
 """How many logs sync their files at a time so that a journal file can be removed."""
 
+_EXAMINED_AT_ONCE: Final = 256
+"""How many logs are asked at a time whether their files need a sync."""
+
 
 class JournaledLog(Protocol):
     """The interface of a log that the journal uses."""
@@ -92,8 +97,9 @@ class LiveFile:
     """A file whose entries would be redone after a crash.
 
     `lowest`: the smallest base offset of its entries, by the name of the partition. `ends`: the end offset of the last
-    entry of each log; the log needs the file until its own files are synced up to there. `file` is None if the file is
-    left of an earlier run. It then stays until the next start, or until the partition `kept_for` is deleted.
+    entry of each log that needs the file, because its own files are not synced up to there. `unsettled`: the logs of
+    `ends` for which no sync has begun. `file` is None for entries that are kept until the next start, or until the
+    partition `kept_for` is deleted.
     """
 
     path: str
@@ -101,20 +107,11 @@ class LiveFile:
     kept_for: str | None = None
     lowest: dict[str, int] = field(default_factory=dict)
     ends: dict[JournaledLog, int] = field(default_factory=dict)
-    has_voids: bool = False
+    unsettled: deque[JournaledLog] = field(default_factory=deque)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether every log with entries in this file has synced its own files."""
-        self.drop_settled()
-        return self.file is not None and not self.ends
-
-    def drop_settled(self) -> None:
-        """Forget the first logs in `ends` that have synced their own files, up to one that has not."""
-        while self.ends:
-            log, end = next(iter(self.ends.items()))
-            if log.synced_offset < end:
-                break
+    def drop_settled(self, log: JournaledLog) -> None:
+        """Forget a log if its own files are synced."""
+        if log.synced_offset >= self.ends.get(log, EVERYTHING):
             del self.ends[log]
 
 
@@ -164,9 +161,9 @@ class Journal:
         self._is_writing = False
         self._is_creating = False
         self._removing: LiveFile | None = None
-        self._copying: asyncio.Future[list[tuple[str, str]]] | None = None
-        self._last_number = 0
-        self._uncopied: set[str] = set()
+        self._copying: asyncio.Future[None] | None = None
+        self._uncopied: set[LiveFile] = set()
+        self._kept_paths: dict[tuple[str, str], str] = {}
         self._failed: list[JournaledLog] = []
         self._is_wanted = False
         self._is_closed = False
@@ -248,21 +245,26 @@ class Journal:
             for log, task in round:
                 live.ends[log] = task.end_offset
             del self._voids[: len(voids)]
-            live.has_voids |= bool(voids)
-            for void, done in voids:
-                self._forgotten(void)
+            self._forgotten([void for void, _ in voids])
+            for _, done in voids:
                 if not done.done():
                     done.set_result(None)
             self._episodes.succeeded("write to the journal")
             assert live.file is not None
             if live.file.size - live.file.position < 2 * self.round_bytes + FRAME_SIZE:
-                self._current = None
+                self._end_current()
         elif not isinstance(error, UnreadExtent):
             self._episodes.failed("write to the journal", error)
-            self._current = None
+            self._end_current()
         self._continue()
         if self._voids:
             self._wake()
+
+    def _end_current(self) -> None:
+        """Write nothing more to the file that is in use."""
+        assert self._current is not None
+        self._current.unsettled.extend(self._current.ends)
+        self._current = None
 
     # --- names that are used again -----------------------------------------------------------------------------------
 
@@ -288,39 +290,31 @@ class Journal:
             raise OSError(f"the journal is closed, and has entries of {mentioned[0]}")
         if not self._file_bytes:
             raise OSError(f"{mentioned[0]} has records in a journal that could not be redone; restart the broker")
-        await asyncio.gather(*self._queue(mentioned, below))
-
-    def forget_former(self, is_held: Callable[[str], bool]) -> None:
-        """Begin to forget the partitions in files of earlier runs that are not held any more."""
-        names = {name for live in self._files for name in live.lowest if not is_held(name)}
-        if self._file_bytes and names:
-            self._queue(sorted(names), EVERYTHING)
-
-    def _queue(self, names: Iterable[str], below: int) -> list[asyncio.Future[None]]:
-        """Let the next batches have voids for these partitions; return the futures for that."""
         loop = asyncio.get_running_loop()
-        voids = [(Void(name, below), loop.create_future()) for name in names]
-        for _, done in voids:
-            done.add_done_callback(lambda done: done.cancelled() or done.exception())  # callers need not wait for it
+        voids = [(Void(name, below), loop.create_future()) for name in mentioned]
         self._voids += voids
         self._continue()
         self._wake()
-        return [done for _, done in voids]
+        await asyncio.gather(*(done for _, done in voids))
 
     def mentions(self, name: str, below: int = EVERYTHING) -> bool:
         """Whether a file has entries for segments of the partition with base offsets below `below`."""
         return any(live.lowest.get(name, below) < below for live in self._files)
 
-    def _forgotten(self, void: Void) -> None:
-        """Note that a void is on disk."""
+    def _forgotten(self, voids: Sequence[Void]) -> None:
+        """Note that voids are on disk."""
         for live in self._files:
-            if live.lowest.get(void.name, EVERYTHING) >= void.below:
-                continue
-            if void.below == EVERYTHING:
-                del live.lowest[void.name]
-                live.ends = {log: end for log, end in live.ends.items() if log.name != void.name}
-            else:
-                live.lowest[void.name] = void.below
+            gone = set()
+            for name, below in voids:
+                if live.lowest.get(name, EVERYTHING) >= below:
+                    continue
+                if below == EVERYTHING:
+                    del live.lowest[name]
+                    gone.add(name)
+                else:
+                    live.lowest[name] = below
+            if gone:
+                live.ends = {log: end for log, end in live.ends.items() if log.name not in gone}
 
     async def settle(self, log: JournaledLog) -> bool:
         """Sync what is durable in the journal only into the files of `log`; return False if that must wait.
@@ -358,16 +352,16 @@ class Journal:
         self._create()
 
     def _settle_some(self) -> None:
-        """Begin to sync the files of some logs with entries in the oldest file that is full."""
+        """Begin to sync the files of some logs with entries in the oldest files that are full."""
         for live in self._files:
-            if live is self._current or live.file is None:
-                continue
-            live.drop_settled()
-            for log, end in live.ends.items():
+            for _ in range(min(len(live.unsettled), _EXAMINED_AT_ONCE)):
                 if self._settling >= _SETTLED_AT_ONCE:
                     return
-                if log.synced_offset >= end:
+                log = live.unsettled.popleft()
+                live.drop_settled(log)
+                if log not in live.ends:
                     continue
+                live.unsettled.append(log)  # until its own files are synced
                 try:
                     task = log.begin_settling()
                 except OSError as error:  # no descriptor is free
@@ -405,29 +399,37 @@ class Journal:
             self._continue()
 
     def _copy_failed(self) -> None:
-        """Begin to copy the entries of failed logs out of a file, so that it can be removed.
+        """Begin to copy the entries of failed logs out of a full file, so that it can be removed.
 
         Only one copy is made at a time. If it fails, it is repeated a second later.
         """
-        if self._copying is not None:
+        self._failed = [log for log in self._failed if not log.closed]
+        if self._copying is not None or not self._failed:
             return
-        voided = {void.name for void, _ in self._voids}
-        candidates = [log for log in self._failed if not log.closed and log.name not in voided]
         for live in self._files:
-            failed = {log: live.ends[log] for log in candidates if log in live.ends}
-            if live is self._current or live.file is None or not failed or live.path in self._uncopied:
+            failed = [log for log in self._failed if log in live.ends]
+            if live is self._current or live.file is None or not failed or live in self._uncopied:
                 continue
-            wanted = {log.name: (live.lowest[log.name], end) for log, end in failed.items()}
-            numbers = range(self._number, self._number + len(wanted))
-            self._number += len(wanted)
-            job = partial(_copy, self._fs, self._root, self._directory, live.path, wanted, numbers, self._ids.uuid())
+            copies = {}
+            for log in failed:
+                copies[log.name] = _Copy(self._kept_path(live, log.name), live.lowest[log.name], live.ends[log])
+            job = partial(_copy, self._fs, self._root, live.path, copies, self._ids.uuid())
             self._copying = self._run(job, Lane.REMOVAL)
             self._copying.add_done_callback(partial(self._copied, live, failed))
             return
 
-    def _copied(
-        self, live: LiveFile, failed: Mapping[JournaledLog, int], run: asyncio.Future[list[tuple[str, str]]]
-    ) -> None:
+    def _kept_path(self, live: LiveFile, name: str) -> str:
+        """Return the path of the file for a partition's entries in `live`, the same one for each attempt to write it.
+
+        The file belongs to the journal from now on, because a failed attempt may leave it on disk.
+        """
+        if (live.path, name) not in self._kept_paths:
+            path = self._kept_paths[live.path, name] = journal_path(self._directory, self._number)
+            self._number += 1
+            self._files.insert(0, LiveFile(path, kept_for=name, lowest={name: live.lowest[name]}))
+        return self._kept_paths[live.path, name]
+
+    def _copied(self, live: LiveFile, failed: Sequence[JournaledLog], run: asyncio.Future[None]) -> None:
         """Note that the entries of failed logs are in files of their own."""
         self._copying = None
         error = run.exception()
@@ -435,26 +437,18 @@ class Journal:
             self._episodes.succeeded("copy out of the journal")
             for log in failed:
                 live.ends.pop(log, None)
-            self._files[:0] = [
-                LiveFile(path, kept_for=name, lowest={name: live.lowest[name]}) for name, path in run.result()
-            ]
             self._continue()
         elif isinstance(error, RootSyncFailed):
             self._on_failure(error)
         else:
-            self._uncopied.add(live.path)
+            self._uncopied.add(live)
             self._episodes.failed("copy out of the journal", error)
 
     def _removable(self) -> LiveFile | None:
-        """Return a file that is not needed any more, None if there is none."""
-        is_oldest = True
+        """Return the oldest file if it is not needed any more, else None."""
         for live in self._files:
-            if live.file is None:
-                is_oldest &= live.kept_for is not None  # it has no entries of other partitions then
-                continue
-            if live is not self._current and live.is_settled and (is_oldest or not live.has_voids):
-                return live
-            is_oldest = False
+            if live.file is not None:
+                return None if live is self._current or live.ends else live
         return None
 
     def _remove_settled(self) -> None:
@@ -500,7 +494,6 @@ class Journal:
             self._root,
             self._directory,
             self._number,
-            self._last_number,
             self._ids.uuid(),
             self._file_bytes,
             self._reserve_bytes,
@@ -515,7 +508,6 @@ class Journal:
         if error is None:
             self._episodes.succeeded("creation of a journal file")
             file = run.result()
-            self._last_number = file.number
             self._standby = LiveFile(file.path, file)
             self._continue()
             return
@@ -563,43 +555,38 @@ class Journal:
             self._files.append(self._standby)
             self._standby = None
         self._current = None
-        while (live := self._removable()) is not None:
-            assert live.file is not None
-            live.file.close()
-            await self._run(partial(remove_journal_file, self._fs, self._root, live.path), Lane.REMOVAL)
-            self._files.remove(live)
+        for live in self._files:
+            live.ends = {log: end for log, end in live.ends.items() if log.synced_offset < end}
+        while (oldest := self._removable()) is not None:
+            assert oldest.file is not None
+            oldest.file.close()
+            await self._run(partial(remove_journal_file, self._fs, self._root, oldest.path), Lane.REMOVAL)
+            self._files.remove(oldest)
         for live in self._files:
             if live.file is not None:
                 live.file.close()
 
 
-def _copy(
-    fs: FileSystem,
-    root: SharedDirectory,
-    directory: str,
-    path: str,
-    wanted: Mapping[str, tuple[int, int]],
-    numbers: range,
-    file_id: bytes,
-) -> list[tuple[str, str]]:
-    """Copy entries out of the journal file at `path`; return (name of the partition, path of its file).
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """The entries of a partition to copy to `path`: from the base offset `lowest` on, and up to `end`."""
 
-    `wanted`: for each partition, the lowest base offset of its entries that count, and the end offset of the last one.
-    Raises OSError, which leaves no new file.
+    path: str
+    lowest: int
+    end: int
+
+
+def _copy(fs: FileSystem, root: SharedDirectory, path: str, copies: Mapping[str, _Copy], file_id: bytes) -> None:
+    """Copy entries of partitions out of the journal file at `path`.
+
+    Raises OSError, after which some of the new files may exist, also if the file is damaged or cannot be read whole.
     """
-    entries: dict[str, list[Entry]] = {name: [] for name in wanted}
-    for batch in read_journal_file(fs, path).batches:
-        for entry in batch.entries:
-            lowest, end = wanted.get(entry.name, (EVERYTHING, 0))
-            if entry.base_offset >= lowest and entry.end_offset <= end:
-                entries[entry.name].append(entry)
-    written: list[tuple[str, str]] = []
-    try:
-        for number, (name, found) in zip(numbers, entries.items(), strict=True):
-            written.append((name, write_kept_file(fs, directory, number, file_id, found)))
-        root.sync_now()
-    except OSError:
-        with suppress(OSError):
-            unlink_all(fs, [path for _, path in written])
-        raise
-    return written
+    content = read_journal_file(fs, path)
+    if content.damage is not None or not content.may_be_torn:
+        raise OSError(errno.EIO, "the file is damaged or cannot be read", path)
+    entries = entries_that_count(content.batches)
+    for name, copy in copies.items():
+        found = entries.get(name, ())
+        kept = [entry for entry in found if entry.base_offset >= copy.lowest and entry.end_offset <= copy.end]
+        write_kept_file(fs, copy.path, file_id, kept)
+    root.sync_now()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from ..ports import File, FileSystem
-from .file_names import JOURNAL, segment_name
+from .file_names import JOURNAL, TEMPORARY, parse_journal_name, segment_name
 from .journal_format import (
     HEADER_SIZE,
     ID_SIZE,
@@ -75,19 +75,11 @@ class JournalFile:
 
 
 def create_journal_file(
-    fs: FileSystem,
-    root: SharedDirectory,
-    directory: str,
-    number: int,
-    previous: int,
-    file_id: bytes,
-    size: int,
-    reserve_bytes: int,
+    fs: FileSystem, root: SharedDirectory, directory: str, number: int, file_id: bytes, size: int, reserve_bytes: int
 ) -> JournalFile:
-    """Create an empty journal file of `size` bytes, and sync it and its name.
+    """Create an empty journal file of `size` bytes, and sync it and its name. Raises OSError, which leaves no file.
 
-    `previous` is the number of the file that is written before this one, 0 if it is the first one of this run. Raises
-    OSError, which leaves no file; ENOSPC if the file would use the last `reserve_bytes` of the disk.
+    Raises ENOSPC if the file would use the last `reserve_bytes` of the disk.
     """
     if fs.free_space(directory) < size + reserve_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), directory)
@@ -97,7 +89,7 @@ def create_journal_file(
         for position in range(0, size, _FILLED_AT_ONCE):
             file.write_at([bytes(min(_FILLED_AT_ONCE, size - position))], position)
             file.fdatasync()
-        file.write_at([encode_header(Header(number, previous, file_id[:ID_SIZE], fs.boot_id()))], 0)
+        file.write_at([encode_header(Header(number, file_id[:ID_SIZE], fs.boot_id()))], 0)
         file.fdatasync()
         root.sync_now()
     except BaseException:
@@ -119,27 +111,22 @@ def read_journal_file(fs: FileSystem, path: str) -> FileContent:
     return decode_file(content, unreadable)
 
 
-def write_kept_file(fs: FileSystem, directory: str, number: int, file_id: bytes, entries: Sequence[Entry]) -> str:
-    """Write a journal file with these entries alone, and sync it, but not its name; return its path.
+def write_kept_file(fs: FileSystem, path: str, file_id: bytes, entries: Sequence[Entry]) -> None:
+    """Write a journal file with these entries alone, and sync it, but not its name. Raises OSError.
 
-    The boot id in it is unknown, so it is redone in any case. Raises OSError, which leaves no file.
+    The boot id in it is unknown, so it is redone in any case. The file gets its name when it is on disk.
     """
-    path = journal_path(directory, number)
+    number = parse_journal_name(path.rpartition("/")[2])
+    assert number is not None, path
     file_id = file_id[:ID_SIZE]
-    content = encode_header(Header(number, 0, file_id, "")), encode_batch(file_id, KEPT, entries)
+    file = fs.open(path + TEMPORARY, create=True)
     try:
-        file = fs.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.write_at(content, 0)
-            file.fdatasync()
-        finally:
-            file.close()
-    except OSError:
-        with suppress(OSError):
-            fs.unlink(path)
-        raise
-    return path
+        file.truncate(0)
+        file.write_at([encode_header(Header(number, file_id, "")), encode_batch(file_id, KEPT, entries)], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    fs.rename(path + TEMPORARY, path)
 
 
 def remove_journal_file(fs: FileSystem, root: SharedDirectory, path: str) -> None:

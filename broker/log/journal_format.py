@@ -4,8 +4,7 @@ A batch is what one fdatasync makes durable. Its frame lists the entries and has
 entries follow, each with a checksum in the frame. So if the bytes of an entry are damaged, it is still known to which
 partition they belong. All integers are big endian, checksums are CRC-32C:
 
-    header, 512 bytes   magic "OJF1", uint32 checksum of the rest, uint64 number, uint64 number of the file before
-                        it (0: none), 8 bytes id, boot id (ASCII), zeros
+    header, 512 bytes   magic "OJF1", uint32 checksum of the rest, uint64 number, 8 bytes id, boot id (ASCII), zeros
     batch               magic "OJB1", uint32 checksum of the rest of the frame, 8 bytes id, uint64 sequence,
                         uint32 size of the lists, uint32 size of all bytes that follow the frame, the lists
     lists               uint32 count, then per entry: uint16 size of the name, name of the partition's directory,
@@ -43,7 +42,7 @@ KEPT: Final = 0
 _FILE_MAGIC: Final = b"OJF1"
 _BATCH_MAGIC: Final = b"OJB1"
 _CHECKSUM: Final = Struct(">I")
-_FILE: Final = Struct(">QQ8s")
+_FILE: Final = Struct(">Q8s")
 _FRAME: Final = Struct(">8sQII")
 _COUNT: Final = Struct(">I")
 _NAME: Final = Struct(">H")
@@ -125,21 +124,20 @@ class Batch:
 
 
 class Header(NamedTuple):
-    """The header of a journal file. `previous`: the number of the file that was written before it, 0 if there is none.
+    """The header of a journal file.
 
     `boot_id`: the run of the operating system in which the file was written; "" if that does not matter.
     """
 
     number: int
-    previous: int
     file_id: bytes
     boot_id: str
 
 
 def encode_header(header: Header) -> bytes:
     """Return the bytes of a header."""
-    number, previous, file_id, boot_id = header
-    content = (_FILE.pack(number, previous, file_id) + boot_id.encode("ascii")).ljust(HEADER_SIZE - 8, b"\0")
+    number, file_id, boot_id = header
+    content = (_FILE.pack(number, file_id) + boot_id.encode("ascii")).ljust(HEADER_SIZE - 8, b"\0")
     return _FILE_MAGIC + _CHECKSUM.pack(crc32c(content)) + content
 
 
@@ -148,8 +146,8 @@ def decode_header(content: Buffer) -> Header | None:
     data = bytes(content[:HEADER_SIZE])
     if len(data) < HEADER_SIZE or data[:4] != _FILE_MAGIC or _CHECKSUM.unpack_from(data, 4)[0] != crc32c(data[8:]):
         return None
-    number, previous, file_id = _FILE.unpack_from(data, 8)
-    return Header(number, previous, file_id, data[8 + _FILE.size :].rstrip(b"\0").decode("ascii"))
+    number, file_id = _FILE.unpack_from(data, 8)
+    return Header(number, file_id, data[8 + _FILE.size :].rstrip(b"\0").decode("ascii"))
 
 
 def encode_batch(

@@ -18,7 +18,7 @@ Owns the order of the steps, each of which may be repeated after a crash:
 Damage in the middle of the journal concerns the partition alone whose bytes are damaged: its other entries are redone,
 and the indexes of the segment are removed, so that the loader reads all its batches and finds those that are missing.
 If the list of entries is damaged, it is not known which partitions need them. Then nothing is redone, unless the
-operating system has run on: then the page cache has all bytes of these entries.
+operating system has run on: then the page cache has all bytes of these entries, and the loader writes them again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 from crc32c import crc32c
@@ -33,12 +34,15 @@ from crc32c import crc32c
 from ..descriptors import OUT_OF_DESCRIPTORS
 from ..ports import FileSystem
 from .batch_scan import BrokenBatch, scan_batches
-from .file_names import INDEXES, LOG, parse_journal_name, parse_partition_directory, segment_name
+from .file_names import INDEXES, JOURNAL, LOG, TEMPORARY, parse_journal_name, parse_partition_directory, segment_name
 from .journal_file import journal_path, read_journal_file, write_kept_file
 from .journal_format import KEPT, Batch, Entry, FileContent, Void, segment_mark
 from .removal import unlink_all
 
 logger = structlog.get_logger(__name__)
+
+_EMPTY: Final = -1
+"""In place of the mark of an empty segment: no entry has it."""
 
 
 class JournalDamaged(Exception):
@@ -75,8 +79,10 @@ class LeftJournal:
     """The journal that the last run has left in `directory`.
 
     `entries`: the entries that count, by the name of the partition, in order. `paths`: the journal files. `empty`: the
-    files among them without a batch. `number` and `sequence` are above all that are in use. `failures`: the errors of
-    the partitions whose entries cannot be redone.
+    files among them without a batch. `number` is above all that are in use; `sequence` is that of the next batch.
+    `same_boot`: whether the operating system has run on since all of it was written. `is_damaged`: whether entries are
+    missing, which is possible only with `same_boot`. `failures`: the errors of the partitions whose entries cannot be
+    redone.
     """
 
     directory: str
@@ -85,6 +91,8 @@ class LeftJournal:
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     number: int = 1
     sequence: int = 1
+    same_boot: bool = False
+    is_damaged: bool = False
     failures: dict[str, OSError] = field(default_factory=dict)
 
     def end_offset(self, name: str) -> int:
@@ -101,7 +109,7 @@ class LeftJournal:
             on_disk = 0 if key is None else recovery_points.get(key, 0)
             needed = [entry for entry in entries if entry.end_offset > on_disk]
             try:
-                needed = _of_this_partition(fs, f"{self.directory}/{name}", needed)
+                needed = _of_this_partition(fs, f"{self.directory}/{name}", needed, same_boot=self.same_boot)
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
                     raise
@@ -114,10 +122,11 @@ class LeftJournal:
     def redo(self, fs: FileSystem) -> None:
         """Write the entries into the partitions' files, and sync the files. Errors get into `failures`.
 
-        Empty journal files are removed first, because their space may be needed. Raises OSError if no file descriptor
-        is free.
+        Empty and unfinished journal files are removed first, because their space may be needed. Raises OSError if no
+        file descriptor is free.
         """
-        unlink_all(fs, self.empty)
+        unfinished = (name for name in fs.list(self.directory) if name.endswith(JOURNAL + TEMPORARY))
+        unlink_all(fs, [*self.empty, *(f"{self.directory}/{name}" for name in unfinished)])
         written = 0
         for name, entries in self.entries.items():
             if name in self.failures:
@@ -144,8 +153,9 @@ class LeftJournal:
         kept: list[Leftover] = []
         try:
             for name in self.failures:
-                path = write_kept_file(fs, self.directory, self.number, file_id, self.entries[name])
+                path = journal_path(self.directory, self.number)
                 kept.append(Leftover(path, frozenset((name,)), name))
+                write_kept_file(fs, path, file_id, self.entries[name])
                 self.number += 1
             if kept:
                 fs.sync_directory(self.directory)
@@ -170,24 +180,40 @@ class LeftJournal:
 def read_journal(fs: FileSystem, directory: str, *, despite_damage: bool = False) -> LeftJournal:
     """Read the journal files in `directory`. Raises JournalDamaged unless `despite_damage`; raises OSError."""
     left = LeftJournal(directory)
-    files: dict[int, FileContent] = {}
+    files: list[FileContent] = []
     for number in sorted(number for number in map(parse_journal_name, fs.list(directory)) if number is not None):
         path = journal_path(directory, number)
-        file = files[number] = read_journal_file(fs, path)
+        file = read_journal_file(fs, path)
         left.paths.append(path)
         left.number = number + 1
-        if file.batches:
-            left.sequence = max(left.sequence, file.batches[-1].sequence + 1)
-        elif file.damage is None:
+        if not file.batches and file.damage is None:
             left.empty.append(path)
-        if not despite_damage:
-            _check_damage(fs, path, file, files)
-    for batch in _acknowledged(files.values()):
-        for void in batch.voids:
-            _apply(left.entries, void)
-        for entry in batch.entries:
-            left.entries.setdefault(entry.name, []).append(entry)
+        else:
+            files.append(file)
+    boot_id = fs.boot_id()
+    left.same_boot = bool(boot_id) and all(file.header is not None and file.header.boot_id == boot_id for file in files)
+    damage = _damage(files, [path for path in left.paths if path not in left.empty])
+    if damage is not None:
+        left.is_damaged = True
+        if not (left.same_boot or despite_damage):
+            raise damage
+        if left.same_boot:
+            logger.warning("damaged journal not needed", file=damage.path, remedy="none: the page cache has all bytes")
+    batches = list(_acknowledged(files))
+    left.sequence = max((batch.sequence for batch in batches), default=0) + 1
+    left.entries = entries_that_count(batches)
     return left
+
+
+def entries_that_count(batches: Iterable[Batch]) -> dict[str, list[Entry]]:
+    """Return the entries of these batches that no later void in them makes worthless, by partition."""
+    entries: dict[str, list[Entry]] = {}
+    for batch in batches:
+        for void in batch.voids:
+            _apply(entries, void)
+        for entry in batch.entries:
+            entries.setdefault(entry.name, []).append(entry)
+    return entries
 
 
 def _acknowledged(files: Iterable[FileContent]) -> Iterator[Batch]:
@@ -205,25 +231,23 @@ def _acknowledged(files: Iterable[FileContent]) -> Iterator[Batch]:
             yield batch
 
 
-def _check_damage(fs: FileSystem, path: str, file: FileContent, files: Mapping[int, FileContent]) -> None:
-    """Raise JournalDamaged if it is not known which entries of this file, or of the one before it, are damaged."""
-    if file.damage is not None:
-        _check_needed(fs, file, path, file.damage)
-    previous = 0 if file.header is None else file.header.previous
-    if previous in files and _has_lost_its_end(files[previous], file):
-        _check_needed(fs, file, journal_path(path.rpartition("/")[0], previous), -1)
+def _damage(files: Sequence[FileContent], paths: Sequence[str]) -> JournalDamaged | None:
+    """Return the first damage because of which it is not known which entries are missing; None if there is none.
 
-
-def _has_lost_its_end(file: FileContent, following: FileContent) -> bool:
-    """Whether batches are missing between two files, so that the last batch of the first one was not torn."""
-    return bool(file.batches and following.batches and file.batches[-1].sequence + 1 < following.batches[0].sequence)
-
-
-def _check_needed(fs: FileSystem, file: FileContent, path: str, position: int) -> None:
-    """Raise JournalDamaged unless the operating system has run on since the journal was written."""
-    if file.header is None or not file.header.boot_id or file.header.boot_id != fs.boot_id():
-        raise JournalDamaged(path, position)
-    logger.warning("damaged journal not needed", file=path, remedy="none needed: the page cache has all bytes")
+    Files are removed in the order in which they were written. So if the sequences of two files have a gap, batches are
+    missing at the end of the first one.
+    """
+    written = KEPT
+    before = ""
+    for file, path in zip(files, paths, strict=True):
+        if file.damage is not None:
+            return JournalDamaged(path, file.damage)
+        if not file.batches or file.batches[0].sequence == KEPT:
+            continue
+        if written != KEPT and file.batches[0].sequence > written + 1:
+            return JournalDamaged(before, -1)
+        written, before = file.batches[-1].sequence, path
+    return None
 
 
 def _apply(entries: dict[str, list[Entry]], void: Void) -> None:
@@ -234,12 +258,17 @@ def _apply(entries: dict[str, list[Entry]], void: Void) -> None:
             del entries[void.name]
 
 
-def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries whose segment has their mark, or has no intact first batch. Raises OSError."""
+def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, same_boot: bool) -> list[Entry]:
+    """Return the entries whose segment has their mark, or has no intact first batch. Raises OSError.
+
+    If the operating system has run on, an empty segment is a new one: otherwise the page cache had its bytes.
+    """
     marks: dict[int, int | None] = {}
     for base_offset in {entry.base_offset for entry in entries}:
         segment = f"{path}/{segment_name(base_offset, LOG)}"
-        marks[base_offset] = _mark_of(fs, segment) if fs.is_directory(path) and fs.exists(segment) else None
+        marks[base_offset] = None
+        if fs.is_directory(path) and fs.exists(segment):
+            marks[base_offset] = _EMPTY if same_boot and not fs.file_size(segment) else _mark_of(fs, segment)
     needed = [entry for entry in entries if marks[entry.base_offset] in (None, entry.mark)]
     if len(needed) < len(entries):
         name = path.rpartition("/")[2]
@@ -278,12 +307,14 @@ def _redo_partition(fs: FileSystem, path: str, entries: Sequence[Entry]) -> int:
             is_damaged = False
             for entry in (entry for entry in entries if entry.base_offset == base_offset):
                 is_damaged |= entry.position > file.size()  # the entry before this one is missing
-                if entry.content is None:
+                content = entry.content
+                if content is None:
                     content = file.read_at(entry.size, entry.position)
-                    is_damaged |= len(content) < entry.size or crc32c(content) != entry.checksum
-                else:
-                    file.write_at([entry.content], entry.position)
-                    written += entry.size
+                    if len(content) < entry.size or crc32c(content) != entry.checksum:
+                        is_damaged = True
+                        continue
+                file.write_at([content], entry.position)
+                written += entry.size
             file.fdatasync()
         finally:
             file.close()

@@ -71,6 +71,7 @@ from .results import CorruptLog
 from .segment import LogSegment
 from .segments import LogSegments
 from .shared_directory import SharedDirectory
+from .small_files import renew_file
 
 logger = structlog.get_logger(__name__)
 
@@ -87,7 +88,8 @@ class LoadPoint:
     disk. `log_start_offset`: records below this offset are deleted; None if it is not known. `fresh`: whether the
     partition's directory was created just now. `same_boot`: whether the operating system has run without a restart
     since the last start of a broker, so that no written byte can have been lost. `cleaned_to`: compaction has left no
-    gaps from this offset on in the last segment; None if it is not known.
+    gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on, records
+    may be in the page cache alone, after a sync that failed; None if a loss of power may take them anyway.
     """
 
     clean: bool = False
@@ -96,6 +98,7 @@ class LoadPoint:
     fresh: bool = False
     same_boot: bool = False
     cleaned_to: int | None = None
+    unsynced_from: int | None = 0
 
 
 def load_log(
@@ -163,8 +166,8 @@ def load_sound_part(
     `damage` is the error that `load_log` raised for the same `point`. Raises CorruptLog if no sound batch precedes the
     damage, or if the sound part does not end exactly at the damage. Raises OSError.
     """
-    fs = ReadOnlyFileSystem(fs)
-    loader = _Loader(f"{topic}-{partition}", directory, fs, clock, config, point, damage)
+    disk, fs = fs, ReadOnlyFileSystem(fs)
+    loader = _Loader(f"{topic}-{partition}", directory, fs, clock, config, point, damage, disk)
     end_offset = loader.load()
     return ReadOnlyLog(
         topic,
@@ -189,7 +192,8 @@ def load_sound_part(
 class _Loader:
     """The loading of one log. After `load`, the public attributes are the parts of which the log is made.
 
-    With `damage`, the log is opened read-only and ends at the damage. Without it, damage raises CorruptLog.
+    With `damage`, the log is opened read-only and ends at the damage. Without it, damage raises CorruptLog. `disk` is
+    the file system on which the same bytes can be written again, if `fs` is read-only.
     """
 
     def __init__(
@@ -201,10 +205,12 @@ class _Loader:
         config: LogConfig,
         point: LoadPoint,
         damage: CorruptLog | None = None,
+        disk: FileSystem | None = None,
     ) -> None:
         self._name = name
         self._directory = directory
         self._fs = fs
+        self._disk = disk or fs
         self._clock = clock
         self._config = config
         self._point = point
@@ -289,7 +295,7 @@ class _Loader:
         self._check_tail(damage, end_offset)
         self._load_producers(end_offset)
         for segment in self.changed:
-            sync_path(self._fs, segment.path())  # a loss of power must not take back records that were read
+            self._sync(segment)  # a loss of power must not take back records that were read
             if segment is not self.segments[-1] and (file := segment.take_file()) is not None:
                 file.close()
         self._fs.sync_directory(self._directory)
@@ -408,10 +414,8 @@ class _Loader:
         """
         if len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
             try:
-                snapshot = self.producers.take_snapshot()
-                if snapshot is not None:
-                    sync_path(self._fs, snapshot)
-                    self._fs.sync_directory(self._directory)
+                snapshot = self.producers.take_snapshot() or self.producers.snapshot_path(self.producers.end_offset)
+                renew_file(self._fs, snapshot)
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
@@ -769,17 +773,22 @@ class _Loader:
             write_flushed_offset(self._fs, self._directory, end_offset)
 
     def _sync(self, segment: LogSegment) -> None:
-        """Put a scanned segment on disk: write again what was not synced, and sync the file. Raises OSError.
+        """Put a scanned segment on disk: write again what may not have been synced, and sync the file. Raises OSError.
 
-        If a sync has failed since the last start of the operating system, the bytes that the disk has refused may be in
-        the page cache, and a sync alone does not write them. With durability "os" a loss of power may take them anyway.
+        After a failed sync, the page cache may have bytes that the disk has refused, and a sync alone does not write
+        them.
         """
-        if self._point.same_boot and self._config.durability != "os":
-            position = segment.position_of(max(self.recovery_point, segment.base_offset))
-            while piece := segment.file.read_at(min(_PIECE, segment.size - position), position):
-                segment.file.write_at([piece], position)
-                position += len(piece)
-        sync_path(self._fs, segment.path())
+        file = self._disk.open(segment.path())
+        try:
+            if self._point.unsynced_from is not None:
+                unsynced_from = max(self._point.unsynced_from, self._flushed_offset, segment.base_offset)
+                position = segment.position_of(unsynced_from)
+                while piece := file.read_at(min(_PIECE, segment.size - position), position):
+                    file.write_at([piece], position)
+                    position += len(piece)
+            file.fdatasync()
+        finally:
+            file.close()
 
     def _write_indexes(self, segment: LogSegment) -> None:
         """Write and sync a segment's rebuilt indexes. Raises OSError for errors other than a full disk.

@@ -90,7 +90,7 @@ class LogManager:
     `checkpoints`: the storage for the checkpoints, which have one offset per partition; None: files in the directory.
     `lost`: the partitions whose directories are missing, each with the offset up to which it was on disk. The caller
     must call `miss` for a lost partition whose topic exists, and `forget` for any other. `journal_bytes`: the size of
-    each file of the journal; 0: none is written.
+    each file of the journal; 0: none is written. `durability`: that of most partitions ("flush" or "os").
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class LogManager:
         cleaner_enable: bool = True,
         index_cache_bytes: int = index_cache.DEFAULT_BYTES,
         journal_bytes: int = 0,
+        durability: str = "flush",
     ) -> None:
         self.directory = DataDirectory(directory, fs, ids, node_id)
         self.checkpoints = checkpoints or CheckpointFiles(fs, directory)
@@ -154,6 +155,7 @@ class LogManager:
         self._flusher: LogFlusher | None = None
         self._journal: Journal | None = None
         self._journal_bytes = journal_bytes
+        self._durability = durability
         self._left_journal = LeftJournal(directory)
         self._leftovers: list[Leftover] = []
         self._intervals = (checkpoint_interval_ms, retention_check_interval_ms, cleaner_backoff_ms)
@@ -313,12 +315,16 @@ class LogManager:
         `clean`: whether the last stop closed the log cleanly. `start_known`: whether the checkpoint of log start
         offsets could be read. Raises OSError if no file descriptor is left.
         """
+        known = self._recovery_points.get(key, 0)
+        recovery_point = max(known, self._left_journal.end_offset(partition_directory(*key)))
+        unsynced_from = known if self._left_journal.is_damaged else recovery_point
         point = LoadPoint(
             clean,
-            max(self._recovery_points.get(key, 0), self._left_journal.end_offset(partition_directory(*key))),
+            recovery_point,
             self._start_offsets.get(key, 0) if start_known else None,
             same_boot=self.directory.same_boot,
             cleaned_to=self._cleaner_offsets.get(key, 0) if self._cleaned_known else None,
+            unsynced_from=None if self._durability == "os" else unsynced_from,
         )
         try:
             if not self._fs.is_directory(path):
@@ -441,7 +447,6 @@ class LogManager:
         )
         if file_bytes:
             self._flusher.journal = self._journal
-            self._journal.forget_former(lambda name: self._fs.is_directory(f"{self.path}/{name}"))
             self._journal.maintain()
         self._left_journal = LeftJournal(self.path)
         checkpoint, retention, cleaner = self._intervals
@@ -452,7 +457,12 @@ class LogManager:
             self._repeat(cleaner, self._clean)
 
     def _journal_file_bytes(self) -> int:
-        """Return the size of the journal's files; 0 if the format level cannot be raised, so that none is written."""
+        """Return the size of the journal's files; 0 if none can be written in this run.
+
+        None is written if the format level cannot be raised, or if a full disk has left the journal of the last run.
+        """
+        if any(leftover.kept_for is None for leftover in self._leftovers):
+            return 0
         if self._journal_bytes:
             try:
                 self.directory.raise_level(JOURNAL_LEVEL)
@@ -512,7 +522,7 @@ class LogManager:
         if self._journal is not None and self._journal.mentions(partition_directory(topic, partition)):
             raise storage_error(
                 f"{path} cannot be created yet, because the journal has records of a deleted partition with this name."
-                " Try again; if it does not help, restart the broker"
+                " Restart the broker"
             )
         try:
             self._forget_former(key)
@@ -676,8 +686,6 @@ class LogManager:
         if self._flusher is not None:
             probing = self._flusher.submit(self._probe, f"probe of {self.path}")
             probing.add_done_callback(lambda _: self._judge_probe())
-        if self._journal is not None:
-            self._journal.log_failed(log)
 
     def _probe(self) -> None:
         """Check in a thread whether the directory accepts writes, and keep the error for `_judge_probe`.

@@ -21,10 +21,10 @@ import structlog
 from ...protocol.errors import ErrorCode, KafkaError
 from ..ports import Clock, Lane, Threads
 from .flushed_log import FlushedLog
-from .flusher import sync_path
 from .log_reader import LogReader
 from .producer_state_manager import ProducerStateManager
 from .removal import unlink_all
+from .small_files import renew_file
 
 logger = structlog.get_logger(__name__)
 
@@ -146,7 +146,7 @@ class RetainedLog(FlushedLog):
                     return  # the file names may belong to a new partition by now; the next start removes the segments
                 # The producer state of the removed segments is in the snapshot taken when the next segment began.
                 with suppress(FileNotFoundError):
-                    sync_path(self.fs, self.producers.snapshot_path(first))
+                    renew_file(self.fs, self.producers.snapshot_path(first))
                 self.fs.sync_directory(self.directory)
                 aside = [segment.set_aside() for segment in doomed]
                 self.producers.remove_snapshots(below=first)

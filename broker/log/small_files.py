@@ -47,6 +47,14 @@ def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False)
         fs.sync_directory(path.rpartition("/")[0])
 
 
+def renew_file(fs: FileSystem, path: str) -> None:
+    """Write a small file anew, and sync it and its name. Raises OSError.
+
+    If a sync of the file has failed before, another sync alone would not put it on disk.
+    """
+    write_file(fs, path, fs.read_file(path), sync=True)
+
+
 def read_readable(file: File, size: int, position: int, unreadable: list[range] | None = None) -> bytes:
     """Return `size` bytes from `position` on, fewer only at the end of the file.
 

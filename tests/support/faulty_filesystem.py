@@ -106,9 +106,10 @@ class FaultyFile:
         node = self._check()
         try:
             self._fs.check("fdatasync", self._path)
-        except OSError:
-            node.writes.clear()
-            node.has_dropped = True
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):  # then nothing was synced at all
+                node.writes.clear()
+                node.has_dropped = True
             raise
         node.disk = _written(node) if node.has_dropped else bytes(node.data)
         node.writes.clear()

@@ -28,9 +28,11 @@ async def turns(count: int = TURNS) -> None:
 
 
 @asynccontextmanager
-async def journaled(fs: FaultyFileSystem, *topics: str, size: int = SIZE) -> AsyncIterator[LogManager]:
+async def journaled(
+    fs: FaultyFileSystem, *topics: str, size: int = SIZE, threads: InlineThreads | None = None
+) -> AsyncIterator[LogManager]:
     """A manager whose journal is ready, with partitions whose names are on disk."""
-    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=size)
+    manager = new_manager(fs, threads=threads or InlineThreads(), journal_bytes=size)
     await manager.start()
     assert manager._journal is not None
     manager._journal.want()

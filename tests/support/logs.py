@@ -43,7 +43,7 @@ class CountingIds:
 
     def uuid(self) -> bytes:
         self.count += 1
-        return self.count.to_bytes(16, "big")
+        return self.count.to_bytes(8, "big") * 2
 
 
 def batch(

@@ -246,6 +246,7 @@ class _AlwaysDirty:
 
     is_settling = False
     writes_again = False
+    failure = None
 
     def __init__(self, flusher: LogFlusher, *, urgent: bool) -> None:
         self.flushes = 0

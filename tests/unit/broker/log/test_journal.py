@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 from oncelog.broker.log import LogConfig, LogManager
+from oncelog.broker.log.flushed_mark import read_flushed_offset
 from oncelog.broker.log.journal import MAX_LOG_BYTES
+from oncelog.broker.log.results import storage_error
+from oncelog.broker.ports import Lane
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.inline_threads import InlineThreads
 from support.journals import (
     CONFIG,
     SIZE,
+    TURNS,
     after_power_failed,
     batches_in,
     failing,
@@ -31,6 +37,9 @@ from support.journals import (
 from support.logs import batch, new_manager, values
 
 # --- what is journaled -----------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
 
 
 async def test_a_round_of_many_logs_takes_one_sync(fs: FaultyFileSystem) -> None:
@@ -364,23 +373,23 @@ async def test_a_log_without_space_for_its_own_file_is_written_again(fs: FaultyF
         manager.abandon()
 
 
-async def test_a_void_stays_as_long_as_the_entries_that_it_concerns(fs: FaultyFileSystem) -> None:
+async def test_files_are_removed_in_the_order_in_which_they_were_written(fs: FaultyFileSystem) -> None:
+    """Otherwise a void could be removed before the entries that it concerns."""
     async with journaled(fs, "a", "b", "c", "d") as manager:
         await round_of(manager, "a", "b", "c", "d")
-        fs.before = failing("fdatasync", "/a-0/", errno.EIO, times=1000)
+        no_descriptor = failing("fdatasync", "/a-0/", errno.EMFILE, times=100)
+        fs.before = no_descriptor
         await full_journal(manager, "a", "c", "d")
-        await turns()
-        assert log_of(manager, "a").failure is not None
         await manager.delete([("b", 0)])
         await written(manager.create("b", 0, CONFIG), "anew, and longer than it was")
-        for _ in range(100):
-            await round_of(manager, "c", "d", value="." * 300)
+        await full_journal(manager, "c", "d")
         await turns()
+        assert len(journal_files(fs)) > 2
         fs.before = None
         await written(log_of(manager, "b"), "more")
-        manager = after_power_failed(fs, manager)
+        power_fails(fs, manager)
+        manager = reopened(fs)
         assert values(log_of(manager, "b").batches()) == ["anew, and longer than it was", "more"]
-        assert log_of(manager, "a").log_end_offset > 2
         manager.abandon()
 
 
@@ -428,6 +437,130 @@ async def test_a_copy_out_of_the_journal_that_fails_is_made_later(fs: FaultyFile
         assert "00000000000000000001.journal" not in journal_files(fs)
         await manager.delete([("a", 0)])
         assert all(name != "a-0" for file in journal_files(fs) for name in names_in(fs, file)), "it goes with it"
+
+
+async def test_a_block_that_cannot_be_read_is_not_copied_as_nothing(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        for value in ("second", "third"):
+            await round_of(manager, "a", "b", value=value)
+        fail_a, fail_read = (
+            failing("fdatasync", "/a-0/", errno.EIO, times=1000),
+            failing("read", "1.journal", errno.EIO, times=2),
+        )
+
+        def fail(name: str, path: str) -> None:
+            fail_a(name, path)
+            fail_read(name, path)
+
+        fs.before = fail
+        await full_journal(manager, "b", "c")
+        await turns()
+        assert log_of(manager, "a").failure is not None
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert values(log_of(manager, "a").batches()) == ["first", "second", "third"]
+        manager.abandon()
+
+
+async def test_a_copy_has_nothing_of_a_former_partition(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        for value in ("old", "older " + "x" * 200):
+            await round_of(manager, "a", "b", value=value)
+        await manager.delete([("a", 0)])
+        log = manager.create("a", 0, CONFIG)
+        await written(log, "first")  # the same first batch
+        await written(log, "own file 1")
+        await written(log, "own file 2")
+        await round_of(manager, "a", "b", value="anew")
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO, times=1000)
+        await full_journal(manager, "b", "c")
+        await turns()
+        assert log.failure is not None
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert values(log_of(manager, "a").batches()) == ["first", "own file 1", "own file 2", "anew"]
+        manager.abandon()
+
+
+class _LateRemovals(InlineThreads):
+    """Threads in which jobs of the removal lane begin much later than others."""
+
+    def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
+        if lane is not Lane.REMOVAL:
+            return super().run(lane, job)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def later(left: int) -> None:
+            if left:
+                asyncio.get_running_loop().call_soon(later, left - 1)
+            else:
+                self._do(job, future)
+
+        later(TURNS)
+        return future
+
+
+async def test_a_deletion_waits_for_a_copy(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c", threads=_LateRemovals()) as manager:
+        journal = manager._journal
+        assert journal is not None
+        await round_of(manager, "a", "b")
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO, times=1000)
+        await full_journal(manager, "b", "c")
+        while journal._copying is None:
+            await asyncio.sleep(0)
+        await manager.delete([("a", 0)])
+        assert journal._copying is None
+        assert all(names_in(fs, file) != {"a-0"} for file in journal_files(fs))
+
+
+async def test_a_log_that_fails_otherwise_is_copied_out_too(fs: FaultyFileSystem) -> None:
+    """Damage that a reader or a compaction finds takes a log offline, which then syncs nothing any more."""
+    async with journaled(fs, "a", "b", "c") as manager:
+        await round_of(manager, "a", "b")
+        log_of(manager, "a").fail(storage_error("damaged"))
+        await full_journal(manager, "b", "c")
+        await turns()
+        assert "00000000000000000001.journal" not in journal_files(fs)
+        assert any(names_in(fs, file) == {"a-0"} for file in journal_files(fs))
+
+
+async def test_a_log_that_has_failed_is_not_synced_when_the_journal_fails(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b", value="second")
+        log = log_of(manager, "a")
+        settling = log.begin_settling()
+        assert settling is not None
+
+        def fail(name: str, path: str) -> None:
+            if name != "fdatasync" or not path.endswith(".journal"):
+                return
+            fs.before = failing("fdatasync", "/a-0/", errno.EIO)
+            with pytest.raises(OSError, match="failed on purpose") as raised:
+                settling.run(fs)
+            log.end_settling(settling, raised.value)
+            raise OSError(errno.EIO, "failed on purpose", path)
+
+        fs.before = fail
+        results = await asyncio.gather(
+            *(written(log_of(manager, topic), "third") for topic in "ab"), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [KafkaError, type(None)]
+        await turns()
+        assert read_flushed_offset(fs, "/data/a-0") == 1, "of its first flush"
+
+
+async def test_logs_are_settled_though_one_cannot_be(fs: FaultyFileSystem) -> None:
+    topics = [f"t{number}" for number in range(300)]
+    async with journaled(fs, *topics, size=1 << 20) as manager:
+        await round_of(manager, *topics)
+        fs.before = failing("fdatasync", "/t0-0/", errno.EMFILE, times=100_000)
+        await full_journal(manager, *topics)
+        for _ in range(5):
+            manager._look()
+            await turns(500)
+        assert manager._journal is not None
+        assert [log.name for log in manager._journal._files[0].ends] == ["t0-0"]
 
 
 def names_in(fs: FaultyFileSystem, file: str) -> set[str]:

@@ -21,7 +21,7 @@ from oncelog.broker.log.journal_format import (
 
 ID = b"\x01\x02\x03\x04\x05\x06\x07\x08"
 BOOT = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
-HEADER = Header(3, 2, ID, BOOT)
+HEADER = Header(3, ID, BOOT)
 INT64 = st.integers(0, (1 << 63) - 1)
 NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,40}-[0-9]{1,3}", fullmatch=True)
 MARK = 0x12345678

@@ -14,7 +14,7 @@ from oncelog.broker.log.journal_format import HEADER_SIZE, Batch
 from oncelog.broker.log.repair import inspect, repair
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.inline_threads import InlineThreads
+from support.inline_threads import InlineThreads, PowerCut
 from support.journals import (
     CONFIG,
     SIZE,
@@ -205,7 +205,7 @@ async def test_what_is_kept_of_a_partition_goes_with_it(fs: FaultyFileSystem) ->
 
 
 @pytest.mark.parametrize("size", [0, SIZE])
-async def test_on_a_full_disk_the_journal_stays(fs: FaultyFileSystem, size: int) -> None:
+async def test_on_a_full_disk_the_journal_stays_and_no_other_one_is_written(fs: FaultyFileSystem, size: int) -> None:
     await left(fs, "second")
 
     def fail(name: str, path: str) -> None:
@@ -220,27 +220,19 @@ async def test_on_a_full_disk_the_journal_stays(fs: FaultyFileSystem, size: int)
     assert journal_files(fs) == ["00000000000000000001.journal"], "the second one was empty"
     fs.before = None
     await manager.start()
-    await written(log_of(manager, "b"), "third")
-    if size:
-        await turns()
+    await round_of(manager, "b", "c", value="third")
+    await turns()
+    assert journal_files(fs) == ["00000000000000000001.journal"]
+    with pytest.raises(KafkaError, match="could not be redone; restart the broker"):
         await manager.delete([("c", 0)])
-        await written(manager.create("c", 0, CONFIG), "anew")
-        await round_of(manager, "b", "c", value="fourth")
-    else:
-        with pytest.raises(KafkaError, match="could not be redone"):
-            await manager.delete([("c", 0)])
     power_fails(fs, manager)
     manager = reopened(fs)
-    if size:
-        expected = {"a": ["first", "second"], "b": ["first", "second", "third", "fourth"], "c": ["anew", "fourth"]}
-    else:
-        expected = {"a": ["first", "second"], "b": ["first", "second", "third"]}
-    assert contents(manager) == expected
+    assert contents(manager) == {"a": ["first", "second"], "b": ["first", "second", "third"]}, "c was renamed"
     assert journal_files(fs) == []
     manager.abandon()
 
 
-async def test_a_name_in_a_journal_that_stays_is_not_used_again_before_it_is_forgotten(fs: FaultyFileSystem) -> None:
+async def test_a_name_in_a_journal_that_stays_is_not_used_again(fs: FaultyFileSystem) -> None:
     await left(fs, "second")
 
     def fail(name: str, path: str) -> None:
@@ -255,7 +247,9 @@ async def test_a_name_in_a_journal_that_stays_is_not_used_again_before_it_is_for
     await manager.start()
     with pytest.raises(KafkaError, match="journal has records of a deleted partition"):
         manager.create("c", 0, CONFIG)
-    await turns()
+    await manager.stop()
+    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE)
+    await manager.start()
     await written(manager.create("c", 0, CONFIG), "anew")
     power_fails(fs, manager)
     manager = reopened(fs)
@@ -454,6 +448,135 @@ async def test_a_batch_that_was_written_again_to_the_next_file_counts_once(fs: F
         "b": ["first", "value", "after", "last"],
         "c": ["first", "failed", "after", "last"],
     }
+    manager.abandon()
+
+
+@pytest.mark.parametrize("lost", ["first", "middle"])
+async def test_batches_missing_at_the_end_of_a_file_are_missed(fs: FaultyFileSystem, lost: str) -> None:
+    """The next file was never used, because its first batch failed; or a third file follows."""
+    async with journaled(fs, "a", "b", "c", "d") as manager:
+        journal = manager._journal
+        assert journal is not None
+        await round_of(manager, "a", "b", value="second")
+        hold = failing("fdatasync", "/a-0/", errno.EMFILE, times=10_000)
+        fail_second = failing("fdatasync", "2.journal", errno.EIO)
+
+        def fail(name: str, path: str) -> None:
+            hold(name, path)
+            if lost == "first" and journal._current is not None and journal._current.path.endswith("2.journal"):
+                fail_second(name, path)
+
+        fs.before = fail
+        while journal._current is None or journal._current.path == JOURNAL:
+            await round_of(manager, "a", "b", value="x" * 200)
+        while journal._current is None or journal._current.path.endswith("2.journal"):
+            await round_of(manager, "c", "d", value="y" * 300)
+        await round_of(manager, "c", "d", value="z")
+        power_fails(fs, manager)
+    assert JOURNAL.rpartition("/")[2] in journal_files(fs), "it is removed before the others"
+    end = HEADER_SIZE + sum(batch.size for batch in batches_of(fs))
+    flip(fs, JOURNAL, end - batches_of(fs)[-1].size + 30)
+    with pytest.raises(DataDirectoryError, match="damaged at its end"):
+        reopened(fs)
+
+
+async def test_a_torn_batch_of_a_journal_that_stays_is_never_redone(fs: FaultyFileSystem) -> None:
+    """Not at the start after the next one either, when it is not the newest batch any more."""
+    async with journaled(fs, "a", "b", "c") as manager:
+        await round_of(manager, "a", "b", "c", value="second")
+
+        def torn(name: str, path: str) -> None:
+            if name == "fdatasync" and path == JOURNAL:
+                node = fs._get(path)
+                node.disk = bytes(node.data[: len(node.data.rstrip(b"\0")) - 10]).ljust(len(node.data), b"\0")
+                raise PowerCut
+
+        fs.before = torn
+        waiting = [asyncio.ensure_future(written(log_of(manager, topic), "torn " + topic)) for topic in "abc"]
+        await turns()
+        assert not any(one.done() for one in waiting)
+        for one in waiting:
+            one.cancel()
+        power_fails(fs, manager)
+    assert not batches_of(fs)[-1].is_whole
+
+    def full(name: str, path: str) -> None:
+        if name == "write" and (path.startswith("/data/c-0") or path.endswith(".tmp")):
+            raise OSError(errno.ENOSPC, "failed on purpose", path)
+
+    fs.before = full
+    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE)
+    manager.open()
+    assert list(manager.offline) == [("c", 0)]
+    fs.before = None
+    await manager.start()
+    await round_of(manager, "a", "b", value="acknowledged")
+    await round_of(manager, "a", "b", value="more")
+    power_fails(fs, manager)
+    manager = reopened(fs)
+    assert contents(manager)["a"] == ["first", "second", "acknowledged", "more"]
+    assert contents(manager)["c"] == ["first", "second"]
+    manager.abandon()
+
+
+@pytest.mark.parametrize("damaged", ["an entry", "the list of entries"])
+async def test_damage_on_the_same_boot_hides_nothing_that_the_disk_has_refused(
+    fs: FaultyFileSystem, damaged: str
+) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        await round_of(manager, "a", "b", value="second")
+        await round_of(manager, "a", "b", value="third")
+        settling = log_of(manager, "a").begin_settling()
+        assert settling is not None
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO)
+        with pytest.raises(OSError, match="failed on purpose"):
+            settling.run(fs)
+        manager.abandon()
+        fs.kill()
+    fs.before = None
+    flip(fs, JOURNAL, HEADER_SIZE + 40 if damaged == "the list of entries" else position_of_bytes(fs, 0, "a-0") + 20)
+    for _ in range(2):
+        manager = reopened(fs)
+        assert contents(manager) == {"a": ["first", "second", "third"], "b": ["first", "second", "third"]}
+        power_fails(fs, manager)
+
+
+async def test_without_its_void_a_deleted_partition_is_not_written_into_an_empty_one(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        for value in ("second", "third"):
+            await round_of(manager, "a", "b", value=value)
+        await manager.delete([("a", 0)])
+        void = len(batches_of(fs)) - 1
+        await round_of(manager, "b", "c", value="later")
+        manager.create("a", 0, CONFIG)
+        await turns()
+        manager.abandon()
+        fs.kill()
+    flip(fs, JOURNAL, HEADER_SIZE + sum(batch.size for batch in batches_of(fs)[:void]) + 30)
+    manager = reopened(fs)
+    assert manager.offline == {}
+    assert contents(manager)["a"] == []
+    manager.abandon()
+
+
+async def test_an_unfinished_file_of_what_is_kept_is_removed(fs: FaultyFileSystem) -> None:
+    await left(fs, "second")
+
+    def cut(name: str, path: str) -> None:
+        if name == "write" and path.startswith(A):
+            raise OSError(errno.EIO, "failed on purpose", path)
+        if name == "fdatasync" and path.endswith(".journal.tmp"):
+            raise PowerCut
+
+    fs.before = cut
+    with pytest.raises(PowerCut):
+        reopened(fs)
+    fs.before = None
+    fs.kill()
+    assert [name for name in fs.list("/data") if name.endswith(".journal.tmp")]
+    manager = reopened(fs)
+    assert contents(manager) == {topic: ["first", "second"] for topic in "abc"}
+    assert [name for name in fs.list("/data") if ".journal" in name] == []
     manager.abandon()
 
 

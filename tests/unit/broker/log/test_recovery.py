@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import errno
 import random
@@ -17,7 +18,8 @@ from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, encode_batch
 from support.faulty_filesystem import FaultyFileSystem
-from support.journals import LosesAll
+from support.inline_threads import InlineThreads
+from support.journals import LosesAll, failing, turns
 from support.logs import NOW, at_once, batch, flip, new_manager, open_log, values, values_of
 
 FIRST = "/data/t-0/00000000000000000000.log"
@@ -99,20 +101,98 @@ def test_what_was_not_on_disk_before_a_crash_is_synced_before_it_is_shown(fs: Fa
     assert open_log(fs, point=LoadPoint(recovery_point=5)).log_end_offset == 5
 
 
+@pytest.mark.parametrize("same_boot", [False, True])
 @pytest.mark.parametrize("segment_bytes", [200, 1 << 20])
-def test_what_the_disk_refused_is_written_again_before_it_is_shown(fs: FaultyFileSystem, segment_bytes: int) -> None:
+def test_what_the_disk_refused_is_written_again_before_it_is_shown(
+    fs: FaultyFileSystem, segment_bytes: int, same_boot: bool
+) -> None:
     """After a failed sync the page cache has the bytes, and later syncs do not write them."""
     log = written(fs, flushed=2, segment_bytes=segment_bytes)
-    for segment in log.segments:
-        fs.fail("fdatasync")
-        with pytest.raises(OSError, match="error"):
-            segment.file.fdatasync()
+    refuse_all(fs, log)
     fs.kill()
-    log = open_log(fs, point=LoadPoint(clean=False, same_boot=True), segment_bytes=segment_bytes)
+    log = open_log(fs, point=LoadPoint(clean=False, same_boot=same_boot), segment_bytes=segment_bytes)
     assert values(log.batches()) == [f"value {number}" for number in range(5)]
     fs.crash(LosesAll())
     log = open_log(fs, point=LoadPoint(clean=False), segment_bytes=segment_bytes)
     assert values(log.batches()) == [f"value {number}" for number in range(5)]
+
+
+def refuse_all(fs: FaultyFileSystem, log: PartitionLog) -> None:
+    """Let the sync of each segment fail."""
+    for segment in log.segments:
+        fs.fail("fdatasync")
+        with pytest.raises(OSError, match="error"):
+            segment.file.fdatasync()
+
+
+def test_with_durability_os_nothing_is_written_again(fs: FaultyFileSystem) -> None:
+    """The active segment, which was never synced, may have a gigabyte."""
+    written(fs, flushed=2)
+    fs.kill()
+    writes: list[str] = []
+    fs.before = lambda operation, path: writes.append(path) if operation == "write" and path == FIRST else None
+    open_log(fs, point=LoadPoint(clean=False, same_boot=True, unsynced_from=None))
+    assert writes == []
+
+
+def test_a_read_only_log_shows_only_what_is_on_disk(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    manager.open()
+    log = manager.create("t", 0, LogConfig())
+    log.append(batch("first"))
+    log.flush()
+    fs.sync_directory("/data")
+    for value in ("second", "third", "fourth"):
+        log.append(batch(value))
+    refuse_all(fs, log)
+    manager.abandon()
+    fs.kill()
+    fs._get(FIRST).data[-100] ^= 0xFF
+    for _ in range(2):
+        manager = new_manager(fs)
+        manager.open()
+        assert values_of(at_once(manager.read_only["t", 0].read(0, 1 << 20)).records) == ["first", "second"]
+        manager.abandon()
+        fs.kill()
+        assert b"second" in fs._get(FIRST).disk, "it is there after a loss of power"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_producers_survive_though_the_disk_refused_their_snapshot(fs: FaultyFileSystem, restarted: bool) -> None:
+    """Retention removes their batches. Then only the snapshot knows that a batch was written before."""
+    manager = new_manager(fs, threads=InlineThreads())
+    await manager.start()
+    log = manager.create("t", 0, LogConfig())
+    first = batch("once", producer_id=7, producer_epoch=0, base_sequence=0)
+    await flushed(log, log.append(bytearray(first)).last_offset)
+    fs.before = failing("fdatasync", ".snapshot", errno.EIO)
+    log.roll()
+    await turns()
+    fs.before = failing("rename", "/t-0/", errno.EIO, times=1000) if restarted else None
+    log.delete_records_before(1)
+    await manager.start_offsets_on_disk()
+    await turns()
+    fs.before = None
+    manager.abandon()
+    if restarted:
+        fs.kill()
+        manager = new_manager(fs)
+        manager.open()
+        manager.abandon()
+    fs.sync_directory("/data/t-0")
+    fs.crash(LosesAll())
+    manager = new_manager(fs)
+    manager.open()
+    log = manager.get("t", 0)
+    assert log is not None
+    assert values(log.batches()) == []
+    assert log.append(bytearray(first)).last_offset == 0, "a duplicate"
+
+
+async def flushed(log: PartitionLog, offset: int) -> None:
+    flush = log.synced(offset + 1)
+    if flush is not None:
+        await asyncio.shield(flush)
 
 
 @pytest.mark.parametrize("lost", range(8))
