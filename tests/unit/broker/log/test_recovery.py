@@ -183,10 +183,10 @@ async def test_producers_survive_though_the_disk_refused_their_snapshot(fs: Faul
     fs.crash(LosesAll())
     manager = new_manager(fs)
     manager.open()
-    log = manager.get("t", 0)
-    assert log is not None
-    assert values(log.batches()) == []
-    assert log.append(bytearray(first)).last_offset == 0, "a duplicate"
+    recovered = manager.get("t", 0)
+    assert recovered is not None
+    assert values(recovered.batches()) == []
+    assert recovered.append(bytearray(first)).last_offset == 0, "a duplicate"
 
 
 async def flushed(log: PartitionLog, offset: int) -> None:
