@@ -76,7 +76,7 @@ _SETTLED_AT_ONCE: Final = 4
 """How many logs sync their files at a time so that a journal file can be removed."""
 
 _EXAMINED_AT_ONCE: Final = 256
-"""How many logs are asked at a time whether their files need a sync."""
+"""The number of logs that are examined at a time, whether their files need a sync."""
 
 
 class JournaledLog(Protocol):
