@@ -13,8 +13,9 @@ from oncelog.protocol.compression import Compression
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from oncelog.protocol.messages.metadata import MetadataRequest
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from oncelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -72,13 +73,20 @@ async def test_offsets_are_committed_though_the_consumer_disconnects(bootstrap: 
         await wire.call(CreateTopicsRequest([CreatableTopic(topic, partitions, 1)], 10_000), 7)
         rows = [OffsetCommitRequestPartition(index, 7) for index in range(partitions)]
         commit = OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic(topic, partitions=rows)])
-        ask_and_vanish(bootstrap, commit, 8)
         fetch = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(topic, list(range(partitions)))])
+
+        async def ready() -> bool:
+            """Whether the broker would accept the commit: Apache Kafka makes coordinators and topics known later."""
+            await wire.call(FindCoordinatorRequest(group), 3)
+            (known,) = (await wire.call(MetadataRequest([MetadataRequestTopic(name=topic)]), 12)).topics
+            return (await wire.call(fetch, 7)).error_code == 0 and len(known.partitions) == partitions
 
         async def committed() -> bool:
             (fetched,) = (await wire.call(fetch, 7)).topics
             return {partition.committed_offset for partition in fetched.partitions} == {7}
 
+        await until(ready)
+        ask_and_vanish(bootstrap, commit, 8)
         await until(committed)
 
 
