@@ -155,8 +155,12 @@ def _parse(row: dataclasses.Field[Any], value: object) -> Any:
         raise ConfigError(name, f"{parsed} is below the smallest possible value, {limits['at_least']}")
     if limits["at_most"] is not None and parsed is not None and parsed > limits["at_most"]:
         raise ConfigError(name, f"{parsed} is above the largest possible value, {limits['at_most']}")
-    if limits["choices"] and parsed not in limits["choices"]:
-        raise ConfigError(name, f"{parsed!r} is not one of {', '.join(limits['choices'])}")
+    if limits["choices"]:
+        # Like librdkafka in all such settings, and Kafka's Java client in security.protocol, ignore the case.
+        known = {choice.lower(): choice for choice in limits["choices"]}
+        if str(parsed).lower() not in known:
+            raise ConfigError(name, f"{parsed!r} is not one of {', '.join(limits['choices'])}")
+        return known[str(parsed).lower()]
     return parsed
 
 

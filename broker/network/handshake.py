@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...auth.stores import reason_of
+from ..security.alerts import failed
 from .connection import Connection
 from .shared_limits import SharedLimits
 
@@ -95,6 +96,15 @@ class TlsAcceptor:
 
     async def _shake_hands(self, peer: socket.socket, host: str) -> None:
         made: list[Connection] = []
+        task = asyncio.current_task()
+        assert task is not None
+        failures: list[ssl.SSLError] = []
+
+        def end(error: ssl.SSLError) -> None:
+            failures.append(error)
+            self._loop.call_soon(task.cancel)  # when the alert is sent
+
+        failed.set(end)
 
         def make() -> Connection:
             made.append(self._make())
@@ -105,11 +115,17 @@ class TlsAcceptor:
                 make, peer, ssl=self._context(), ssl_handshake_timeout=self._timeout_s
             )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-            self._limits.closed(host)
-            peer.close()
-            self._log.info("tls_handshake_failed", peer=host, why=reason_of(error))
+            self._failed(peer, host, error)
         except BaseException:
+            if failures:
+                self._failed(peer, host, failures[0])
+                return
             if not (made and made[0].is_registered):  # a registered connection ends with its listener
                 self._limits.closed(host)
                 peer.close()
             raise
+
+    def _failed(self, peer: socket.socket, host: str, error: OSError) -> None:
+        self._limits.closed(host)
+        peer.close()
+        self._log.info("tls_handshake_failed", peer=host, why=reason_of(error))

@@ -51,6 +51,11 @@ def test_the_same_is_allowed_without_idempotence() -> None:
     assert (config.acks, config.retries) == (1, 0)
 
 
+def test_the_case_of_words_does_not_matter() -> None:
+    config = ProducerConfig.of({"security.protocol": "ssl", "acks": "ALL", "compression.type": "Zstd"})
+    assert (config.security_protocol, config.acks, config.compression_type) == ("SSL", -1, "zstd")
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

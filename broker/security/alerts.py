@@ -1,0 +1,40 @@
+"""Tell a peer why its TLS handshake has failed: send the alert that the TLS library has prepared (RFC 8446, section 6).
+
+asyncio and uvloop close the connection without sending it. They do send what is ready when the handshake waits for more
+bytes. So after a failure, a `TellingObject` says that it waits, and calls `failed` with the error. Whoever has set
+`failed` then ends the handshake. Clients know at once that another attempt is of no use.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+failed: ContextVar[Callable[[ssl.SSLError], None]] = ContextVar("failed")
+"""Is called with the error with which a handshake fails that has begun in this context."""
+
+
+class TellingObject(ssl.SSLObject):
+    """One end of a TLS connection, for `SSLContext.sslobject_class`."""
+
+    _tell: Callable[[ssl.SSLError], None] | None = None
+
+    @classmethod
+    def _create(cls, *arguments: Any, **keywords: Any) -> TellingObject:
+        made: TellingObject = super()._create(*arguments, **keywords)  # type: ignore[misc]
+        made._tell = failed.get(None)
+        return made
+
+    def do_handshake(self) -> None:
+        """Continue the handshake. Raises ssl.SSLWantReadError if it has not ended, also after a failure."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            if self._tell is None:
+                raise
+            self._tell(error)
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the alert is sent first") from error
