@@ -30,6 +30,7 @@ try:
     from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS
     from oncelog.pipeline.sink.settings import _of_checkpoint
     from oncelog.pipeline.sink.transaction import SinkTransaction
+    from support.spark_archive import QUICK
 except RequirementError:
     collect_ignore_glob = ["test_*.py"]
 
@@ -55,6 +56,7 @@ def spark() -> Iterator[SparkSession]:
             "spark.driver.memory": "700m",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.adaptive.enabled": "false",
+            "spark.driver.extraJavaOptions": QUICK,
         },
     )
     session.sparkContext.setLogLevel("OFF")

@@ -21,6 +21,7 @@ from oncelog.pipeline.jobs.progress import Progress
 from oncelog.pipeline.jobs.runner import JobRunner
 from oncelog.pipeline.jobs.spec import JobError
 from support.flights_job import FLIGHTS_JOB, flights_variables
+from support.spark_archive import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -298,7 +299,7 @@ def test_a_job_is_stopped_with_all_its_processes(topics: Any, tmp_path: Path, nu
     (tmp_path / "job.toml").write_text(
         LEAST.replace('"t"', f'"{name}", startingOffsets = "earliest"').replace('"c"', f'"{tmp_path}/checkpoint"')
         + f'options = {{ topic = "{topics.make("out")}" }}\n[options]\n'
-        f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n'
+        f'"kafka.bootstrap.servers" = "{topics.bootstrap}"\n[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n'
     )
     metrics = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(tmp_path / "job.toml")]
