@@ -1,8 +1,8 @@
 """Tell a peer why its TLS handshake has failed: send the alert that the TLS library has prepared (RFC 8446, section 6).
 
 asyncio and uvloop close the connection without sending it. They do send what is ready when the handshake waits for more
-bytes. So after a failure, a `TellingObject` says that it waits, and calls `failed` with the error. Whoever has set
-`failed` then ends the handshake. Clients know at once that another attempt is of no use.
+bytes. So after a failure, a `TellingObject` says that it waits, and calls `failed` with the error. The function that
+was set there ends the handshake. Clients know at once that another attempt is of no use.
 """
 
 from __future__ import annotations
