@@ -951,7 +951,7 @@ class LogManager:
                 await asyncio.gather(task, return_exceptions=True)
         with suppress(KafkaError):  # it was logged, and the next start uses the older offsets
             await self.start_offsets_on_disk()
-        unclean = {partition_directory(*key) for key in self.offline}
+        unclean = {partition_directory(*key) for key in (*self.offline, *self._undeleted)}
         if self._journal is not None:
             if self.failed is None:
                 await self._journal.close()

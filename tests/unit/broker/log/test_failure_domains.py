@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, IsolationLevel, LogConfig, LogManager, log_manager
+from oncelog.broker.log.data_directory import DataDirectory
 from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import NOW, at_once, batch, flip, new_manager, settle, values, values_of
+from support.journals import failing
+from support.logs import NOW, CountingIds, at_once, batch, flip, new_manager, settle, values, values_of
 
 CONFIG = LogConfig()
 FIRST = "/data/t-0/00000000000000000000.log"
@@ -375,6 +377,20 @@ async def test_a_write_that_fails_leaves_nothing_and_the_next_one_succeeds(
 
 
 # --- one partition's stop is not another's ---------------------------------------------------------------------------
+
+
+async def test_a_partition_whose_deletion_did_not_end_is_not_closed_cleanly(fs: FaultyFileSystem) -> None:
+    """Its log was closed without a flush. If the directory is still there at the next start, it must be recovered."""
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, CONFIG)
+    log.append(batch("a"))
+    fs.before = failing("rename", "/t-0", errno.EIO)
+    with pytest.raises(KafkaError, match="cannot be deleted"):
+        await manager.delete([("t", 0)])
+    fs.before = None
+    await manager.stop()
+    assert DataDirectory("/data", fs, CountingIds(), 1).clean_shutdown() == {"t-0"}
 
 
 async def test_an_offline_partition_does_not_make_the_stop_unclean_for_others(fs: FaultyFileSystem) -> None:
