@@ -390,7 +390,7 @@ async def test_a_partition_whose_deletion_did_not_end_is_not_closed_cleanly(fs: 
         await manager.delete([("t", 0)])
     fs.before = None
     await manager.stop()
-    assert DataDirectory("/data", fs, CountingIds(), 1).clean_shutdown() == {"t-0"}
+    assert DataDirectory("/data", fs, CountingIds(), 1).clean_shutdown() == frozenset({"t-0"})
 
 
 async def test_an_offline_partition_does_not_make_the_stop_unclean_for_others(fs: FaultyFileSystem) -> None:
