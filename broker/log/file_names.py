@@ -21,6 +21,7 @@ written).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 LOG: Final = ".log"
@@ -74,6 +75,20 @@ def parse_journal_name(name: str) -> int | None:
 def partition_directory(topic: str, partition: int) -> str:
     """Return the name of a partition's directory, for example `topic-0`."""
     return f"{topic}-{partition}"
+
+
+def deleted_directory(topic: str, partition: int, unique: str) -> str:
+    """Return the name that a partition's directory has while it is deleted. `unique` tells it from earlier ones.
+
+    A file name has at most 255 bytes, so the partition's name may be shortened.
+    """
+    return f"{partition_directory(topic, partition)[:200]}.{unique}{DELETED_DIRECTORY}"
+
+
+def is_being_deleted(topic: str, partition: int, names: Iterable[str]) -> bool:
+    """Whether one of these names in a data directory is that of the partition's directory while it is deleted."""
+    start = deleted_directory(topic, partition, "").removesuffix(DELETED_DIRECTORY)
+    return any(name.startswith(start) and name.endswith(DELETED_DIRECTORY) for name in names)
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:

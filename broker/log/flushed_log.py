@@ -570,6 +570,8 @@ class FlushedLog:
             self.close_file(segment)
         self._failure = reason
         self.fail(reason)
+        if self.flusher is not None:
+            self.flusher.discarded(self)
 
 
 def _copy_outcome(done: asyncio.Future[None], waiting: asyncio.Future[None]) -> None:

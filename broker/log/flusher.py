@@ -255,8 +255,14 @@ class LogFlusher:
 
     def log_failed(self, log: Flushable) -> None:
         """Note that a log has failed."""
+        self.discarded(log)
         if self.journal is not None:
             self.journal.log_failed(log)
+
+    def discarded(self, log: Flushable) -> None:
+        """Stop counting how long a log that has failed or is closed waits for a flush, unless one is under way."""
+        if log not in self._flushing:
+            self._since.pop(log, None)
 
     def try_again(self) -> None:
         """Run the failed housekeeping jobs again."""

@@ -275,7 +275,7 @@ class Journal:
         """
         while self._copying is not None:
             await asyncio.wait([self._copying])
-        for live in [live for live in self._files if live.kept_for in names]:
+        for live in [live for live in self._files if live.kept_for in names and below == EVERYTHING]:
             try:
                 await asyncio.shield(self._run(partial(remove_journal_file, self._fs, self._root, live.path)))
             except RootSyncFailed as error:
@@ -482,7 +482,7 @@ class Journal:
         if not (self._is_wanted or self._voids):
             return
         if files >= _MOST_FILES:
-            if self._current is None:
+            if self._current is None and any(log in live.ends for live in self._files for log in self._failed):
                 self._fail_voids(OSError("the journal is full of records of partitions that take no writes"))
             return
         if self._current is not None and files > 1:

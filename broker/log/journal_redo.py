@@ -109,7 +109,9 @@ class LeftJournal:
             on_disk = 0 if key is None else recovery_points.get(key, 0)
             needed = [entry for entry in entries if entry.end_offset > on_disk]
             try:
-                needed = _of_this_partition(fs, f"{self.directory}/{name}", needed, same_boot=self.same_boot)
+                # Without damage no void is missing, and the page cache has all bytes only if no disk was taken away.
+                void_lost = self.same_boot and self.is_damaged
+                needed = _of_this_partition(fs, f"{self.directory}/{name}", needed, empty_is_new=void_lost)
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
                     raise
@@ -258,17 +260,18 @@ def _apply(entries: dict[str, list[Entry]], void: Void) -> None:
             del entries[void.name]
 
 
-def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, same_boot: bool) -> list[Entry]:
+def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, empty_is_new: bool) -> list[Entry]:
     """Return the entries whose segment has their mark, or has no intact first batch. Raises OSError.
 
-    If the operating system has run on, an empty segment is a new one: otherwise the page cache had its bytes.
+    `empty_is_new`: whether an empty segment belongs to another partition of that name, because the page cache should
+    have the bytes of this one.
     """
     marks: dict[int, int | None] = {}
     for base_offset in {entry.base_offset for entry in entries}:
         segment = f"{path}/{segment_name(base_offset, LOG)}"
         marks[base_offset] = None
         if fs.is_directory(path) and fs.exists(segment):
-            marks[base_offset] = _EMPTY if same_boot and not fs.file_size(segment) else _mark_of(fs, segment)
+            marks[base_offset] = _EMPTY if empty_is_new and not fs.file_size(segment) else _mark_of(fs, segment)
     needed = [entry for entry in entries if marks[entry.base_offset] in (None, entry.mark)]
     if len(needed) < len(entries):
         name = path.rpartition("/")[2]
@@ -293,6 +296,10 @@ def _mark_of(fs: FileSystem, segment: str) -> int | None:
         file.close()
 
 
+def _in_segment(entries: Iterable[Entry], base_offset: int) -> Iterator[Entry]:
+    return (entry for entry in entries if entry.base_offset == base_offset)
+
+
 def _redo_partition(fs: FileSystem, path: str, entries: Sequence[Entry]) -> int:
     """Write the entries of one partition into its files, and sync these files; return the number of bytes written."""
     written = 0
@@ -305,7 +312,8 @@ def _redo_partition(fs: FileSystem, path: str, entries: Sequence[Entry]) -> int:
         file = fs.open(segment)
         try:
             is_damaged = False
-            for entry in (entry for entry in entries if entry.base_offset == base_offset):
+            # Entries that were copied for this start come last in the journal, though others may follow them here.
+            for entry in sorted(_in_segment(entries, base_offset), key=lambda entry: entry.position):
                 is_damaged |= entry.position > file.size()  # the entry before this one is missing
                 content = entry.content
                 if content is None:

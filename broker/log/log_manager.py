@@ -48,6 +48,8 @@ from .disk_space import DiskSpace
 from .episodes import Episodes
 from .file_names import (
     DELETED_DIRECTORY,
+    deleted_directory,
+    is_being_deleted,
     parse_partition_directory,
     partition_directory,
 )
@@ -145,7 +147,7 @@ class LogManager:
         # Deleted partitions that the checkpoint of log start offsets may still contain.
         self._former: set[TopicPartition] = set()
         # Partitions that are being deleted and whose directories may not be renamed yet.
-        self._undeleted: set[TopicPartition] = set()
+        self._undeleted: dict[TopicPartition, str] = {}  # and the path that the directory gets
         # The recovery points in the checkpoint while newer ones wait to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
         self._checkpoint_lock = self._threads.lock()
@@ -244,7 +246,7 @@ class LogManager:
                 clean = unclean is not None and name not in unclean
                 self._load(key, path, clean=clean, start_known=start_offsets is not None)
         self._former = {key for key in self._start_offsets if key not in self._logs and key not in self.offline}
-        gone = {key for key in missing if _was_deleted(key, deleted)}
+        gone = {key for key in missing if is_being_deleted(*key, (path.rpartition("/")[2] for path in deleted))}
         self.lost = {key: self._recovery_points[key] for key in missing - gone}
         if not self.clean_start and (self._logs or self.read_only):
             # A killed process may have left the names of new directories in the page cache only. Usually the process
@@ -566,9 +568,8 @@ class LogManager:
         doomed: list[tuple[TopicPartition, str, str, AbstractContextManager[Any]]] = []
         async for key in in_slices(partitions, _CLOSED_PER_TURN):
             name = partition_directory(*key)
-            # A file name has at most 255 bytes. The id keeps the shortened name unique.
-            target = f"{self.path}/{name[:200]}.{self._ids.uuid().hex()}{DELETED_DIRECTORY}"
-            self._undeleted.add(key)
+            target = f"{self.path}/{deleted_directory(*key, self._ids.uuid().hex())}"
+            target = self._undeleted.setdefault(key, target)
             log = self._logs.pop(key, None) or self.read_only.pop(key, None)
             if key in self._start_offsets or (log is not None and log.log_start_offset):
                 self._former.add(key)
@@ -598,8 +599,8 @@ class LogManager:
                 reason = f"cannot be deleted, because the journal has records of them: {error}"
                 raise storage_error(f"partitions in {self.path} {reason}") from error
         keys = {key for key, _, _, _ in doomed}
-        self._undeleted -= keys
         for key in keys:
+            self._undeleted.pop(key, None)
             self.offline.pop(key, None)
         self._drop_recovery_points(keys)
         await self._forget_deleted(keys)
@@ -1018,9 +1019,3 @@ class LogManager:
         self.read_only.clear()
         self.directory.close()
         self._opened = False
-
-
-def _was_deleted(key: TopicPartition, deleted: list[str]) -> bool:
-    """Whether a path in `deleted`, the directories whose removal a crash interrupted, belonged to the partition."""
-    start = partition_directory(*key)[:200] + "."
-    return any(path.rpartition("/")[2].startswith(start) for path in deleted)

@@ -17,12 +17,13 @@ from ..ports import FileSystem, SystemClock, SystemRandomIds
 from .batch_scan import BrokenBatch
 from .batch_search import BatchSearch, SearchGivenUp
 from .checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles
-from .data_directory import DataDirectory
+from .data_directory import DataDirectory, DataDirectoryError
 from .file_names import (
     INDEXES,
     LOG,
     SNAPSHOT,
     SWAP,
+    is_being_deleted,
     parse_partition_directory,
     parse_segment_name,
     partition_directory,
@@ -120,6 +121,12 @@ def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Dam
 def _redo(directory: str, fs: FileSystem) -> list[Damage]:
     """Redo the journal and remove it, as a start of the broker does; keep a damaged one. Return its damage."""
     journal, damages = _read_journal(directory, fs)
+    if journal.is_damaged and not damages:
+        raise DataDirectoryError(
+            f"the journal in {directory} is damaged, but the operating system has run on since it was written, so the"
+            " page cache has its records. Start the broker, which puts them on disk, stop it, and repair the directory"
+            " then"
+        )
     journal.redo(fs)
     for error in journal.failures.values():
         raise error
@@ -167,7 +174,8 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
     missing = {key for key, offset in points.items() if offset > 0}
     damages = []
-    for name in sorted(fs.list(data.path)):
+    names = sorted(fs.list(data.path))
+    for name in names:
         key = parse_partition_directory(name)
         if key is None:
             continue
@@ -180,7 +188,7 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
             damage = _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, fs)
             if damage is not None:
                 damages.append(damage)
-    for key in sorted(missing):
+    for key in sorted(key for key in missing if not is_being_deleted(*key, names)):
         path, offset = f"{data.path}/{partition_directory(*key)}", points[key]
         reason = f"the directory is missing, but the partition was on disk up to offset {offset}"
         damages.append(Damage(*key, path, 0, reason, offset, 0, 0, 0, True, offset))

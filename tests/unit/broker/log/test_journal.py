@@ -531,6 +531,7 @@ async def test_a_log_that_has_failed_is_not_synced_when_the_journal_fails(fs: Fa
         log = log_of(manager, "a")
         settling = log.begin_settling()
         assert settling is not None
+        again: list[str] = []
 
         def fail(name: str, path: str) -> None:
             if name != "fdatasync" or not path.endswith(".journal"):
@@ -539,6 +540,7 @@ async def test_a_log_that_has_failed_is_not_synced_when_the_journal_fails(fs: Fa
             with pytest.raises(OSError, match="failed on purpose") as raised:
                 settling.run(fs)
             log.end_settling(settling, raised.value)
+            fs.before = lambda name, path: again.append(path) if name == "fdatasync" and "/a-0/" in path else None
             raise OSError(errno.EIO, "failed on purpose", path)
 
         fs.before = fail
@@ -547,7 +549,62 @@ async def test_a_log_that_has_failed_is_not_synced_when_the_journal_fails(fs: Fa
         )
         assert [type(result) for result in results] == [KafkaError, type(None)]
         await turns()
+        assert again == []
         assert read_flushed_offset(fs, "/data/a-0") == 1, "of its first flush"
+
+
+async def test_a_compaction_keeps_what_was_copied_for_a_log_that_failed_meanwhile(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        journal = manager._journal
+        assert journal is not None
+        await round_of(manager, "a", "b")
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO, times=1000)
+        await full_journal(manager, "b", "c")
+        await turns()
+        assert log_of(manager, "a").failure is not None
+        await journal.forget(["a-0"], 0)
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert values(log_of(manager, "a").batches()) == ["first", "value"]
+        manager.abandon()
+
+
+async def test_a_deleted_log_waits_for_no_flush(fs: FaultyFileSystem) -> None:
+    """Otherwise the health check would find a flush that never ends."""
+    async with journaled(fs, "a", "b", threads=_LateRemovals()) as manager:
+        assert manager._flusher is not None
+        await round_of(manager, "a", "b")
+        log = log_of(manager, "a")
+        settling = log.begin_settling()
+        assert settling is not None
+        waiting = asyncio.ensure_future(written(log, "alone"))
+        await turns(20)
+        await manager.delete([("a", 0)])
+        with pytest.raises(KafkaError):
+            await waiting
+        log.end_settling(settling, None)
+        await turns()
+        assert manager._flusher.oldest_flush_s == 0
+
+
+async def test_a_deletion_waits_for_a_file_while_all_are_being_settled(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b", "c") as manager:
+        journal = manager._journal
+        assert journal is not None
+        fs.before = failing("fdatasync", "/a-0/", errno.EMFILE, times=100_000)
+        await round_of(manager, "a", "b", "c")
+        for _ in range(100):
+            await round_of(manager, "b", "c", value="." * 300)
+        await turns()
+        assert journal._current is None, "no file is free"
+        deletion = asyncio.ensure_future(manager.delete([("c", 0)]))
+        await turns()
+        assert not deletion.done()
+        fs.before = None
+        for _ in range(5):
+            manager._look()
+            await turns()
+        await deletion
 
 
 async def test_logs_are_settled_though_one_cannot_be(fs: FaultyFileSystem) -> None:

@@ -559,6 +559,47 @@ async def test_without_its_void_a_deleted_partition_is_not_written_into_an_empty
     manager.abandon()
 
 
+async def test_an_empty_segment_is_no_new_partition_where_nothing_is_damaged(fs: FaultyFileSystem) -> None:
+    """The page cache may be gone although the operating system runs on: the disk was taken away and came back."""
+    async with journaled(fs, "a", "b") as manager:
+        log = log_of(manager, "a")
+        log.roll()
+        await turns()
+        await round_of(manager, "a", "b", value="second")
+        power_fails(fs, manager)
+        fs.boots -= 1
+    assert fs.file_size("/data/a-0/00000000000000000001.log") == 0
+    manager = reopened(fs)
+    assert contents(manager) == {"a": ["first", "second"], "b": ["first", "second"]}
+    manager.abandon()
+
+
+async def test_a_repair_leaves_a_damaged_journal_to_the_broker_if_the_system_runs_on(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        for value in ("second", "third"):
+            await round_of(manager, "a", "b", value=value)
+        manager.abandon()
+        fs.kill()
+    flip(fs, JOURNAL, HEADER_SIZE + 40)
+    with pytest.raises(DataDirectoryError, match="Start the broker"):
+        repair("/data", fs)
+    manager = reopened(fs)
+    power_fails(fs, manager)
+    manager = reopened(fs)
+    assert contents(manager) == {topic: ["first", "second", "third"] for topic in "ab"}
+    manager.abandon()
+
+
+async def test_a_deletion_that_was_interrupted_is_no_damage(fs: FaultyFileSystem) -> None:
+    async with journaled(fs, "a", "b") as manager:
+        manager._checkpoint()
+        await turns()
+        manager.abandon()
+        fs.kill()
+    fs.rename("/data/a-0", "/data/a-0.0123-delete")
+    assert inspect("/data", fs) == []
+
+
 async def test_an_unfinished_file_of_what_is_kept_is_removed(fs: FaultyFileSystem) -> None:
     await left(fs, "second")
 
