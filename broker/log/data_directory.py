@@ -56,8 +56,7 @@ class DataDirectory:
         self.path = path
         self.cluster_id = ""
         self.directory_id = ""
-        self._level = FORMAT_LEVEL
-        self._properties: dict[str, str] = {}
+        self._properties = {_LEVEL: str(FORMAT_LEVEL)}
         self.same_boot = False
         self._fs = fs
         self._ids = ids
@@ -150,7 +149,7 @@ class DataDirectory:
                     f" directory, or restore {META} if it was lost"
                 )
             self.cluster_id, self.directory_id = self._new_id(), self._new_id()
-            self._write_meta(FORMAT_LEVEL)
+            self._write_meta()
             return
         properties = self._properties = _parse_properties(self._fs.read_file(path))
         level = properties.get(_LEVEL, "")
@@ -169,20 +168,18 @@ class DataDirectory:
         self.directory_id = properties.get("directory.id", "")
         if not self.cluster_id:
             raise DataDirectoryError(f"{path} has no cluster.id. Restore the file from a backup")
-        self._level = max(int(level), FORMAT_LEVEL)
         for step in range(int(level), FORMAT_LEVEL):
             _UPGRADES[step](self._fs, self.path)
         if int(level) < FORMAT_LEVEL or not self.directory_id:
             self.directory_id = self.directory_id or self._new_id()
-            self._write_meta(self._level)
+            self._write_meta(max(int(level), FORMAT_LEVEL))
 
     def raise_level(self, level: int) -> None:
         """Make sure that the directory has at least this format level. Raises OSError."""
-        if self._level < level:
+        if int(self._properties[_LEVEL]) < level:
             self._write_meta(level)
-            self._level = level
 
-    def _write_meta(self, level: int) -> None:
+    def _write_meta(self, level: int = FORMAT_LEVEL) -> None:
         """Write `meta.properties` with this format level and the current values; other properties in it are kept."""
         properties = self._properties | {
             "version": "1",
@@ -193,6 +190,7 @@ class DataDirectory:
         }
         content = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
         write_file(self._fs, f"{self.path}/{META}", content.encode(), sync=True)
+        self._properties = properties
 
     def _new_id(self) -> str:
         """Return a random id in Kafka's form: 22 characters of base64."""

@@ -85,10 +85,10 @@ def deleted_directory(topic: str, partition: int, unique: str) -> str:
     return f"{partition_directory(topic, partition)[:200]}.{unique}{DELETED_DIRECTORY}"
 
 
-def is_being_deleted(topic: str, partition: int, names: Iterable[str]) -> bool:
-    """Whether one of these names in a data directory is that of the partition's directory while it is deleted."""
-    start = deleted_directory(topic, partition, "").removesuffix(DELETED_DIRECTORY)
-    return any(name.startswith(start) and name.endswith(DELETED_DIRECTORY) for name in names)
+def being_deleted(partitions: Iterable[tuple[str, int]], names: Iterable[str]) -> set[tuple[str, int]]:
+    """Return those of the partitions whose directory is being deleted, going by the names in the data directory."""
+    deleted = {name.rpartition(".")[0] for name in names if name.endswith(DELETED_DIRECTORY)}
+    return {key for key in partitions if deleted_directory(*key, "").rpartition(".")[0] in deleted}
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:

@@ -404,18 +404,15 @@ class LogFlusher:
 
     def _sync(self, log: Flushable, task: FlushTask) -> None:
         """Sync the files of a flush in a thread."""
-        if log.failure is not None:
-            # It has failed for another reason, and a second sync after a failed one would mean nothing.
-            self._flushing.pop(log, None)
-            self._since.pop(log, None)
-            log.put_back(task)
-            return
-        if self.journal is not None and (log.is_settling or log.writes_again):
-            # The log requests another flush when its files are synced for the journal. If that sync has lacked space,
-            # the next flush writes the bytes again: a second sync of the same bytes would mean nothing.
+        if log.failure is not None or log.is_settling or log.writes_again:
+            # After a sync that has failed or lacked space, a second one of the same bytes would mean nothing: the log
+            # is offline, or its next flush writes them again. A log whose files are being synced for the journal
+            # requests another flush after that.
             self._flushing.pop(log, None)
             log.put_back(task)
-            if log.writes_again:
+            if log.failure is not None:
+                self.discarded(log)
+            elif log.writes_again:
                 self.request(log, urgent=True)
             return
         run = self._threads.run(Lane.FLUSH, partial(task.run, self._fs))

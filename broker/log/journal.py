@@ -84,7 +84,6 @@ class JournaledLog(Protocol):
 
     name: str
     synced_offset: int
-
     closed: bool
 
     def begin_settling(self) -> FlushTask | None: ...
@@ -97,8 +96,9 @@ class LiveFile:
     """A file whose entries would be redone after a crash.
 
     `lowest`: the smallest base offset of its entries, by the name of the partition. `ends`: the end offset of the last
-    entry of each log that needs the file, because its own files are not synced up to there. `unsettled`: the logs of
-    `ends` for which no sync has begun. `file` is None for entries that are kept until the next start, or until the
+    entry of each log that needs the file, because its own files are not synced up to there. `unsettled`: the same logs
+    in the order in which their files are synced, once the file is full. `copies`: the files for the entries of failed
+    logs, by the name of the partition. `file` is None for entries that are kept until the next start, or until the
     partition `kept_for` is deleted.
     """
 
@@ -108,6 +108,7 @@ class LiveFile:
     lowest: dict[str, int] = field(default_factory=dict)
     ends: dict[JournaledLog, int] = field(default_factory=dict)
     unsettled: deque[JournaledLog] = field(default_factory=deque)
+    copies: dict[str, str] = field(default_factory=dict)
 
     def drop_settled(self, log: JournaledLog) -> None:
         """Forget a log if its own files are synced."""
@@ -163,7 +164,6 @@ class Journal:
         self._removing: LiveFile | None = None
         self._copying: asyncio.Future[None] | None = None
         self._uncopied: set[LiveFile] = set()
-        self._kept_paths: dict[tuple[str, str], str] = {}
         self._failed: list[JournaledLog] = []
         self._is_wanted = False
         self._is_closed = False
@@ -423,11 +423,11 @@ class Journal:
 
         The file belongs to the journal from now on, because a failed attempt may leave it on disk.
         """
-        if (live.path, name) not in self._kept_paths:
-            path = self._kept_paths[live.path, name] = journal_path(self._directory, self._number)
+        if name not in live.copies:
+            path = live.copies[name] = journal_path(self._directory, self._number)
             self._number += 1
             self._files.insert(0, LiveFile(path, kept_for=name, lowest={name: live.lowest[name]}))
-        return self._kept_paths[live.path, name]
+        return live.copies[name]
 
     def _copied(self, live: LiveFile, failed: Sequence[JournaledLog], run: asyncio.Future[None]) -> None:
         """Note that the entries of failed logs are in files of their own."""

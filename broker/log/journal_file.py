@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from ..ports import File, FileSystem
-from .file_names import JOURNAL, TEMPORARY, parse_journal_name, segment_name
+from .file_names import JOURNAL, parse_journal_name, segment_name
 from .journal_format import (
     HEADER_SIZE,
     ID_SIZE,
@@ -29,7 +29,7 @@ from .journal_format import (
     encode_header,
 )
 from .shared_directory import SharedDirectory
-from .small_files import read_readable
+from .small_files import read_readable, replace_file
 
 _FILLED_AT_ONCE: Final = 1 << 20
 """The number of zeros that are written and synced together, so that syncs of other files need not wait for all."""
@@ -119,14 +119,8 @@ def write_kept_file(fs: FileSystem, path: str, file_id: bytes, entries: Sequence
     number = parse_journal_name(path.rpartition("/")[2])
     assert number is not None, path
     file_id = file_id[:ID_SIZE]
-    file = fs.open(path + TEMPORARY, create=True)
-    try:
-        file.truncate(0)
-        file.write_at([encode_header(Header(number, file_id, "")), encode_batch(file_id, KEPT, entries)], 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    fs.rename(path + TEMPORARY, path)
+    content = encode_header(Header(number, file_id, "")) + encode_batch(file_id, KEPT, entries)
+    replace_file(fs, path, content, sync=True)
 
 
 def remove_journal_file(fs: FileSystem, root: SharedDirectory, path: str) -> None:

@@ -80,9 +80,9 @@ class LeftJournal:
 
     `entries`: the entries that count, by the name of the partition, in order. `paths`: the journal files. `empty`: the
     files among them without a batch. `number` is above all that are in use; `sequence` is that of the next batch.
-    `same_boot`: whether the operating system has run on since all of it was written. `is_damaged`: whether entries are
-    missing, which is possible only with `same_boot`. `failures`: the errors of the partitions whose entries cannot be
-    redone.
+    `damage`: why entries may be missing, None if none are. `same_boot`: whether the operating system has run on since
+    all of it was written, so that the page cache should have what is missing. `failures`: the errors of the partitions
+    whose entries cannot be redone.
     """
 
     directory: str
@@ -91,8 +91,8 @@ class LeftJournal:
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     number: int = 1
     sequence: int = 1
+    damage: JournalDamaged | None = None
     same_boot: bool = False
-    is_damaged: bool = False
     failures: dict[str, OSError] = field(default_factory=dict)
 
     def end_offset(self, name: str) -> int:
@@ -110,7 +110,7 @@ class LeftJournal:
             needed = [entry for entry in entries if entry.end_offset > on_disk]
             try:
                 # Without damage no void is missing, and the page cache has all bytes only if no disk was taken away.
-                void_lost = self.same_boot and self.is_damaged
+                void_lost = self.same_boot and self.damage is not None
                 needed = _of_this_partition(fs, f"{self.directory}/{name}", needed, empty_is_new=void_lost)
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
@@ -179,8 +179,8 @@ class LeftJournal:
                 fs.sync_directory(self.directory)
 
 
-def read_journal(fs: FileSystem, directory: str, *, despite_damage: bool = False) -> LeftJournal:
-    """Read the journal files in `directory`. Raises JournalDamaged unless `despite_damage`; raises OSError."""
+def read_journal(fs: FileSystem, directory: str) -> LeftJournal:
+    """Read the journal files in `directory`, without what is damaged. Raises OSError."""
     left = LeftJournal(directory)
     files: list[FileContent] = []
     for number in sorted(number for number in map(parse_journal_name, fs.list(directory)) if number is not None):
@@ -194,13 +194,10 @@ def read_journal(fs: FileSystem, directory: str, *, despite_damage: bool = False
             files.append(file)
     boot_id = fs.boot_id()
     left.same_boot = bool(boot_id) and all(file.header is not None and file.header.boot_id == boot_id for file in files)
-    damage = _damage(files, [path for path in left.paths if path not in left.empty])
-    if damage is not None:
-        left.is_damaged = True
-        if not (left.same_boot or despite_damage):
-            raise damage
-        if left.same_boot:
-            logger.warning("damaged journal not needed", file=damage.path, remedy="none: the page cache has all bytes")
+    left.damage = _damage(files, [path for path in left.paths if path not in left.empty])
+    if left.damage is not None and left.same_boot:
+        remedy = "none: the page cache has all bytes"
+        logger.warning("damaged journal not needed", file=left.damage.path, remedy=remedy)
     batches = list(_acknowledged(files))
     left.sequence = max((batch.sequence for batch in batches), default=0) + 1
     left.entries = entries_that_count(batches)

@@ -48,8 +48,8 @@ from .disk_space import DiskSpace
 from .episodes import Episodes
 from .file_names import (
     DELETED_DIRECTORY,
+    being_deleted,
     deleted_directory,
-    is_being_deleted,
     parse_partition_directory,
     partition_directory,
 )
@@ -228,6 +228,8 @@ class LogManager:
         self._cleaner_offsets, self._cleaned_known = cleaner_offsets or {}, cleaner_offsets is not None
         missing = {key for key, offset in self._recovery_points.items() if offset > 0}
         journal = self._left_journal = read_journal(self._fs, self.path)
+        if journal.damage is not None and not journal.same_boot:
+            raise journal.damage
         journal.drop_needless(self._fs, self._recovery_points)
         journal.redo(self._fs)
         deleted = []
@@ -246,7 +248,7 @@ class LogManager:
                 clean = unclean is not None and name not in unclean
                 self._load(key, path, clean=clean, start_known=start_offsets is not None)
         self._former = {key for key in self._start_offsets if key not in self._logs and key not in self.offline}
-        gone = {key for key in missing if is_being_deleted(*key, (path.rpartition("/")[2] for path in deleted))}
+        gone = being_deleted(missing, (path.rpartition("/")[2] for path in deleted))
         self.lost = {key: self._recovery_points[key] for key in missing - gone}
         if not self.clean_start and (self._logs or self.read_only):
             # A killed process may have left the names of new directories in the page cache only. Usually the process
@@ -319,7 +321,7 @@ class LogManager:
         """
         known = self._recovery_points.get(key, 0)
         recovery_point = max(known, self._left_journal.end_offset(partition_directory(*key)))
-        unsynced_from = known if self._left_journal.is_damaged else recovery_point
+        unsynced_from = recovery_point if self._left_journal.damage is None else known
         point = LoadPoint(
             clean,
             recovery_point,

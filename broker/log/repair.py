@@ -23,13 +23,13 @@ from .file_names import (
     LOG,
     SNAPSHOT,
     SWAP,
-    is_being_deleted,
+    being_deleted,
     parse_partition_directory,
     parse_segment_name,
     partition_directory,
 )
 from .flushed_mark import read_flushed_offset, remove_flushed_offset
-from .journal_redo import JournalDamaged, LeftJournal, read_journal
+from .journal_redo import LeftJournal, read_journal
 from .journal_view import RedoneFileSystem
 from .removed import REPAIR, keep, keep_directory
 from .segment import LogSegment
@@ -108,12 +108,10 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
 
 def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Damage]]:
     """Return what the next start needs of the journal, as far as it can be read, and its damage. Raises OSError."""
+    journal = read_journal(fs, directory)
     damages = []
-    try:
-        journal = read_journal(fs, directory)
-    except JournalDamaged as error:
-        damages.append(Damage("", -1, error.path, error.position, str(error), 0, 0, 0, 0, True))
-        journal = read_journal(fs, directory, despite_damage=True)
+    if (damage := journal.damage) is not None and not journal.same_boot:
+        damages.append(Damage("", -1, damage.path, damage.position, str(damage), 0, 0, 0, 0, True))
     journal.drop_needless(fs, CheckpointFiles(fs, directory).read(RECOVERY_POINTS) or {})
     return journal, damages
 
@@ -121,7 +119,7 @@ def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Dam
 def _redo(directory: str, fs: FileSystem) -> list[Damage]:
     """Redo the journal and remove it, as a start of the broker does; keep a damaged one. Return its damage."""
     journal, damages = _read_journal(directory, fs)
-    if journal.is_damaged and not damages:
+    if journal.damage is not None and journal.same_boot:
         raise DataDirectoryError(
             f"the journal in {directory} is damaged, but the operating system has run on since it was written, so the"
             " page cache has its records. Start the broker, which puts them on disk, stop it, and repair the directory"
@@ -188,7 +186,7 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
             damage = _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, fs)
             if damage is not None:
                 damages.append(damage)
-    for key in sorted(key for key in missing if not is_being_deleted(*key, names)):
+    for key in sorted(missing - being_deleted(missing, names)):
         path, offset = f"{data.path}/{partition_directory(*key)}", points[key]
         reason = f"the directory is missing, but the partition was on disk up to offset {offset}"
         damages.append(Damage(*key, path, 0, reason, offset, 0, 0, 0, True, offset))

@@ -32,6 +32,13 @@ def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False)
     mixture of old and new bytes, so the content must contain its own checksum. Raises OSError, which leaves the old
     file.
     """
+    replace_file(fs, path, content, sync=sync)
+    if sync:
+        fs.sync_directory(path.rpartition("/")[0])
+
+
+def replace_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
+    """Do the work of `write_file` without a sync of the name, which the caller then syncs together with others."""
     temporary = path + TEMPORARY
     file = fs.open(temporary, create=True)
     try:
@@ -43,8 +50,6 @@ def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False)
     finally:
         file.close()
     fs.rename(temporary, path)
-    if sync:
-        fs.sync_directory(path.rpartition("/")[0])
 
 
 def renew_file(fs: FileSystem, path: str) -> None:

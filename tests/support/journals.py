@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -115,6 +116,21 @@ def failing(operation: str, part: str, number: int, *, times: int = 1) -> Callab
             raise OSError(number, "failed on purpose", path)
 
     return fail
+
+
+def all_of(*faults: Callable[[str, str], None]) -> Callable[[str, str], None]:
+    """Several faults at the same time."""
+
+    def fail(name: str, path: str) -> None:
+        for fault in faults:
+            fault(name, path)
+
+    return fail
+
+
+def full_for(part: str) -> Callable[[str, str], None]:
+    """No space for paths that contain `part`, nor for files that are replaced."""
+    return all_of(*(failing("write", one, errno.ENOSPC, times=1000) for one in (part, ".tmp")))
 
 
 class LosesAll(random.Random):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from oncelog.broker.log import LogConfig, LogManager
+from oncelog.broker.log import LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.flushed_mark import read_flushed_offset
 from oncelog.broker.log.journal import MAX_LOG_BYTES
 from oncelog.broker.log.results import storage_error
@@ -22,6 +22,7 @@ from support.journals import (
     SIZE,
     TURNS,
     after_power_failed,
+    all_of,
     batches_in,
     failing,
     journal_files,
@@ -275,13 +276,7 @@ async def test_where_the_journal_fails_nothing_is_lost_and_another_file_is_used(
 
 async def test_a_log_whose_own_file_fails_behind_the_journal_fails_alone(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b", "c") as manager:
-        fail_journal, fail_a = failing("fdatasync", ".journal", errno.EIO), failing("fdatasync", "/a-0/", errno.EIO)
-
-        def fail(name: str, path: str) -> None:
-            fail_journal(name, path)
-            fail_a(name, path)
-
-        fs.before = fail
+        fs.before = all_of(failing("fdatasync", ".journal", errno.EIO), failing("fdatasync", "/a-0/", errno.EIO))
         results = await asyncio.gather(
             *(written(log_of(manager, topic), "value") for topic in "abc"), return_exceptions=True
         )
@@ -418,16 +413,8 @@ async def test_a_failed_log_and_deletions_do_not_end_the_use_of_the_journal(fs: 
 
 async def test_a_copy_out_of_the_journal_that_fails_is_made_later(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
-        fail_a, fail_copy = (
-            failing("fdatasync", "/a-0/", errno.EIO, times=1000),
-            failing("read", ".journal", errno.EMFILE, times=1),
-        )
-
-        def fail(name: str, path: str) -> None:
-            fail_a(name, path)
-            fail_copy(name, path)
-
-        fs.before = fail
+        fail_copy = failing("read", ".journal", errno.EMFILE)
+        fs.before = all_of(failing("fdatasync", "/a-0/", errno.EIO, times=1000), fail_copy)
         await full_journal(manager, "a", "b")
         await turns()
         assert log_of(manager, "a").failure is not None
@@ -443,16 +430,8 @@ async def test_a_block_that_cannot_be_read_is_not_copied_as_nothing(fs: FaultyFi
     async with journaled(fs, "a", "b", "c") as manager:
         for value in ("second", "third"):
             await round_of(manager, "a", "b", value=value)
-        fail_a, fail_read = (
-            failing("fdatasync", "/a-0/", errno.EIO, times=1000),
-            failing("read", "1.journal", errno.EIO, times=2),
-        )
-
-        def fail(name: str, path: str) -> None:
-            fail_a(name, path)
-            fail_read(name, path)
-
-        fs.before = fail
+        fail_read = failing("read", "1.journal", errno.EIO, times=2)
+        fs.before = all_of(failing("fdatasync", "/a-0/", errno.EIO, times=1000), fail_read)
         await full_journal(manager, "b", "c")
         await turns()
         assert log_of(manager, "a").failure is not None
@@ -525,25 +504,33 @@ async def test_a_log_that_fails_otherwise_is_copied_out_too(fs: FaultyFileSystem
         assert any(names_in(fs, file) == {"a-0"} for file in journal_files(fs))
 
 
+def fail_round_and_settling(fs: FaultyFileSystem, log: PartitionLog, number: int) -> list[str]:
+    """In the next round, let the files of `log` fail to be synced for the journal, and then the round itself.
+
+    The list that is returned gets the log's files that are synced after that.
+    """
+    settling = log.begin_settling()
+    assert settling is not None
+    again: list[str] = []
+
+    def fail(name: str, path: str) -> None:
+        if name != "fdatasync" or not path.endswith(".journal"):
+            return
+        fs.before = failing("fdatasync", f"/{log.name}/", number)
+        with pytest.raises(OSError, match="failed on purpose") as raised:
+            settling.run(fs)
+        log.end_settling(settling, raised.value)
+        fs.before = lambda name, path: again.append(path) if name == "fdatasync" and log.name in path else None
+        raise OSError(errno.EIO, "failed on purpose", path)
+
+    fs.before = fail
+    return again
+
+
 async def test_a_log_that_has_failed_is_not_synced_when_the_journal_fails(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
         await round_of(manager, "a", "b", value="second")
-        log = log_of(manager, "a")
-        settling = log.begin_settling()
-        assert settling is not None
-        again: list[str] = []
-
-        def fail(name: str, path: str) -> None:
-            if name != "fdatasync" or not path.endswith(".journal"):
-                return
-            fs.before = failing("fdatasync", "/a-0/", errno.EIO)
-            with pytest.raises(OSError, match="failed on purpose") as raised:
-                settling.run(fs)
-            log.end_settling(settling, raised.value)
-            fs.before = lambda name, path: again.append(path) if name == "fdatasync" and "/a-0/" in path else None
-            raise OSError(errno.EIO, "failed on purpose", path)
-
-        fs.before = fail
+        again = fail_round_and_settling(fs, log_of(manager, "a"), errno.EIO)
         results = await asyncio.gather(
             *(written(log_of(manager, topic), "third") for topic in "ab"), return_exceptions=True
         )
@@ -682,20 +669,7 @@ async def test_a_sync_that_lacked_space_is_not_repeated_when_the_journal_fails(f
     """A second sync of the same bytes would succeed without writing them."""
     async with journaled(fs, "a", "b") as manager:
         await round_of(manager, "a", "b")
-        log = log_of(manager, "a")
-        settling = log.begin_settling()
-        assert settling is not None
-
-        def fail(name: str, path: str) -> None:
-            if name != "fdatasync" or not path.endswith(".journal"):
-                return
-            fs.before = failing("fdatasync", "/a-0/", errno.ENOSPC)
-            with pytest.raises(OSError, match="failed on purpose") as raised:
-                settling.run(fs)
-            log.end_settling(settling, raised.value)
-            raise OSError(errno.EIO, "failed on purpose", path)
-
-        fs.before = fail
+        fail_round_and_settling(fs, log_of(manager, "a"), errno.ENOSPC)
         await round_of(manager, "a", "b", value="second")
         power_fails(fs, manager)
         manager = reopened(fs)

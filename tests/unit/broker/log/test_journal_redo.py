@@ -21,6 +21,7 @@ from support.journals import (
     LosesAll,
     batches_in,
     failing,
+    full_for,
     journal_files,
     journaled,
     log_of,
@@ -207,12 +208,7 @@ async def test_what_is_kept_of_a_partition_goes_with_it(fs: FaultyFileSystem) ->
 @pytest.mark.parametrize("size", [0, SIZE])
 async def test_on_a_full_disk_the_journal_stays_and_no_other_one_is_written(fs: FaultyFileSystem, size: int) -> None:
     await left(fs, "second")
-
-    def fail(name: str, path: str) -> None:
-        if name == "write" and (path.startswith(A) or path.endswith(".tmp")):
-            raise OSError(errno.ENOSPC, "failed on purpose", path)
-
-    fs.before = fail
+    fs.before = full_for(A)
     manager = new_manager(fs, threads=InlineThreads(), journal_bytes=size)
     manager.open()
     assert list(manager.offline) == [("a", 0)]
@@ -234,13 +230,8 @@ async def test_on_a_full_disk_the_journal_stays_and_no_other_one_is_written(fs: 
 
 async def test_a_name_in_a_journal_that_stays_is_not_used_again(fs: FaultyFileSystem) -> None:
     await left(fs, "second")
-
-    def fail(name: str, path: str) -> None:
-        if name == "write" and (path.startswith(A) or path.endswith(".tmp")):
-            raise OSError(errno.ENOSPC, "failed on purpose", path)
-
     fs.rename("/data/c-0", "/data/c-0.0-delete")
-    fs.before = fail
+    fs.before = full_for(A)
     manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE)
     manager.open()
     fs.before = None
@@ -315,7 +306,8 @@ async def test_a_damaged_entry_that_is_needed_concerns_its_partition_alone(fs: F
     manager.abandon()
 
 
-async def test_saved_indexes_do_not_hide_that_an_entry_is_missing(fs: FaultyFileSystem) -> None:
+async def left_with_saved_indexes(fs: FaultyFileSystem) -> None:
+    """What `left` leaves, with the indexes of a, and without the third of its four records."""
     async with journaled(fs, "a", "b") as manager:
         for value in ("second", "third", "fourth"):
             await round_of(manager, "a", "b", value=value)
@@ -324,6 +316,10 @@ async def test_saved_indexes_do_not_hide_that_an_entry_is_missing(fs: FaultyFile
         fs.sync_directory("/data/a-0")
         power_fails(fs, manager)
     flip(fs, JOURNAL, position_of_bytes(fs, 1, "a-0") + 20)
+
+
+async def test_saved_indexes_do_not_hide_that_an_entry_is_missing(fs: FaultyFileSystem) -> None:
+    await left_with_saved_indexes(fs)
     manager = reopened(fs)
     assert list(manager.offline) == [("a", 0)]
     assert contents(manager) == {"b": ["first", "second", "third", "fourth"]}
@@ -500,11 +496,7 @@ async def test_a_torn_batch_of_a_journal_that_stays_is_never_redone(fs: FaultyFi
         power_fails(fs, manager)
     assert not batches_of(fs)[-1].is_whole
 
-    def full(name: str, path: str) -> None:
-        if name == "write" and (path.startswith("/data/c-0") or path.endswith(".tmp")):
-            raise OSError(errno.ENOSPC, "failed on purpose", path)
-
-    fs.before = full
+    fs.before = full_for("/c-0/")
     manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE)
     manager.open()
     assert list(manager.offline) == [("c", 0)]
@@ -649,15 +641,8 @@ async def test_a_repair_keeps_what_can_be_read_of_the_journal(fs: FaultyFileSyst
     await left(fs, *("." * 500 for _ in range(4)))
     flip(fs, JOURNAL, HEADER_SIZE + 40)
     whole = bytes(fs._get(JOURNAL).data)
-    bad = [0]
-
-    def fail(name: str, path: str) -> None:
-        if name == "read" and path == JOURNAL:
-            bad[0] += 1
-            if bad[0] in (3, 4):  # the copy of the file, and its first block
-                raise OSError(errno.EIO, "failed on purpose", path)
-
-    fs.before = fail
+    unreadable = failing("read", JOURNAL, errno.EIO, times=2)  # the file as a whole, and its first block
+    fs.before = lambda name, path: unreadable(name, path) if fs.is_directory("/data/removed") else None
     repair("/data", fs)
     fs.before = None
     (directory,) = fs.list("/data/removed")
@@ -683,14 +668,7 @@ async def test_the_oldest_file_goes_first(fs: FaultyFileSystem) -> None:
 
 async def test_damaged_bytes_that_are_kept_are_still_missed(fs: FaultyFileSystem) -> None:
     """The partition's disk fails at the first start. The second start checks the partition whole."""
-    async with journaled(fs, "a", "b") as manager:
-        for value in ("second", "third", "fourth"):
-            await round_of(manager, "a", "b", value=value)
-        for path in log_of(manager, "a").save_state():
-            sync_path(fs, path)
-        fs.sync_directory("/data/a-0")
-        power_fails(fs, manager)
-    flip(fs, JOURNAL, position_of_bytes(fs, 1, "a-0") + 20)
+    await left_with_saved_indexes(fs)
     fs.before = failing("write", "/a-0/0", errno.EIO)
     manager = reopened(fs)
     assert list(manager.offline) == [("a", 0)]

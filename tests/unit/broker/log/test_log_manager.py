@@ -70,6 +70,31 @@ def test_a_newer_format_is_refused_with_the_remedy_and_left_alone(fs: FaultyFile
     assert not fs.locks, "the lock is free again"
 
 
+async def test_a_journal_raises_the_format_level(fs: FaultyFileSystem) -> None:
+    """A release that does not know journals would ignore the records in one."""
+    for journal_bytes, level in ((0, 1), (16 << 10, 2), (0, 2)):
+        manager = new_manager(fs, journal_bytes=journal_bytes)
+        await manager.start()
+        await manager.stop()
+        assert f"oncelog.format.level={level}\n" in fs.read_file(META).decode()
+
+
+async def test_without_the_format_level_there_is_no_journal(
+    fs: FaultyFileSystem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new_manager(fs).open()
+    fs.kill()
+    manager = new_manager(fs, journal_bytes=16 << 10)
+    manager.open()
+    fs.fail("rename", errno.ENOSPC)
+    await manager.start()
+    assert "no journal used" in capsys.readouterr().out
+    assert manager._flusher is not None
+    assert manager._flusher.journal is None
+    await manager.stop()
+    assert b"format.level=1\n" in fs.read_file(META)
+
+
 def test_foreign_directories_are_refused(fs: FaultyFileSystem) -> None:
     fs.make_directory("/data")
     replace(fs, "/data/holiday.jpg", b"x")
