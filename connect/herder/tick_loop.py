@@ -18,7 +18,6 @@ from typing import Final, Protocol
 
 from ...client.errors import RetriableError
 from ..group.protocol import ConnectProtocol
-from ..group.work import Work
 from ..settings.distributed import DistributedConfig
 from ..stopping import StoppedError, unless_stopped
 from ..stores.config_store import ConfigStore
@@ -148,8 +147,10 @@ class TickLoop:
         self.metrics.began()
         stopping = self._work.started - rebalance.running.assigned.work
         dropped = self._member_id not in ("", self._member.member_id)
-        if dropped:  # other workers may have run these tasks since, so this worker's tasks are fenced or out of date
-            stopping |= Work.of((), self._work.started.tasks)
+        if dropped:
+            # Other workers may have run all this since. Its tasks are fenced or out of date, and the status topic may
+            # have the states that the other workers reported last.
+            stopping = self._work.started
         self._member_id = self._member.member_id
         await self._work.stop(stopping)
         await self._leadership.rebalanced(rebalance)

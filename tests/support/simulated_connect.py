@@ -40,6 +40,11 @@ from .scripted_worker import WORKER, ScriptedLog, ScriptedWork, SharedTopic
 
 SESSION_TIMEOUT_S = 10.0
 LATENCY_S = 0.05
+STATES = {
+    TargetState.STARTED: State.RUNNING,
+    TargetState.PAUSED: State.PAUSED,
+    TargetState.STOPPED: State.STOPPED,
+}
 
 
 class Coordinator:
@@ -268,6 +273,23 @@ class Work(ScriptedWork):
         self.tasks: dict[ConnectorTaskId, asyncio.Task[None]] = {}
         self.instances: dict[ConnectorTaskId, Instance] = {}
         self.targets: dict[ConnectorTaskId, TargetState] = {}
+        self.connectors: set[str] = set()
+        """The connectors that the worker has, started or not."""
+
+    async def start_connector(self, name: str, config: Any, target: TargetState, reconfigure: Any) -> None:
+        self.connectors.add(name)
+        await self.connector_transition(name, target)
+
+    async def stop_connector(self, name: str) -> None:
+        await super().stop_connector(name)
+        if name in self.connectors:
+            self.connectors.discard(name)
+            await self.herder.status(name, State.UNASSIGNED, None, None)
+
+    async def connector_transition(self, name: str, target: TargetState) -> None:
+        await super().connector_transition(name, target)
+        if name in self.connectors:
+            await self.herder.status(name, STATES[target], None, None)
 
     async def task_configs(self, name: str) -> list[dict[str, str]]:
         await self._moment()
@@ -551,7 +573,7 @@ class World:
             self.add()
 
     def check_at_rest(self) -> None:
-        """Check that everything that is configured runs once, and that nothing else runs."""
+        """Check that everything that is configured runs once, that nothing else runs, and that the statuses say so."""
         workers = list(self.workers.values())
         state = workers[0].herder._configs.snapshot()
         connectors = Counter(name for worker in workers for name in worker.work.running)
@@ -569,6 +591,20 @@ class World:
             for number in range(int(state.connector_configs[name]["tasks.max"] or 1))
         }
         assert running == Counter(wanted), f"{running} instead of {wanted}"
+        owners: dict[str | ConnectorTaskId, str] = {}
+        for worker in workers:
+            owners |= dict.fromkeys(worker.work.running, worker.name)
+            owners |= {
+                instance.task: worker.name
+                for instance in worker.work.instances.values()
+                if self.producers.epochs[instance.task] == instance.epoch
+            }
+        for worker in workers:
+            statuses = worker.herder._statuses
+            for what in owners.keys() & (started | wanted):
+                status = statuses.get(what)
+                shown = None if status is None else (status.state, status.worker_id)
+                assert shown == (State.RUNNING, owners[what]), f"{worker.name} shows {what} as {status}"
 
 
 async def _nothing() -> None:
