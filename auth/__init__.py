@@ -1,4 +1,4 @@
-"""Read what broker and clients prove their identity with: private keys, certificates, and the options of TLS.
+"""Prove and name identities: private keys, certificates, the options of TLS, and principals, for broker and clients.
 
 It has no sockets and no settings tables: broker and client name the settings in their errors.
 """

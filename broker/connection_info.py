@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from ..auth.principal import Principal
+
 
 class ConnectionInfo(Protocol):
     """The properties of the connection on which a request arrived, as handlers see them."""
@@ -24,6 +26,10 @@ class ConnectionInfo(Protocol):
     @property
     def local_address(self) -> tuple[str, int]:
         """The broker's host and port to which the client connected."""
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the client; ANONYMOUS if it has not proved another one."""
 
     @property
     def answer_allowance(self) -> int:

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol, cast
 
+from ...auth.principal import ANONYMOUS
 from ...auth.tls_writes import write_in_portions
 from ...protocol.schema import Buffer, Response
 from ..config import BrokerConfig
@@ -86,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener.name
         self.peer_host = ""
         self.local_address: tuple[str, int] = ("", 0)
+        self.principal = ANONYMOUS
         self.state: dict[str, Any] = {}
         self.closed: asyncio.Future[None] = loop.create_future()
         self.last_active = loop.time()

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
+from oncelog.auth.principal import ANONYMOUS
 from oncelog.broker.dispatcher import MalformedRequest
 from oncelog.broker.handling import Deferred
 from oncelog.broker.node import BrokerNode
@@ -25,9 +26,9 @@ class Peer:
         self.listener = "PLAINTEXT"
         self.peer_host = "127.0.0.1"
         self.local_address = ("127.0.0.1", 9092)
+        self.principal = ANONYMOUS
         self.state: dict[str, Any] = {}
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.answer_allowance = 1 << 20
         self.is_open = True
         self.answer_allowance = 1 << 30
 
