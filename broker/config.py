@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from .listener_config import ListenerConfig, problem_of_items, problem_of_map, read_listeners
+from .listener_config import ListenerConfig, SecurityProtocol, problem_of_items, problem_of_map, read_listeners
 from .security.settings import ListenerSettings, SecuritySettings
 from .settings import (
     INT32_MAX,
@@ -101,7 +101,8 @@ This release supports none, so they are refused and never ignored.
 
 
 HARMLESS: Final = {
-    "security.inter.broker.protocol": ("PLAINTEXT", "SSL"),
+    "security.inter.broker.protocol": tuple(SecurityProtocol),
+    "sasl.mechanism.inter.broker.protocol": ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
     "ssl.protocol": ("TLS", "TLSv1.2", "TLSv1.3"),
     "ssl.endpoint.identification.algorithm": ("https",),
     "ssl.principal.mapping.rules": ("DEFAULT",),
@@ -792,23 +793,26 @@ class BrokerConfig(SecuritySettings):
         listeners = self.read_listeners()
         self._check_overrides(listeners)
         self._check_tls(listeners)
+        self._check_logins(listeners)
         if "," in self.log_dirs:
             raise ConfigError("log.dirs", "names more than one directory. This release uses a single data directory")
         if "\0" in self.log_dirs:
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
 
     def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
-        """Raise ConfigError if a setting of one listener belongs to none, or to one without TLS."""
+        """Raise ConfigError if a setting of one listener belongs to none, or to one without TLS or SASL."""
         owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.settings}
         for name in self.overrides:
             if name not in owners:
                 names = ", ".join(listener.name for listener in listeners)
                 raise ConfigError(name, f"belongs to no listener. `listeners` has the names {names}")
-            if not owners[name].protocol.uses_tls:
+            listener = owners[name]
+            ssl = name.removeprefix(_prefix(listener.name)).startswith("ssl.")
+            if not (listener.protocol.uses_tls if ssl else listener.protocol.uses_sasl):
                 raise ConfigError(
                     name,
-                    f"is set, but the listener {owners[name].name} does not use TLS. Map it to SSL in"
-                    " listener.security.protocol.map, or remove the setting",
+                    f"is set, but the listener {listener.name} does not use {'TLS' if ssl else 'SASL'}. Map it to"
+                    f" {'SSL' if ssl else 'SASL_SSL'} in listener.security.protocol.map, or remove the setting",
                 )
 
     def _check_tls(self, listeners: Iterable[ListenerConfig]) -> None:
@@ -825,6 +829,23 @@ class BrokerConfig(SecuritySettings):
                 raise ConfigError(
                     name,
                     "is set, but no listener uses TLS. Use the protocol SSL in `listeners`, or remove the setting",
+                )
+
+    def _check_logins(self, listeners: Iterable[ListenerConfig]) -> None:
+        """Raise ConfigError if the settings of a SASL listener are wrong, or if no listener uses a SASL setting."""
+        protected = [listener for listener in listeners if listener.protocol.uses_sasl]
+        if protected:
+            from .security.mechanisms import ListenerLogins
+
+            for listener in protected:
+                ListenerLogins(listener, self.of_listener(listener.name))
+            return
+        for name in sorted(self.explicit):
+            if name.startswith(("sasl.", "plain.")) or name == "connections.max.reauth.ms":
+                raise ConfigError(
+                    name,
+                    "is set, but no listener uses SASL. Use the protocol SASL_SSL in `listeners`, or remove the"
+                    " setting",
                 )
 
     def read_listeners(self) -> list[ListenerConfig]:
@@ -849,9 +870,10 @@ class BrokerConfig(SecuritySettings):
         if name not in cls.names and is_security_setting(name):
             raise ConfigError(
                 key,
-                "this release does not support it. Every client that reaches a port without TLS can use the broker."
-                " Remove the setting, and limit who can reach the port: by a firewall, or by a TLS listener with"
-                " ssl.client.auth",
+                "this release does not support it. Every client that reaches a port without TLS and SASL can use the"
+                " broker."
+                " Remove the setting, and limit who can reach the port: by a firewall, by a listener with SASL, or by a"
+                " TLS listener with ssl.client.auth",
             )
         return super().find(key)
 

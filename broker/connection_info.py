@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..auth.principal import Principal
+
+if TYPE_CHECKING:  # imported only for listeners with SASL
+    from .security.login import Login
 
 
 class ConnectionInfo(Protocol):
@@ -30,6 +33,10 @@ class ConnectionInfo(Protocol):
     @property
     def principal(self) -> Principal:
         """The identity of the client; ANONYMOUS if it has not proved another one."""
+
+    @property
+    def login(self) -> Login | None:
+        """The state of the client's login; None on a listener without SASL."""
 
     @property
     def answer_allowance(self) -> int:

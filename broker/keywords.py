@@ -52,8 +52,32 @@ class BrokerKeywords(TypedDict, total=False):
     ssl_reload_interval_ms: int
     """The time in ms between two checks whether a key or certificate file has changed. 0: never."""
     connection_authentication_timeout_ms: int
-    """The time in ms that a client has, from its connection on, to complete the TLS handshake. Then the connection
-    is closed.
+    """The time in ms that a client has to complete the TLS handshake, and then again to log in by SASL. After that
+    time the connection is closed.
+    """
+    connection_failed_authentication_delay_ms: int
+    """The time in ms after which a refused login is answered and its connection is closed."""
+    connections_max_reauth_ms: int
+    """The time in ms after which a client must have logged in again by SASL (KIP-368). The broker announces the
+    time, and clients log in without a new connection. 0: a login lasts as long as its connection.
+    """
+    sasl_enabled_mechanisms: str | Iterable[str]
+    """The SASL mechanisms by which clients can log in. SCRAM: the users are in the cluster's metadata. PLAIN: the
+    users are those of plain.users.location and plain.sasl.jaas.config. Kafka's default is GSSAPI.
+    """
+    sasl_server_max_receive_size: int
+    """The largest request in bytes that a client can send before it has logged in by SASL."""
+    scram_max_users: int
+    """The maximum number of users with SCRAM credentials, because all of them are kept in memory. Credentials of
+    further users are refused with POLICY_VIOLATION.
+    """
+    plain_sasl_jaas_config: str
+    """The users of PLAIN as a login module of Java: PlainLoginModule required user_NAME=PASSWORD ... ; where each
+    password is in quotation marks. Kafka has it only with the prefix listener.name.<listener>.
+    """
+    plain_users_location: str
+    """The file with the users of PLAIN. Each line has a name, a colon and a salted hash of the password, and
+    `oncelog user hash NAME` makes it. The broker reads the file again when it changes.
     """
     node_id: int
     """The broker's id in the cluster."""

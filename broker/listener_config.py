@@ -31,9 +31,10 @@ class SecurityProtocol(StrEnum):
         """Whether connections are encrypted."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
-
-SERVED: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
-"""The protocols that this release supports."""
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether clients log in by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ def read_listeners(
 ) -> list[ListenerConfig]:
     """Return the listeners in the order of `listeners`; each argument is the value of the setting with its name.
 
-    Raises ConfigError if names or ports repeat, if a name has no protocol or one that this release does not support, or
-    if an advertised address belongs to no listener or cannot be connected to.
+    Raises ConfigError if names or ports repeat, if a name has no protocol, or if an advertised address belongs to no
+    listener or cannot be connected to.
     """
     if not items:
         raise ConfigError("listeners", "is empty. Name at least one listener as NAME://HOST:PORT")
@@ -144,14 +145,7 @@ def _protocol(setting: str, name: str, protocols: dict[str, SecurityProtocol]) -
             f"uses the listener name {name}, which is mapped to no protocol."
             f" Add {name}:PLAINTEXT or {name}:SSL to listener.security.protocol.map",
         )
-    protocol = protocols[name]
-    if protocol not in SERVED:
-        raise ConfigError(
-            "listener.security.protocol.map",
-            f"maps the listener {name} to the protocol {protocol}, which this release does not support."
-            f" Use {name}:PLAINTEXT or {name}:SSL",
-        )
-    return protocol
+    return protocols[name]
 
 
 def _check_port(listener: ListenerConfig, others: Iterable[ListenerConfig]) -> None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .topic_names import INTERNAL_TOPICS
+
+if TYPE_CHECKING:  # imported at its first use, not at start
+    from ..auth.scram import ScramCredential
 
 
 @dataclass(slots=True)
@@ -98,6 +101,20 @@ class Metadata(Protocol):
 
     def finish_deletions(self) -> None:
         """Resume the deletions that a crash interrupted."""
+
+    # ---- credentials
+
+    @property
+    def scram_users(self) -> Mapping[str, Mapping[str, ScramCredential]]:
+        """The SCRAM credentials by user and mechanism."""
+
+    def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        """Return a user's credential for a SCRAM mechanism, or None."""
+
+    def change_scram_credentials(
+        self, user: str, changes: Mapping[str, ScramCredential | None]
+    ) -> asyncio.Future[None]:
+        """Set a user's credentials by mechanism, None to remove one; the future is done when all are durable."""
 
     # ---- features and producer ids
 

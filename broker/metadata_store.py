@@ -1,4 +1,4 @@
-"""Store the cluster's metadata in a log: topics, their settings, feature levels and blocks of producer ids.
+"""Store the cluster's metadata in a log: topics, settings, feature levels, blocks of producer ids and credentials.
 
 The store owns the log `__cluster_metadata-0` and the maps that result from its replay. Every change is one record
 batch. It is appended and fsynced, with every setting of `durability`, before the maps show it and before its caller is
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..protocol.codec import (
     UnknownRecord,
@@ -33,6 +33,8 @@ from ..protocol.messages.metadata_log import (
     TopicConfigEntry,
     TopicMetadataKey,
     TopicMetadataValue,
+    UserScramCredentialKey,
+    UserScramCredentialValue,
 )
 from ..protocol.records import Record, decode_batch, encode_batch
 from ..protocol.schema import Message
@@ -42,8 +44,11 @@ from .ports import Clock, RandomIds
 from .steps import run_at_once
 from .topic_names import METADATA_TOPIC, TopicNames
 
+if TYPE_CHECKING:  # imported at its first use, not at start
+    from ..auth.scram import ScramCredential
+
 PRODUCER_ID_BLOCK: Final = 1000
-_KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey)
+_KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey, UserScramCredentialKey)
 
 T = TypeVar("T")
 
@@ -57,6 +62,7 @@ class MetadataStore:
         self.topics: dict[str, Topic] = {}
         self.features: dict[str, int] = {}
         self.broker_configs: dict[str, str] = {}
+        self.scram_users: dict[str, dict[str, ScramCredential]] = {}
         self.on_topic_changed: list[Callable[[Topic], None]] = []
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
@@ -88,6 +94,10 @@ class MetadataStore:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """Return the topic with this id, or None if it does not exist or is being deleted."""
         return self._by_id.get(topic_id)
+
+    def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        """Return a user's credential for a SCRAM mechanism, or None."""
+        return self.scram_users.get(user, {}).get(mechanism)
 
     @property
     def partition_count(self) -> int:
@@ -164,6 +174,16 @@ class MetadataStore:
             self.broker_configs.pop(key.name, None)
             if value is not None:
                 self.broker_configs[key.name] = decode_record_value(BrokerConfigValue, value).value
+        elif isinstance(key, UserScramCredentialKey):
+            self._set_credential(key.user, key.mechanism, None if value is None else _credential_of(value))
+
+    def _set_credential(self, user: str, mechanism: str, credential: ScramCredential | None) -> None:
+        if credential is not None:
+            self.scram_users.setdefault(user, {})[mechanism] = credential
+        elif (remaining := self.scram_users.get(user)) is not None:
+            remaining.pop(mechanism, None)
+            if not remaining:
+                del self.scram_users[user]
 
     def _install(self, topic: Topic) -> None:
         if topic.deleting:
@@ -398,6 +418,17 @@ class MetadataStore:
             [(FeatureLevelKey(name), FeatureLevelValue(level), 0)], lambda: self.features.__setitem__(name, level)
         )
 
+    def change_scram_credentials(
+        self, user: str, changes: Mapping[str, ScramCredential | None]
+    ) -> asyncio.Future[None]:
+        """Set a user's credentials by mechanism, None to remove one; the future is done when all are on disk."""
+
+        def visible() -> None:
+            for mechanism, credential in changes.items():
+                self._set_credential(user, mechanism, credential)
+
+        return self._commit([_credential_record(user, *change) for change in changes.items()], visible)
+
     def _commit(
         self,
         records: Iterable[tuple[Message, Message | None, int]],
@@ -468,3 +499,21 @@ def _topic_record(topic: Topic) -> tuple[Message, Message, int]:
         TopicMetadataValue(topic.name, topic.partitions, topic.deleting, configs),
         0,
     )
+
+
+def _credential_record(
+    user: str, mechanism: str, credential: ScramCredential | None
+) -> tuple[Message, Message | None, int]:
+    value = None
+    if credential is not None:
+        value = UserScramCredentialValue(
+            credential.salt, credential.iterations, credential.stored_key, credential.server_key
+        )
+    return UserScramCredentialKey(user, mechanism), value, 0
+
+
+def _credential_of(value: bytes) -> ScramCredential:
+    from ..auth.scram import ScramCredential
+
+    stored = decode_record_value(UserScramCredentialValue, value)
+    return ScramCredential(stored.salt, stored.iterations, stored.stored_key, stored.server_key)

@@ -43,6 +43,7 @@ from .threads import RealThreads
 from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
+    from ..auth.scram import ScramCredential
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
     from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
@@ -90,6 +91,8 @@ class BrokerNode:
             self.config.logging_format,
             lines_per_second=self.config.logging_max_lines_per_second,
         )
+        self.initial_users: Mapping[tuple[str, str], ScramCredential] = {}
+        """SCRAM credentials by user and mechanism that are added at the start, unless the user has one."""
         self.metrics = Metrics()
         self.clock: Clock = clock or SystemClock()
         self.node_id = self.config.node_id
@@ -310,7 +313,7 @@ class BrokerNode:
         await self.group_coordinator.start()
         await self.transaction_coordinator.start()
         initialiser.start()
-        listeners = Listeners(self.config, self.dispatcher, self.threads, self.log)
+        listeners = Listeners(self.config, self.dispatcher, self.threads, self.metadata.scram_credential, self.log)
         try:
             await listeners.start()
         except (ListenError, ConfigError) as error:
@@ -382,6 +385,9 @@ class BrokerNode:
         asked = TRANSACTION_VERSION in config.explicit
         if recorded is None or (asked and recorded != config.transaction_version):
             pending.append(self.metadata.set_feature(TRANSACTION_VERSION, config.transaction_version))
+        for (user, mechanism), credential in self.initial_users.items():
+            if self.metadata.scram_credential(user, mechanism) is None:
+                pending.append(self.metadata.change_scram_credentials(user, {mechanism: credential}))
         for change in pending:
             await change
 

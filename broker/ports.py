@@ -163,6 +163,9 @@ class Lane(Enum):
     SEARCH = "search"
     """Decompresses large batches when an offset is looked up by timestamp."""
 
+    LOGIN = "login"
+    """Verifies passwords against salted hashes, one at a time, because each takes milliseconds of a core."""
+
 
 class Threads(Protocol):
     """Threads that run blocking work outside of the event loop.

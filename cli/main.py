@@ -28,6 +28,7 @@ from .produce import produce
 from .serve import serve
 from .topic import topic
 from .txn import txn
+from .user import user
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -50,7 +51,22 @@ def oncelog() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, group, txn, cluster, log, health, certs, pipeline, connect, completion):
+for command in (
+    serve,
+    topic,
+    produce,
+    consume,
+    group,
+    txn,
+    cluster,
+    log,
+    health,
+    certs,
+    user,
+    pipeline,
+    connect,
+    completion,
+):
     oncelog.add_command(command)
 
 

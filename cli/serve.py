@@ -15,6 +15,7 @@ import click
 from .standard_streams import announce, open_missing, write_last_line
 
 if TYPE_CHECKING:
+    from ..auth.scram import ScramCredential
     from ..broker.config import BrokerConfig
 
 DEFAULTS = {"log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:9092"}
@@ -46,12 +47,20 @@ CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
     help="When writes are acknowledged. flush: when they are on disk. os: when the operating system has them, as in"
     " Kafka.  [default: flush]",
 )
+@click.option(
+    "--add-scram",
+    multiple=True,
+    metavar="NAME:HASH",
+    help="Add a user who logs in by SCRAM, unless the user has a password already; may be repeated. `oncelog user hash"
+    " NAME` prints the value. Also in Kafka's form: SCRAM-SHA-256=[name=alice,password=...].",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set any setting; may be repeated.")
 def serve(
     config_file: Path | None,
     data_dir: str | None,
     listen: tuple[str, ...],
     durability: str | None,
+    add_scram: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> int:
     """Run a broker until SIGTERM or SIGINT.
@@ -89,10 +98,26 @@ def serve(
     except ConfigError as error:
         write_last_line(standard_error(), f"oncelog serve: {error}")
         return 2
-    return _run(config, ignored)
+    return _run(config, ignored, _users(add_scram))
 
 
-def _run(config: BrokerConfig, ignored: list[str]) -> int:
+def _users(texts: tuple[str, ...]) -> dict[tuple[str, str], ScramCredential]:
+    """Return the credentials of --add-scram by user and mechanism. Raises click.UsageError without their text."""
+    if not texts:
+        return {}
+    from ..auth.scram_users import parse_scram_user
+
+    users = {}
+    for number, text in enumerate(texts, 1):
+        try:
+            name, hashed = parse_scram_user(text)
+        except ValueError as error:
+            raise click.UsageError(f"--add-scram: value {number} {error}") from None
+        users[name, hashed.mechanism.name] = hashed.credential
+    return users
+
+
+def _run(config: BrokerConfig, ignored: list[str], users: dict[tuple[str, str], ScramCredential]) -> int:
     import asyncio
     import gc
     import logging
@@ -115,6 +140,7 @@ def _run(config: BrokerConfig, ignored: list[str]) -> int:
         # A start creates hundreds of thousands of objects, but hardly any garbage: collections would free nothing.
         gc.disable()
         broker = BrokerNode(config=config)
+        broker.initial_users = users
         logging.getLogger().addHandler(StandardLogging(broker.log))
         if ignored:
             broker.log.info("settings without effect", settings=ignored)

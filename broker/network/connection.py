@@ -21,10 +21,11 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from ...auth.principal import ANONYMOUS
+from ...auth.principal import ANONYMOUS, Principal
 from ...auth.tls_writes import write_in_portions
+from ...protocol.framing import key_and_version
 from ...protocol.schema import Buffer, Response
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest, Outcome
@@ -33,6 +34,9 @@ from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
 from .turns import LONE_TURN_WORK, REQUEST_WORK, Turns
+
+if TYPE_CHECKING:  # imported only for listeners with SASL
+    from ..security.login import Login
 
 TLS_READ_AHEAD: Final = 16 * 1024
 """Encrypted bytes that a TLS transport may read ahead while the connection does not read."""
@@ -53,6 +57,9 @@ class ConnectionOwner(Protocol):
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
         """Register the new connection, or refuse it by calling its `abort`."""
+
+    def new_login(self, connection: Connection) -> Login | None:
+        """Return the login of a new connection; None without SASL."""
 
     def lost(self, connection: Connection) -> None:
         """Forget a closed connection."""
@@ -88,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = ""
         self.local_address: tuple[str, int] = ("", 0)
         self.principal = ANONYMOUS
+        self.login = listener.new_login(self)
         self.state: dict[str, Any] = {}
         self.closed: asyncio.Future[None] = loop.create_future()
         self.last_active = loop.time()
@@ -96,7 +104,9 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = dispatcher
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._buffer = ReceiveBuffer(config.socket_request_max_bytes)
+        self._buffer = ReceiveBuffer(
+            config.socket_request_max_bytes if self.login is None else config.sasl_server_max_receive_size
+        )
         self._reserved = INITIAL_BYTES  # every connection has its initial buffer without a reservation
         self._max_inflight = config.connection_max_inflight_requests
         self._write_limit = config.connection_write_buffer_bytes
@@ -117,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_since = 0.0
         self._held = 0
         self._unsent_before = 0
+        self._login_deadline: asyncio.TimerHandle | None = None
 
     # ---- callbacks of the event loop
 
@@ -131,6 +142,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._write_limit)
         if self._tls:
             cast(Any, transport).set_read_buffer_limits(high=TLS_READ_AHEAD)
+        if self.login is not None:
+            self._limit_login()
         self._listener.opened(self, transport.get_extra_info("socket"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,6 +153,8 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._transport = None
         self._pending.clear()
+        if self._login_deadline is not None:
+            self._login_deadline.cancel()
         for task in self._tasks:
             if task is not self._outliving:
                 task.cancel()
@@ -196,6 +211,53 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self._flush()
         self._process()
+
+    # ---- login
+
+    def _limit_login(self) -> None:
+        """Close the connection if its client does not log in within `connection.authentication.timeout.ms`."""
+        timeout_ms = self._listener.config.connection_authentication_timeout_ms
+        reason = "the client has not logged in within connection.authentication.timeout.ms"
+        self._login_deadline = self._loop.call_later(timeout_ms / 1000, self.evict, reason)
+
+    def logged_in(self, principal: Principal) -> None:
+        """Serve the client, which has proved its identity."""
+        self.principal = principal
+        self._buffer.limit = self._listener.config.socket_request_max_bytes
+        if self._login_deadline is not None:
+            self._login_deadline.cancel()
+            self._login_deadline = None
+
+    def login_refused(self, mechanism: str, why: str) -> None:
+        """Log a login that has failed."""
+        self._listener.log.warning(
+            "login_refused", mechanism=mechanism, why=why, connection=self.id, peer=self.peer_host
+        )
+
+    def _take_login_message(self, login: Login, message: bytes) -> None:
+        """Pass on a message of a SASL mechanism that has no request header, and answer it in the same form."""
+        from ..security.login import LoginRefused  # imported only for listeners with SASL
+
+        self._parked = True
+        task = self._loop.create_task(login.answer(message))
+        self._tasks[task] = None
+
+        def ended(done: asyncio.Task[tuple[bytes, int]]) -> None:
+            self._tasks.pop(task, None)
+            self._parked = False
+            if self._transport is None or done.cancelled():
+                return
+            if (error := done.exception()) is not None:
+                if isinstance(error, LoginRefused):
+                    self.close("the login was refused")
+                else:
+                    self._broken(error)
+                return
+            challenge = done.result()[0]
+            self._write([len(challenge).to_bytes(4, "big") + challenge])
+            self._process()
+
+        task.add_done_callback(ended)
 
     # ---- requests
 
@@ -304,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_silent(self) -> bool:
         """Whether the request being executed gets no response (acks=0)."""
-        return self._parked and self._pending[-1].exchange.is_silent
+        return self._parked and bool(self._pending) and self._pending[-1].exchange.is_silent
 
     def drain(self) -> None:
         """Execute no further request; requests already being executed are still answered."""
@@ -365,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
         self._work = self._listener.turns.begin(self.id, self._work, self._turn, now)
         self._turn = now
 
-    def _broken(self, error: Exception) -> None:
+    def _broken(self, error: BaseException) -> None:
         """Log an unexpected error and close the connection, because later responses would not match their requests."""
         self._listener.log.error("connection_failed", connection=self.id, peer=self.peer_host, exc_info=error)
         self.abort()
@@ -444,6 +506,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _execute(self, frame: memoryview) -> None:
         """Execute one request. Write its response at once if no earlier response is pending."""
+        login = self.login
+        if login is not None and self._turn >= login.admits_until:
+            if login.takes_bare_messages:
+                self._take_login_message(login, bytes(frame))
+                return
+            problem = login.problem(*key_and_version(frame)) if len(frame) >= 4 else None
+            if problem is not None:
+                raise MalformedRequest(problem)
         exchange = self._dispatcher.accept(self, frame)
         reply = self._dispatcher.execute(exchange)
         if isinstance(reply, Response):

@@ -12,7 +12,7 @@ import itertools
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
@@ -20,6 +20,9 @@ from ..listener_config import ListenerConfig
 from .connection import Connection
 from .handshake import TlsAcceptor
 from .shared_limits import SharedLimits
+
+if TYPE_CHECKING:  # imported only for listeners with SASL
+    from ..security.login import Login, LoginRules
 
 IDLE_SWEEP_S: Final = 30.0
 STALLED_S: Final = 0.5
@@ -38,8 +41,13 @@ class Listener:
         log: Any,
         limits: SharedLimits,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        logins: LoginRules | None = None,
     ) -> None:
-        """Prepare a listener. `tls` returns the context of the next handshake; None for a listener without TLS."""
+        """Prepare a listener.
+
+        `tls` returns the context of the next handshake; None for a listener without TLS. `logins` are the rules of a
+        listener with SASL.
+        """
         self.name = listener.name
         self.config = config
         self.log = log.bind(listener=listener.name)
@@ -48,6 +56,7 @@ class Listener:
         self.host = listener.host
         self.port = listener.port
         self._tls = tls
+        self._logins = logins
         self._dispatcher = dispatcher
         self._servers: list[asyncio.Server] = []
         self._acceptors: list[TlsAcceptor] = []
@@ -112,6 +121,14 @@ class Listener:
         return sock
 
     # ---- connections
+
+    def new_login(self, connection: Connection) -> Login | None:
+        """Return the login of a new connection; None without SASL."""
+        if self._logins is None:
+            return None
+        from ..security.login import Login
+
+        return Login(self._logins, connection, asyncio.get_running_loop().time)
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
         """Register a new connection, or refuse it because a limit is reached (`SharedLimits.opened`).

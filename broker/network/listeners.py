@@ -20,6 +20,7 @@ from .listener import Listener
 from .shared_limits import SharedLimits
 
 if TYPE_CHECKING:
+    from ..security.scram import FindCredential
     from ..security.tls import FileState, ListenerTls
 
 
@@ -30,8 +31,11 @@ class ListenError(RuntimeError):
 class Listeners:
     """The broker's listeners, in the order of the setting `listeners`; the first one is the broker's own address."""
 
-    def __init__(self, config: BrokerConfig, dispatcher: Dispatcher, threads: Threads, log: Any) -> None:
+    def __init__(
+        self, config: BrokerConfig, dispatcher: Dispatcher, threads: Threads, find_credential: FindCredential, log: Any
+    ) -> None:
         self._config = config
+        self._find_credential = find_credential
         self._dispatcher = dispatcher
         self._threads = threads
         self._log = log
@@ -60,9 +64,14 @@ class Listeners:
             context = _WatchedContext(ListenerTls(row, self._config.of_listener(row.name)), self._threads, self._log)
             await context.start(self._config.ssl_reload_interval_ms / 1000)
             self._contexts.append(context)
-        listener = Listener(
-            row, self._config, self._dispatcher, self._log, self._limits, context.get if context is not None else None
-        )
+        logins = None
+        if row.protocol.uses_sasl:
+            from ..security.mechanisms import ListenerLogins
+
+            settings = ListenerLogins(row, self._config.of_listener(row.name))
+            logins = await self._threads.run(Lane.READ, lambda: settings.rules(self._threads, self._find_credential))
+        tls = context.get if context is not None else None
+        listener = Listener(row, self._config, self._dispatcher, self._log, self._limits, tls, logins)
         try:
             await listener.start()
         except OSError as error:

@@ -53,10 +53,10 @@ def _guess(size: int) -> str:
 class ReceiveBuffer:
     """The receive buffer of one connection; `limit` is the largest frame in bytes (`socket.request.max.bytes`)."""
 
-    __slots__ = ("_buffer", "_end", "_limit", "_needed", "_start", "_view", "pinned")
+    __slots__ = ("_buffer", "_end", "_needed", "_start", "_view", "limit", "pinned")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._buffer = bytearray(INITIAL_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -149,8 +149,8 @@ class ReceiveBuffer:
             self._needed = SIZE_BYTES
             return None
         (size,) = _size(self._view, start)
-        if not 0 <= size <= self._limit:
-            raise FrameSizeError(size, self._limit)
+        if not 0 <= size <= self.limit:
+            raise FrameSizeError(size, self.limit)
         end = start + SIZE_BYTES + size
         if end > self._end:
             self._needed = SIZE_BYTES + size

@@ -12,8 +12,10 @@ from typing import Any, Final
 
 from ...auth.stores import STORE_TYPES
 from ...auth.suites import VERSIONS
-from ..settings import ConfigTable, at_least, integer, password, text, text_list
+from ..settings import ConfigTable, at_least, between, integer, long, password, text, text_list
 
+PLAIN: Final = "PLAIN"
+SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 CLIENT_AUTH: Final = ("none", "requested", "required")
 
 
@@ -106,6 +108,47 @@ class SecuritySettings(ConfigTable):
     connection_authentication_timeout_ms: int = integer(
         30000,
         at_least(1),
-        doc="The time in ms that a client has, from its connection on, to complete the TLS handshake. Then the"
-        " connection is closed.",
+        doc="The time in ms that a client has to complete the TLS handshake, and then again to log in by SASL. After"
+        " that time the connection is closed.",
+    )
+    connection_failed_authentication_delay_ms: int = integer(
+        100,
+        between(0, 60000),
+        doc="The time in ms after which a refused login is answered and its connection is closed.",
+    )
+    connections_max_reauth_ms: int = long(
+        0,
+        at_least(0),
+        doc="The time in ms after which a client must have logged in again by SASL (KIP-368). The broker announces the"
+        " time, and clients log in without a new connection. 0: a login lasts as long as its connection.",
+        per_listener=True,
+    )
+    sasl_enabled_mechanisms: list[str] = text_list(
+        list(SCRAM),
+        choices=(*SCRAM, PLAIN),
+        doc="The SASL mechanisms by which clients can log in. SCRAM: the users are in the cluster's metadata. PLAIN:"
+        " the users are those of plain.users.location and plain.sasl.jaas.config. Kafka's default is GSSAPI.",
+        per_listener=True,
+    )
+    sasl_server_max_receive_size: int = integer(
+        524288,
+        between(1024, 104857600),
+        doc="The largest request in bytes that a client can send before it has logged in by SASL.",
+    )
+    scram_max_users: int = integer(
+        100000,
+        at_least(0),
+        doc="The maximum number of users with SCRAM credentials, because all of them are kept in memory. Credentials of"
+        " further users are refused with POLICY_VIOLATION.",
+    )
+    plain_sasl_jaas_config: str = password(
+        doc="The users of PLAIN as a login module of Java: PlainLoginModule required user_NAME=PASSWORD ... ; where"
+        " each password is in quotation marks. Kafka has it only with the prefix listener.name.<listener>.",
+        per_listener=True,
+    )
+    plain_users_location: str = text(
+        "",
+        doc="The file with the users of PLAIN. Each line has a name, a colon and a salted hash of the password, and"
+        " `oncelog user hash NAME` makes it. The broker reads the file again when it changes.",
+        per_listener=True,
     )

@@ -1,5 +1,5 @@
-"""Define the records of `__cluster_metadata`, in which the broker keeps topics, features, producer ids and broker
-configs.
+"""Define the records of `__cluster_metadata`, in which the broker keeps topics, features, producer ids, broker
+configs and SCRAM credentials.
 
 As in the other internal topics, the newest value of a key counts, and a null value removes the key. The record ids
 begin at 9100, which no record of Apache Kafka uses.
@@ -11,6 +11,7 @@ from ..schema import (
     Message,
     Struct,
     array,
+    binary,
     boolean,
     int16,
     int32,
@@ -88,3 +89,21 @@ class BrokerConfigValue(Message):
     """The value of a dynamic broker config, as text."""
 
     value: str = string("0+")
+
+
+@record_key(id=9110, versions="0", flexible="none")
+class UserScramCredentialKey(Message):
+    """The key of a SCRAM credential: the user and the name of the mechanism."""
+
+    user: str = string("0")
+    mechanism: str = string("0")
+
+
+@record_value(id=9110, versions="0", flexible="0+")
+class UserScramCredentialValue(Message):
+    """What the broker stores of a user's password (KIP-84, RFC 5802)."""
+
+    salt: bytes = binary("0+")
+    iterations: int = int32("0+")
+    stored_key: bytes = binary("0+")
+    server_key: bytes = binary("0+")

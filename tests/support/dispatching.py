@@ -27,6 +27,7 @@ class Peer:
         self.peer_host = "127.0.0.1"
         self.local_address = ("127.0.0.1", 9092)
         self.principal = ANONYMOUS
+        self.login = None
         self.state: dict[str, Any] = {}
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_open = True

@@ -449,8 +449,8 @@ MUTANTS: Final = (
         "requests after a parked one are executed",
         "network",
         "broker/network/connection.py",
-        "        self._parked = True\n",
-        "        self._parked = False\n",
+        "        self._parked = True\n        self._buffer.pinned = True\n",
+        "        self._parked = False\n        self._buffer.pinned = True\n",
     ),
     Mutant(
         "a parked request's bytes may move",

@@ -57,7 +57,16 @@ def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
         ({"durability": "maybe"}, "flush, os"),
         ({"auto.create.topics.enable": "yes"}, "boolean"),
         ({"listeners": "SSL://:9092", "ssl.keystore.location": ""}, "oncelog certs"),
-        ({"listeners": "SASL_SSL://:9092", "listener.security.protocol.map": ""}, "does not support"),
+        ({"listeners": "SASL_SSL://:9092", "ssl.keystore.location": ""}, "oncelog certs"),
+        ({"listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": ""}, "is empty"),
+        (
+            {"listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": "PLAIN", "plain.users.location": ""},
+            "oncelog user hash",
+        ),
+        ({"listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": "GSSAPI"}, "is not one of"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "no listener uses SASL"),
+        ({"connections.max.reauth.ms": 1}, "no listener uses SASL"),
+        ({"listener.name.plaintext.sasl.enabled.mechanisms": "PLAIN"}, "does not use SASL"),
         ({"listeners": "localhost"}, "HOST:PORT"),
         ({"listeners": "EXTERNAL://:9092"}, "EXTERNAL:PLAINTEXT"),
         ({"log.dirs": "a\0b"}, "null character"),
@@ -65,7 +74,7 @@ def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
         ({"max.connections.per.ip": 0}, "less than 1"),
         ({"listener.security.protocol.map": "EXTERNAL"}, "NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "EXTERNAL:TLS"}, "NAME:PROTOCOL"),
-        ({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL"}, "does not support"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL", "ssl.keystore.location": ""}, "oncelog certs"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "PLAINTEXT twice"),
         ({"listeners": "PLAINTEXT://a:1,SSL://b:1"}, "port 1"),
         ({"listeners": ""}, "empty"),
@@ -151,11 +160,17 @@ def test_listeners_are_read(item: str, expected: tuple[str, str, int]) -> None:
     assert (listener.name, listener.host, listener.port) == expected
 
 
-@pytest.mark.parametrize("protocol", ["SASL_SSL", "sasl_plaintext"])
-def test_a_listener_whose_protocol_is_not_served_is_refused(protocol: str) -> None:
-    with pytest.raises(ConfigError, match="EXTERNAL") as caught:
-        BrokerConfig({"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": f"EXTERNAL:{protocol}"})
-    assert caught.value.key == "listener.security.protocol.map"
+def test_a_listener_has_its_own_mechanisms() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "INSIDE://:1,OUTSIDE://:2",
+            "listener.security.protocol.map": "INSIDE:SASL_PLAINTEXT,OUTSIDE:sasl_plaintext",
+            "listener.name.inside.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.inside.plain.sasl.jaas.config": 'PlainLoginModule required user_a="b";',
+        }
+    )
+    assert config.of_listener("INSIDE").get("sasl.enabled.mechanisms") == ["PLAIN"]
+    assert config.of_listener("OUTSIDE").get("sasl.enabled.mechanisms") == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 def test_listeners_have_their_protocol_and_their_address_for_clients() -> None:
@@ -198,8 +213,8 @@ def test_kafkas_own_protocol_map_is_accepted() -> None:
 
 SECURITY = [
     "ssl.provider",
-    "sasl.enabled.mechanisms",
     "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
     "listener.name.external.ssl.engine.factory.class",
     "listener.name.external.scram-sha-256.sasl.jaas.config",
     "authorizer.class.name",
@@ -208,7 +223,6 @@ SECURITY = [
     "security.inter.broker.protocol",
     "security.providers",
     "principal.builder.class",
-    "connections.max.reauth.ms",
     "delegation.token.secret.key",
     "create.topic.policy.class.name",
 ]

@@ -1,0 +1,59 @@
+"""`PasswordHash`: a stored password from which the password cannot be computed, and its text form.
+
+The hash is a SCRAM credential. Its text is the one of PostgreSQL's `pg_authid`, so that other tools can make it::
+
+    SCRAM-SHA-256$4096:<salt>$<StoredKey>:<ServerKey>
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+
+from .scram import MAX_CLIENT_ITERATIONS, SCRAM_MECHANISMS, ScramCredential, ScramMechanism
+
+_BASE64: Final = "([A-Za-z0-9+/]+={0,2})"
+_TEXT: Final = re.compile(rf"(SCRAM-SHA-(?:256|512))\$([0-9]{{1,9}}):{_BASE64}\${_BASE64}:{_BASE64}")
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordHash:
+    """A SCRAM credential together with its mechanism."""
+
+    mechanism: ScramMechanism
+    credential: ScramCredential
+
+    @classmethod
+    def of_password(cls, password: str, mechanism: str = "SCRAM-SHA-512") -> Self:
+        """Return a new hash, with a random salt. Raises ValueError for an empty password. It takes milliseconds."""
+        scram = SCRAM_MECHANISMS[mechanism]
+        return cls(scram, ScramCredential.of_password(scram, password))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the hash that a text stands for. Raises ValueError, without the text itself."""
+        parts = _TEXT.fullmatch(text)
+        if parts is None:
+            raise ValueError("is not a password hash. Make one with `oncelog user hash`")
+        mechanism, iterations = SCRAM_MECHANISMS[parts[1]], int(parts[2])
+        if not 1 <= iterations <= MAX_CLIENT_ITERATIONS:
+            raise ValueError(f"has {iterations} iterations, which is not from 1 to {MAX_CLIENT_ITERATIONS}")
+        salt, stored_key, server_key = (base64.b64decode(part, validate=True) for part in parts.groups()[2:])
+        return cls(mechanism, ScramCredential(salt, iterations, stored_key, server_key))
+
+    def __str__(self) -> str:
+        credential = self.credential
+        salt, stored_key, server_key = (
+            base64.b64encode(part).decode() for part in (credential.salt, credential.stored_key, credential.server_key)
+        )
+        return f"{self.mechanism.name}${credential.iterations}:{salt}${stored_key}:{server_key}"
+
+    def matches(self, password: str) -> bool:
+        """Return whether this is the hash of `password`. It takes milliseconds, and releases the GIL."""
+        mechanism, credential = self.mechanism, self.credential
+        salted = mechanism.salted_password(password, credential.salt, credential.iterations)
+        client_key = mechanism.hmac(salted, b"Client Key")
+        return hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)

@@ -1,0 +1,117 @@
+"""Handle AlterUserScramCredentials: set and remove the SCRAM credentials of users (KIP-554).
+
+As in Kafka, all changes of a user are made or none, and a change that is not possible is an error of its user alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ..handling import RequestContext, handles
+from ..slices import in_slices
+
+if TYPE_CHECKING:
+    from ...auth.scram import ScramCredential
+
+SCRAM_TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""The names of the mechanisms by their numbers in requests."""
+
+CHANGED_AT_A_TIME: Final = 20
+"""The number of users whose credentials are changed and made durable together."""
+
+Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
+
+MAX_NAME_BYTES: Final = 1000
+MAX_SALT_BYTES: Final = 1000
+
+
+@handles(AlterUserScramCredentialsRequest, carried_out=True)
+async def handle(
+    context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    changes: dict[str, list[Change]] = {}
+    everything: list[Change] = [*request.deletions, *request.upsertions]
+    for change in everything:
+        changes.setdefault(change.name, []).append(change)
+    users = list(changes)
+    response = AlterUserScramCredentialsResponse()
+    async for start in in_slices(range(0, len(users), CHANGED_AT_A_TIME), CHANGED_AT_A_TIME):
+        pending: list[tuple[AlterUserScramCredentialsResult, asyncio.Future[None]]] = []
+        for user in users[start : start + CHANGED_AT_A_TIME]:
+            result = AlterUserScramCredentialsResult(user)
+            response.results.append(result)
+            try:
+                made = dict(_change(context, change) for change in _checked(changes[user]))
+                pending.append((result, context.broker.metadata.change_scram_credentials(user, made)))
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+        for result, change_made in pending:
+            try:
+                await change_made
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+    return response
+
+
+def _checked(changes: list[Change]) -> list[Change]:
+    """Return the changes of one user. Raises KafkaError DUPLICATE_RESOURCE if two concern the same credential."""
+    counts = Counter(change.mechanism for change in changes)
+    if max(counts.values()) > 1:
+        raise KafkaError(
+            ErrorCode.DUPLICATE_RESOURCE,
+            "A user credential cannot be altered twice in the same request. Send one change of it.",
+        )
+    return changes
+
+
+def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredential | None]:
+    """Return the mechanism and its new credential, None to remove it. Raises KafkaError if this is not possible."""
+    from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
+
+    users, user = context.broker.metadata.scram_users, change.name
+    if not user or len(user.encode()) > MAX_NAME_BYTES:
+        raise KafkaError(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The user name must have 1 to {MAX_NAME_BYTES} bytes. Use another name."
+        )
+    name = SCRAM_TYPES.get(change.mechanism)
+    if name is None:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            f"{change.mechanism} is not the number of a SCRAM mechanism. Use 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512.",
+        )
+    if isinstance(change, ScramCredentialDeletion):
+        if name not in users.get(user, {}):
+            raise KafkaError(
+                ErrorCode.RESOURCE_NOT_FOUND, f"The user has no {name} credential, so it cannot be removed."
+            )
+        return name, None
+    if not MIN_ITERATIONS <= change.iterations <= MAX_ITERATIONS:
+        few = change.iterations < MIN_ITERATIONS
+        raise KafkaError(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"Too {'few' if few else 'many'} iterations. Use {MIN_ITERATIONS} to {MAX_ITERATIONS}.",
+        )
+    if not change.salt or not change.salted_password or len(change.salt) > MAX_SALT_BYTES:
+        raise KafkaError(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"Salt and salted password must not be empty, and the salt has at most {MAX_SALT_BYTES} bytes.",
+        )
+    limit = context.broker.config.scram_max_users
+    if user not in users and len(users) >= limit:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The cluster has scram.max.users = {limit} users. Remove users, or raise the setting.",
+        )
+    return name, ScramCredential.of_salted_password(
+        SCRAM_MECHANISMS[name], bytes(change.salted_password), salt=bytes(change.salt), iterations=change.iterations
+    )

@@ -1,0 +1,44 @@
+"""Handle DescribeUserScramCredentials: list the mechanisms and iterations of users, never salts or keys (KIP-554)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from ..handling import RequestContext, handles
+from ..steps import Steps
+
+SCRAM_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""The numbers of the mechanisms in responses."""
+
+
+@handles(DescribeUserScramCredentialsRequest)
+def handle(
+    context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> Steps[DescribeUserScramCredentialsResponse]:
+    users = context.broker.metadata.scram_users
+    counts = Counter(list(users) if not request.users else [user.name for user in request.users])
+    response = DescribeUserScramCredentialsResponse()
+    for user, count in counts.items():
+        yield context.rows()
+        result = DescribeUserScramCredentialsResult(user)
+        response.results.append(result)
+        if count > 1:
+            result.error_code = int(ErrorCode.DUPLICATE_RESOURCE)
+            result.error_message = "Cannot describe SCRAM credentials for the same user twice in a single request."
+        elif user not in users:
+            result.error_code = int(ErrorCode.RESOURCE_NOT_FOUND)
+            result.error_message = "Attempt to describe a user credential that does not exist."
+        else:
+            result.credential_infos = [
+                CredentialInfo(SCRAM_NUMBERS[name], credential.iterations)
+                for name, credential in sorted(users[user].items())
+            ]
+    return response

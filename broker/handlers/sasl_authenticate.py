@@ -1,0 +1,32 @@
+"""Handle SaslAuthenticate: exchange the messages of a SASL mechanism (KIP-152) and begin a session (KIP-368).
+
+A refused login is answered with SASL_AUTHENTICATION_FAILED, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ..handling import Deferred, Reply, RequestContext, handles
+from ..security.login import LoginRefused
+
+
+@handles(SaslAuthenticateRequest)
+async def handle(context: RequestContext, request: SaslAuthenticateRequest) -> Reply:
+    login = context.connection.login
+    if login is None:
+        raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "The listener has no SASL.")
+    try:
+        challenge, session_ms = await login.answer(bytes(request.auth_bytes))
+    except LoginRefused as error:
+        message = str(error)
+    else:
+        return SaslAuthenticateResponse(auth_bytes=challenge, session_lifetime_ms=session_ms)
+
+    def refuse(_: None) -> SaslAuthenticateResponse:
+        asyncio.get_running_loop().call_soon(context.connection.close, "the login was refused")
+        return SaslAuthenticateResponse(int(ErrorCode.SASL_AUTHENTICATION_FAILED), message)
+
+    return Deferred(None, refuse)

@@ -1,0 +1,186 @@
+"""Log clients in by SASL: which requests a connection may send before, and who its client is afterwards.
+
+The rules are Apache Kafka's:
+
+* A connection of a SASL listener may send one ApiVersions request and then SaslHandshake, which chooses the mechanism.
+  An ApiVersions request in an unknown version does not count, because its client tries again in a lower one.
+* The mechanism's messages follow in SaslAuthenticate requests (KIP-152), or without request headers after version 0 of
+  SaslHandshake. Any other request closes the connection.
+* A refused login is answered after `connection.failed.authentication.delay.ms`, and the connection is closed.
+* A session ends with the client's token, or after `connections.max.reauth.ms`. Before that, the client logs in again by
+  the same mechanism as the same principal (KIP-368). A session that has ended admits only the requests of a login.
+
+The mechanisms are in modules of their own. This module does no I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ...auth.principal import ANONYMOUS, Principal
+from ...protocol.apis import api_name
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.api_versions import ApiVersionsRequest
+from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ...protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+REPEATED_LOGIN_S: Final = 1.0
+"""The least time in seconds between two logins of one connection, as in Kafka."""
+
+_API_VERSIONS: Final = ApiVersionsRequest.spec.key
+_HANDSHAKE: Final = SaslHandshakeRequest.spec.key
+_AUTHENTICATE: Final = SaslAuthenticateRequest.spec.key
+
+
+class LoginRefused(Exception):
+    """A login that failed. The text is for the client; `detail` says more, for the broker's log only."""
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail or message
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The result of a mechanism: the client's identity, and for how many ms at most it is proved, None for no limit."""
+
+    principal: Principal
+    lifetime_ms: int | None = None
+
+
+class Mechanism(Protocol):
+    """The broker's side of one exchange of a SASL mechanism."""
+
+    @property
+    def proof(self) -> Proof | None:
+        """The result, None until the exchange is complete."""
+
+    async def answer(self, message: bytes) -> bytes:
+        """Take a message of the client and return the broker's next one. Raises LoginRefused."""
+
+
+@dataclass(frozen=True)
+class LoginRules:
+    """The rules for the logins of one listener.
+
+    `mechanisms` makes the exchange of each enabled mechanism. `session_ms` is the longest session, 0 for no limit.
+    `failure_delay_s` is the time after which a refusal is answered.
+    """
+
+    mechanisms: Mapping[str, Callable[[], Mechanism]]
+    session_ms: int
+    failure_delay_s: float
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the enabled mechanisms."""
+        return list(self.mechanisms)
+
+
+class LoginOwner(Protocol):
+    """The connection that a login belongs to."""
+
+    def logged_in(self, principal: Principal) -> None:
+        """Take note that the client has proved its identity; also called when it does so again."""
+
+    def login_refused(self, mechanism: str, why: str) -> None:
+        """Take note that a login has failed. The connection is closed when the client has its answer."""
+
+
+class Login:
+    """The state of one connection's logins."""
+
+    def __init__(self, rules: LoginRules, owner: LoginOwner, now: Callable[[], float]) -> None:
+        """`now` returns the time in seconds of a monotonic clock."""
+        self.rules = rules
+        self.principal = ANONYMOUS
+        self.mechanism = ""
+        """The name of the chosen mechanism."""
+        self.admits_until = -math.inf
+        """Until this time every request is admitted; `problem` decides about requests after it."""
+        self.takes_bare_messages = False
+        """Whether the next frame is a message of the mechanism without a request header."""
+        self._owner, self._now = owner, now
+        self._exchange: Mechanism | None = None
+        self._versions_known = False
+        self._is_over = False
+        self._succeeded_at: float | None = None
+
+    def problem(self, api_key: int, api_version: int) -> str | None:
+        """Return why a request with this key and version may not be sent now, or None if it may."""
+        if self._is_over:
+            return "a request arrived after a login that was refused"
+        if self._exchange is not None:
+            admitted = api_key == _AUTHENTICATE
+        elif api_key == _API_VERSIONS:
+            admitted = not self._versions_known
+            self._versions_known = api_version <= ApiVersionsRequest.spec.stable.high
+        else:
+            admitted = api_key == _HANDSHAKE
+        if admitted:
+            return None
+        when = "before the client has logged in" if self._succeeded_at is None else "when the client must log in again"
+        return f"{api_name(api_key)} arrived {when}"
+
+    def choose(self, mechanism: str, version: int) -> bool:
+        """Begin a login by a mechanism, in a SaslHandshake of this version; return whether the mechanism is enabled.
+
+        Raises KafkaError ILLEGAL_SASL_STATE if the client has logged in and must not do so again now.
+        """
+        if self._succeeded_at is not None:
+            if self.admits_until == math.inf:
+                raise KafkaError(
+                    ErrorCode.ILLEGAL_SASL_STATE,
+                    "The client has logged in, and its session has no end (connections.max.reauth.ms).",
+                )
+            if self._now() - self._succeeded_at < REPEATED_LOGIN_S:
+                raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "The client has logged in less than a second ago.")
+        make = self.rules.mechanisms.get(mechanism)
+        if make is None or (self._succeeded_at is not None and mechanism != self.mechanism):
+            self._owner.login_refused(mechanism[:100], "the mechanism is not enabled, or another than before")
+            self._is_over = True
+            self.admits_until = -math.inf
+            return False
+        self.mechanism, self._exchange = mechanism, make()
+        self.takes_bare_messages = version == 0
+        self.admits_until = -math.inf
+        return True
+
+    async def answer(self, message: bytes) -> tuple[bytes, int]:
+        """Take a message of the mechanism; return the broker's next one and the length of the session in ms.
+
+        The length is 0 if it has no limit, and as long as the exchange is not complete. Raises LoginRefused, after the
+        delay for failures, and KafkaError ILLEGAL_SASL_STATE if no mechanism was chosen.
+        """
+        if self._exchange is None:
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "Choose a mechanism with SaslHandshake before.")
+        try:
+            challenge = await self._exchange.answer(message)
+            proof = self._exchange.proof
+            if proof is None:
+                return challenge, 0
+            if self._succeeded_at is not None and proof.principal != self.principal:
+                raise LoginRefused(
+                    "Cannot change principals during re-authentication",
+                    f"{self.principal} has logged in again as {proof.principal}",
+                )
+        except LoginRefused as error:
+            self._owner.login_refused(self.mechanism, error.detail[:300])
+            self._is_over = True
+            await asyncio.sleep(self.rules.failure_delay_s)
+            raise
+        return challenge, self._succeed(proof)
+
+    def _succeed(self, proof: Proof) -> int:
+        limits = [limit for limit in (proof.lifetime_ms, self.rules.session_ms or None) if limit is not None]
+        session_ms = max(1, min(limits)) if limits else 0
+        now = self._succeeded_at = self._now()
+        self.admits_until = now + session_ms / 1000 if session_ms else math.inf
+        self._exchange, self.takes_bare_messages = None, False
+        self.principal = proof.principal
+        self._owner.logged_in(proof.principal)
+        return session_ms
