@@ -105,7 +105,6 @@ HARMLESS: Final = {
     "sasl.mechanism.inter.broker.protocol": ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
     "ssl.protocol": ("TLS", "TLSv1.2", "TLSv1.3"),
     "ssl.endpoint.identification.algorithm": ("https",),
-    "ssl.principal.mapping.rules": ("DEFAULT",),
 }
 """Values of unsupported security settings that need no support.
 

@@ -42,6 +42,12 @@ class BrokerKeywords(TypedDict, total=False):
     requested: clients without a certificate are accepted, too. none: the broker asks for no certificate. A SASL_SSL
     listener uses this setting only with the prefix listener.name.<listener>.
     """
+    ssl_principal_mapping_rules: str
+    """How the subject of a client's certificate becomes the name of its principal (KIP-371): rules of the form
+    RULE:pattern/replacement/, with L or U at the end for lower or upper case, separated by commas. The first whose
+    pattern matches the whole subject applies. DEFAULT: the whole subject. If no rule matches, the connection is
+    closed.
+    """
     ssl_enabled_protocols: str | Iterable[str]
     """The versions of TLS that the broker accepts."""
     ssl_cipher_suites: str | Iterable[str]

@@ -58,6 +58,9 @@ class ConnectionOwner(Protocol):
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
         """Register the new connection, or refuse it by calling its `abort`."""
 
+    def principal_of(self, connection: Any) -> Principal | None:
+        """Return the principal that the TLS connection of a client proves, or None if no mapping rule fits it."""
+
     def new_login(self, connection: Connection) -> Login | None:
         """Return the login of a new connection; None without SASL."""
 
@@ -138,13 +141,16 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = str(peer[0]) if isinstance(peer, tuple) else "local"
         local = transport.get_extra_info("sockname")
         self.local_address = (str(local[0]), int(local[1])) if isinstance(local, tuple) else ("", 0)
-        self._tls = transport.get_extra_info("ssl_object") is not None
+        tls = transport.get_extra_info("ssl_object")
+        self._tls = tls is not None
         self._transport.set_write_buffer_limits(high=self._write_limit)
         if self._tls:
             cast(Any, transport).set_read_buffer_limits(high=TLS_READ_AHEAD)
         if self.login is not None:
             self._limit_login()
         self._listener.opened(self, transport.get_extra_info("socket"))
+        if self._tls:
+            self._identify(tls)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the requests of a connection that was closed, except a request that must be carried out fully.
@@ -213,6 +219,14 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     # ---- login
+
+    def _identify(self, tls: Any) -> None:
+        """Take the principal from the client's certificate."""
+        principal = self._listener.principal_of(tls)
+        if principal is None:
+            self.evict("no rule of ssl.principal.mapping.rules matches the subject of the client's certificate")
+        else:
+            self.principal = principal
 
     def _limit_login(self) -> None:
         """Close the connection if its client does not log in within `connection.authentication.timeout.ms`."""

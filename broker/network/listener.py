@@ -11,9 +11,9 @@ import contextlib
 import itertools
 import socket
 import ssl
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ...auth.principal import ANONYMOUS, Principal
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
 from ..listener_config import ListenerConfig
@@ -30,6 +30,16 @@ STALLED_S: Final = 0.5
 _ids = itertools.count(1)
 
 
+class TlsSide(Protocol):
+    """The TLS of a listener."""
+
+    def get(self) -> ssl.SSLContext:
+        """Return the context for a handshake that begins now."""
+
+    def principal(self, connection: Any) -> Principal | None:
+        """Return the principal of a client that has shaken hands, or None if no mapping rule fits it."""
+
+
 class Listener:
     """A bound socket and its open connections."""
 
@@ -40,13 +50,12 @@ class Listener:
         dispatcher: Dispatcher,
         log: Any,
         limits: SharedLimits,
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls: TlsSide | None = None,
         logins: LoginRules | None = None,
     ) -> None:
         """Prepare a listener.
 
-        `tls` returns the context of the next handshake; None for a listener without TLS. `logins` are the rules of a
-        listener with SASL.
+        `tls` is None for a listener without TLS, and `logins` for one without SASL.
         """
         self.name = listener.name
         self.config = config
@@ -85,7 +94,7 @@ class Listener:
             self._servers.append(await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog))
             return
         timeout_s = self.config.connection_authentication_timeout_ms / 1000
-        acceptor = TlsAcceptor(sock, lambda: self._make(loop), self._tls, self.limits, timeout_s, self.log)
+        acceptor = TlsAcceptor(sock, lambda: self._make(loop), self._tls.get, self.limits, timeout_s, self.log)
         acceptor.start(backlog)
         self._acceptors.append(acceptor)
 
@@ -121,6 +130,13 @@ class Listener:
         return sock
 
     # ---- connections
+
+    def principal_of(self, connection: Any) -> Principal | None:
+        """Return the principal that the TLS connection of a client proves, or None if no mapping rule fits it.
+
+        A client of a SASL listener is ANONYMOUS until it has logged in.
+        """
+        return ANONYMOUS if self._tls is None or self._logins is not None else self._tls.principal(connection)
 
     def new_login(self, connection: Connection) -> Login | None:
         """Return the login of a new connection; None without SASL."""

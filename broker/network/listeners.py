@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
+from ...auth.principal import Principal
 from ..config import BrokerConfig
 from ..connection_info import ConnectionInfo
 from ..dispatcher import Dispatcher
@@ -70,8 +71,7 @@ class Listeners:
 
             settings = ListenerLogins(row, self._config.of_listener(row.name))
             logins = await self._threads.run(Lane.READ, lambda: settings.rules(self._threads, self._find_credential))
-        tls = context.get if context is not None else None
-        listener = Listener(row, self._config, self._dispatcher, self._log, self._limits, tls, logins)
+        listener = Listener(row, self._config, self._dispatcher, self._log, self._limits, context, logins)
         try:
             await listener.start()
         except OSError as error:
@@ -126,7 +126,7 @@ class Listeners:
 
 
 class _WatchedContext:
-    """The TLS context of a listener, which is created again when one of its files has changed."""
+    """The TLS side of a listener; its context is created again when one of its files has changed."""
 
     def __init__(self, tls: ListenerTls, threads: Threads, log: Any) -> None:
         self._tls = tls
@@ -142,6 +142,10 @@ class _WatchedContext:
         """Return the context for a handshake that begins now."""
         assert self._context is not None, "started"
         return self._context
+
+    def principal(self, connection: Any) -> Principal | None:
+        """Return the principal of a client that has shaken hands, or None if no mapping rule fits it."""
+        return self._tls.principal(connection)
 
     async def start(self, interval_s: float) -> None:
         """Read the files, and examine them every `interval_s` seconds, 0 for never. Raises ConfigError."""

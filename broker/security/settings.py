@@ -31,6 +31,13 @@ class ListenerSettings:
         return self.own[name] if name in self.own else self.common(name)
 
 
+def _problem_of_rules(text: str) -> str | None:
+    """Return why `ssl.principal.mapping.rules` is invalid, or None."""
+    from ...auth.distinguished_name import rules_problem  # imported at its first use, not at start
+
+    return rules_problem(text)
+
+
 class SecuritySettings(ConfigTable):
     """The settings that protect listeners."""
 
@@ -85,6 +92,15 @@ class SecuritySettings(ConfigTable):
         doc="Whether clients must present a certificate. required: only clients with a trusted certificate are"
         " accepted. requested: clients without a certificate are accepted, too. none: the broker asks for no"
         " certificate. A SASL_SSL listener uses this setting only with the prefix listener.name.<listener>.",
+        per_listener=True,
+    )
+    ssl_principal_mapping_rules: str = text(
+        "DEFAULT",
+        _problem_of_rules,
+        doc="How the subject of a client's certificate becomes the name of its principal (KIP-371): rules of the form"
+        " RULE:pattern/replacement/, with L or U at the end for lower or upper case, separated by commas. The first"
+        " whose pattern matches the whole subject applies. DEFAULT: the whole subject. If no rule matches, the"
+        " connection is closed.",
         per_listener=True,
     )
     ssl_enabled_protocols: list[str] = text_list(

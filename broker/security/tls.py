@@ -10,8 +10,10 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from ...auth.distinguished_name import PrincipalRules, name_of
+from ...auth.principal import ANONYMOUS, Principal
 from ...auth.stores import (
     KeyMaterial,
     StoreError,
@@ -51,6 +53,7 @@ class ListenerTls:
             self.client_auth: str = settings.own.get("ssl.client.auth", "none")
         else:
             self.client_auth = settings.get("ssl.client.auth")
+        self._rules = PrincipalRules(settings.get("ssl.principal.mapping.rules"))
         self._check_key()
         self._check_trusted()
         self._new_context()
@@ -84,6 +87,14 @@ class ListenerTls:
                 f"is not set, but ssl.client.auth is {self.client_auth}. Name the file with the certificates of the"
                 " authorities that sign clients' certificates",
             )
+
+    def principal(self, connection: ssl.SSLObject | ssl.SSLSocket) -> Principal | None:
+        """Return the principal of a client: ANONYMOUS if it has no certificate, None if no mapping rule fits it."""
+        certificate: Any = connection.getpeercert()
+        if not certificate:
+            return ANONYMOUS
+        name = self._rules.apply(name_of(certificate["subject"]))
+        return None if name is None else Principal("User", name)
 
     # ---- files
 

@@ -1,0 +1,126 @@
+"""Turn the subject of a certificate into a principal's name, by Kafka's rules (`ssl.principal.mapping.rules`, KIP-371).
+
+The name of a subject is the text that Java makes of it (RFC 2253), for example `CN=alice,OU=billing,O=Acme,C=DE`. Rules
+shorten it. Each is `RULE:pattern/replacement/`, with L or U at the end for lower or upper case, or `DEFAULT` for the
+whole name. The first rule whose pattern matches the whole name applies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+Subject: TypeAlias = Sequence[Sequence[tuple[str, str]]]
+"""A subject as `ssl.SSLSocket.getpeercert` returns it: relative names, each of attributes and values."""
+
+_KEYWORDS: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+_UTF8, _PRINTABLE, _IA5 = 0x0C, 0x13, 0x16
+_NUMBERS: Final = {
+    "emailAddress": ("1.2.840.113549.1.9.1", _IA5),
+    "generationQualifier": ("2.5.4.44", _UTF8),
+    "givenName": ("2.5.4.42", _UTF8),
+    "initials": ("2.5.4.43", _UTF8),
+    "serialNumber": ("2.5.4.5", _PRINTABLE),
+    "surname": ("2.5.4.4", _UTF8),
+    "title": ("2.5.4.12", _UTF8),
+    "dnQualifier": ("2.5.4.46", _PRINTABLE),
+    "pseudonym": ("2.5.4.65", _UTF8),
+}
+"""The numbers of attributes that RFC 2253 gives no keyword, and the usual ASN.1 type of their values."""
+
+_SPECIAL: Final = re.compile(r'([,=+"\\<>;])')
+_RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
+_GROUP: Final = re.compile(r"\\(.)|\$(\d)", re.DOTALL)
+
+
+def name_of(subject: Subject) -> str:
+    """Return the text of a subject; the empty text for an empty subject."""
+    return ",".join("+".join(_attribute(*pair) for pair in relative) for relative in reversed(subject))
+
+
+def _attribute(kind: str, value: str) -> str:
+    if (keyword := _KEYWORDS.get(kind)) is not None:
+        return f"{keyword}={_escaped(value)}"
+    number, tag = _NUMBERS.get(kind, (kind, _UTF8))
+    content = value.encode()
+    size = len(content)
+    length = bytes([size]) if size < 128 else bytes([0x80 + (size.bit_length() + 7) // 8]) + _big(size)
+    return f"{number}=#{(bytes([tag]) + length + content).hex()}"
+
+
+def _big(number: int) -> bytes:
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def _escaped(value: str) -> str:
+    text = _SPECIAL.sub(r"\\\1", value)
+    if text[:1] in ("#", " "):
+        text = "\\" + text
+    return text[:-1] + "\\ " if len(value) > 1 and value[-1] == " " else text
+
+
+class PrincipalRules:
+    """The rules of a listener."""
+
+    def __init__(self, text: str) -> None:
+        """Read `ssl.principal.mapping.rules`; an empty text means `DEFAULT`. Raises ValueError."""
+        self._rules: list[tuple[re.Pattern[str] | None, str, str]] = []
+        text = text.strip() or "DEFAULT"
+        position = 0
+        while position < len(text):
+            found = _RULE.match(text, position)
+            if found is None:
+                raise ValueError(
+                    f"has {text[position:]!r}, which is not a rule. Write RULE:pattern/replacement/ or DEFAULT"
+                )
+            default, pattern, replacement, case = found.groups()
+            if default:
+                self._rules.append((None, "", ""))
+            else:
+                self._rules.append((_compiled(pattern), _GROUP.sub(_of_python, replacement), case))
+            position = found.end()
+
+    def apply(self, name: str) -> str | None:
+        """Return the principal's name for the name of a subject, or None if no rule matches."""
+        for pattern, replacement, case in self._rules:
+            if pattern is None:
+                return name
+            if (found := pattern.fullmatch(name)) is not None:
+                shortened = found.expand(replacement)
+                return {"L": shortened.lower(), "U": shortened.upper()}.get(case, shortened)
+        return None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"has the pattern {pattern!r}, which is not a regular expression: {error}") from None
+
+
+def _of_python(found: re.Match[str]) -> str:
+    """Return a part of a replacement in Java's form, which is `$1` for a group, in Python's form."""
+    literal, group = found.groups()
+    if group is not None:
+        return f"\\g<{group}>"
+    return "\\\\" if literal == "\\" else str(literal)
+
+
+def rules_problem(text: str) -> str | None:
+    """Return why the text is not a list of rules, or None."""
+    try:
+        PrincipalRules(text)
+    except ValueError as error:
+        return str(error)
+    return None
