@@ -18,6 +18,7 @@ import pytest
 from oncelog import Producer
 from support.broker import BrokerProcess
 from support.command_line import ONCELOG, Run, command_line, done, done_json, failed
+from support.wire import eventually
 
 
 @pytest.fixture
@@ -38,12 +39,14 @@ def test_topic_from_creation_to_deletion(oncelog: Run, fresh_name: Callable[[str
     assert done(oncelog("topic", "create", topic, "--partitions", "3", "--config", "retention.ms=60000")) == (
         f"Created topic {topic}.\n"
     )
-    assert topic in done(oncelog("topic", "list")).splitlines()
+    eventually(
+        lambda: topic in done(oncelog("topic", "list")).splitlines()
+    )  # Kafka's broker learns of it a little later
     assert "3 partition(s)" in done(oncelog("topic", "describe", topic))
     failed(oncelog("topic", "create", topic), "TOPIC_ALREADY_EXISTS")
     assert "exists already" in done(oncelog("topic", "create", topic, "--if-not-exists"))
     assert done(oncelog("topic", "delete", topic)) == f"Deleted topic {topic}.\n"
-    assert topic not in done(oncelog("topic", "list")).splitlines()
+    eventually(lambda: topic not in done(oncelog("topic", "list")).splitlines())
     failed(oncelog("topic", "delete", topic), "UNKNOWN_TOPIC_OR_PARTITION")
     assert "no topic" in done(oncelog("topic", "delete", topic, "--if-exists"))
 

@@ -90,7 +90,7 @@ from support.raw_connection import RawConnection, batch
 
 pytestmark = [pytest.mark.oncelog_only(reason="looks at this broker's turns"), pytest.mark.timeout(120)]
 
-MANY = 40_000
+MANY = 15_000
 TURNS = 8
 """How many answers others get at least while the request is executed."""
 
