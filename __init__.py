@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from .client.errors import (
         AbortableError,
+        AuthenticationError,
         AuthorizationError,
         BufferFullError,
         CommitUnknownError,
@@ -131,6 +132,7 @@ __all__ = [
     "AbortableError",
     "Admin",
     "AdminConfig",
+    "AuthenticationError",
     "AuthorizationError",
     "AvroSerde",
     "Broker",

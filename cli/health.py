@@ -13,7 +13,7 @@ from .bootstrap import bootstrap_option, client_settings, run
 from .json_output import json_option, print_json
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    from ..protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 
 TIMEOUT_S = 2.5
 """Longest wait for the broker. It is shorter than the three seconds after which Docker ends a health check."""
@@ -42,10 +42,11 @@ async def _problem(bootstrap: str) -> str | None:
     from ..protocol.errors import DecodeError
 
     settings = client_settings(bootstrap)
-    tls = _tls(settings)
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await _ask(str(settings["bootstrap_servers"]), tls)
+            if settings.keys() == {"bootstrap_servers"}:
+                return _problem_in(await _answer(bootstrap))
+            return _problem_in(await _answer_to_client(settings))
     except TimeoutError:
         return f"no answer within {TIMEOUT_S:g} s"
     except (OSError, EOFError) as error:
@@ -54,37 +55,57 @@ async def _problem(bootstrap: str) -> str | None:
         return f"the answer is not a response of Kafka's protocol: {error}"
 
 
-def _tls(settings: dict[str, object]) -> SSLContext | None:
-    """Return the TLS context of the settings, None for plaintext. Raises ConfigError."""
-    if settings.keys() == {"bootstrap_servers"}:
-        return None  # without the client's modules, so that the command is fast
-    from ..client.config import ClientConfig
-    from ..client.tls import context_of
-
-    return context_of(ClientConfig.of(settings))
-
-
-async def _ask(address: str, tls: SSLContext | None) -> str | None:
-    """Return the problem that a DescribeLogDirs request finds, or None.
-
-    The request tests the broker's event loop, and its response has the errors of the data directories.
-    """
-    import asyncio
-
-    from ..protocol.errors import ErrorCode, error_code
-    from ..protocol.framing import decode_response, encode_request
-    from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-
+def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.partition(",")[0].strip().rpartition(":")
     if not host or not port.isdigit():
         raise click.BadParameter(f"{address!r} is not HOST:PORT, such as 127.0.0.1:9092", param_hint="--bootstrap")
-    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls)
+    return host.strip("[]"), int(port)
+
+
+async def _answer(bootstrap: str) -> DescribeLogDirsResponse:
+    """Ask a PLAINTEXT listener, without the client's modules, so that the command is fast."""
+    import asyncio
+
+    from ..protocol.framing import decode_response, encode_request
+    from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+    reader, writer = await asyncio.open_connection(*_host_and_port(bootstrap))
     try:
         writer.writelines(encode_request(DescribeLogDirsRequest(topics=[]), 1, 1, "oncelog-health"))
         size = int.from_bytes(await reader.readexactly(4), "big")
         _, answer = decode_response(DescribeLogDirsResponse, 1, await reader.readexactly(size))
     finally:
         writer.close()
+    return answer
+
+
+async def _answer_to_client(settings: dict[str, object]) -> DescribeLogDirsResponse:
+    """Ask with the settings of a client, such as those of TLS and SASL. Raises ConfigError and AuthenticationError."""
+    from ..client.cluster import connection_options
+    from ..client.config import ClientConfig
+    from ..client.connection import Connection
+    from ..client.errors import NetworkError
+    from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+
+    config = ClientConfig.of(settings)
+    try:
+        connection = await Connection.open(*_host_and_port(config.bootstrap_servers[0]), connection_options(config))
+        try:
+            return await connection.call(DescribeLogDirsRequest(topics=[]), 1)
+        finally:
+            connection.close()
+            await connection.wait_closed()
+    except NetworkError as error:
+        raise OSError(error.message) from error
+
+
+def _problem_in(answer: DescribeLogDirsResponse) -> str | None:
+    """Return the problem that the response to DescribeLogDirs has, or None.
+
+    The request tests the broker's event loop, and its response has the errors of the data directories.
+    """
+    from ..protocol.errors import ErrorCode, error_code
+
     for directory in answer.results:
         code = error_code(directory.error_code)
         if code is not ErrorCode.NONE:

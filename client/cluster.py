@@ -37,6 +37,7 @@ from .errors import (
 )
 from .given import topic_of
 from .links import Links
+from .login.settings import login_of
 from .metadata import ClusterMetadata, Node, TopicMetadata
 from .shared_task import outcome_of
 from .tls import context_of
@@ -61,6 +62,20 @@ class KeyType(IntEnum):
     """The transaction coordinator that is a consumer group's home (transaction extension)."""
 
 
+def connection_options(config: ClientConfig) -> ConnectionOptions:
+    """Return the options of a client's connections. Reads the files that the settings name. Raises ConfigError."""
+    return ConnectionOptions(
+        client_id=config.client_id,
+        tls=context_of(config),
+        login=login_of(config),
+        request_timeout_s=config.request_timeout_ms / 1000,
+        connect_timeout_s=config.socket_connection_setup_timeout_ms / 1000,
+        max_response_bytes=config.receive_message_max_bytes,
+        send_buffer_bytes=config.send_buffer_bytes,
+        receive_buffer_bytes=config.receive_buffer_bytes,
+    )
+
+
 class _Refresh:
     """A refresh of the metadata: its task, the topics that its callers named, and whether the request was sent."""
 
@@ -83,15 +98,7 @@ class Cluster:
             Node(-1 - number, *parse_address(server)) for number, server in enumerate(config.bootstrap_servers)
         )
         self._links = Links(
-            ConnectionOptions(
-                client_id=config.client_id,
-                tls=context_of(config),
-                request_timeout_s=config.request_timeout_ms / 1000,
-                connect_timeout_s=config.socket_connection_setup_timeout_ms / 1000,
-                max_response_bytes=config.receive_message_max_bytes,
-                send_buffer_bytes=config.send_buffer_bytes,
-                receive_buffer_bytes=config.receive_buffer_bytes,
-            ),
+            connection_options(config),
             ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
             config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else float("inf"),
         )

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from ..auth.scram import SCRAM_MECHANISMS
 from ..auth.stores import STORE_TYPES
 from ..auth.suites import VERSIONS
 from .addresses import parse_address
 from .errors import ConfigError
 from .serialization.protocols import DeserializerLike, SerializerLike, checked
-from .settings import Settings, setting
+from .settings import Settings, literal, setting
 from .versions import GROUP_AWARE_TRANSACTION
 
 INT32_MAX: Final = 2**31 - 1
@@ -26,9 +27,12 @@ IDEMPOTENT_MAX_IN_FLIGHT: Final = 5
 producer and partition, so more in flight could be duplicated or reordered.
 """
 
+_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS)
+"""The SASL mechanisms."""
+
 _NOT_OFFERED: Final = "is not offered by this client, which"
 _REFUSED: Final[Mapping[str, str]] = {
-    "sasl.": f"{_NOT_OFFERED} has no SASL; use PLAINTEXT or SSL",
+    "sasl.": f"{_NOT_OFFERED} has the sasl.* settings that are listed in the documentation",
     "ssl.": f"{_NOT_OFFERED} has the ssl.* settings that are listed in the documentation, or takes ssl_context",
     "interceptor.classes": f"{_NOT_OFFERED} has no interceptors; wrap send() or the records instead",
     "metric.reporters": f"{_NOT_OFFERED} loads no Java classes; leave it out",
@@ -68,6 +72,13 @@ def _tls_context(value: object) -> object:
     return value
 
 
+def _mechanism(value: object) -> object:
+    name = str(value).upper()
+    if name and name not in _MECHANISMS:
+        raise ValueError(f"is not one of {', '.join(_MECHANISMS)}")
+    return name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(Settings):
     """Settings of every client."""
@@ -87,7 +98,33 @@ class ClientConfig(Settings):
         choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     )
     security_protocol: str = setting(
-        "PLAINTEXT", "Protocol of the connections: PLAINTEXT, or SSL for TLS.", choices=("PLAINTEXT", "SSL")
+        "PLAINTEXT",
+        "Protocol of the connections: PLAINTEXT, SSL for TLS, SASL_SSL for TLS and a login, or SASL_PLAINTEXT for a "
+        "login without TLS.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
+    sasl_mechanism: str = setting(
+        "",
+        "SASL mechanism of the login. Kafka's default is GSSAPI, which is not offered.",
+        parse=_mechanism,
+        keyword=literal(_MECHANISMS),
+    )
+    sasl_mechanisms: str = setting(
+        "",
+        "The same as sasl.mechanism, by librdkafka's older name. It takes one mechanism.",
+        parse=_mechanism,
+        keyword=literal(_MECHANISMS),
+    )
+    sasl_username: str = setting(
+        "", "User name for PLAIN and SCRAM, or the id of a delegation token, as in librdkafka."
+    )
+    sasl_password: str = setting("", "Password for PLAIN and SCRAM, as in librdkafka.", secret=True)
+    sasl_plain_username: str = setting("", "The same as sasl.username, by aiokafka's name.")
+    sasl_plain_password: str = setting("", "The same as sasl.password, by aiokafka's name.", secret=True)
+    sasl_jaas_config: str = setting(
+        "",
+        "User name and password as in Kafka's Java client: PlainLoginModule or ScramLoginModule with its options.",
+        secret=True,
     )
     ssl_context: object = setting(
         None,

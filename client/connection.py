@@ -1,8 +1,12 @@
 """A TCP connection to a broker: requests are pipelined, and responses come back in the same order.
 
-A connection owns correlation ids, framing, the negotiation of versions and the timeout of each request. It never
-retries, never reconnects, and knows no topics. When a response is lost, the connection closes and all its unanswered
-requests fail.
+A connection owns correlation ids, framing, the negotiation of versions, the login and the timeout of each request. It
+never retries, never reconnects, and knows no topics. When a response is lost, the connection closes and all its
+unanswered requests fail.
+
+If the broker limits the session of a login, the first request that is sent shortly before its end, or later, starts a
+new login on the same connection (KIP-368). Requests that are sent during this login are held back until it has
+succeeded, because the broker accepts no others between its messages.
 
 Invariants: a response belongs to the oldest unanswered request, or the connection closes. A future of `send` or `post`
 is always resolved, at the latest by its timeout. After `close` nothing is written.
@@ -12,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
+import random
 import re
 import socket
 import ssl
@@ -24,12 +30,14 @@ from typing import Any, Final, TypeVar, cast
 from ..auth.stores import reason_of
 from ..auth.tls_writes import write_in_portions
 from ..protocol.codec import DecodeError
-from ..protocol.errors import ErrorCode
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.framing import decode_response, encode_request
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.schema import Buffer, Request, Response
 from .errors import KafkaTimeoutError, NetworkError, NotKafkaError, TlsError, error_for
 from .foreign import foreign_answer
+from .login.exchange import log_in
+from .login.mechanisms import Mechanism
 from .versions import EXTENSION_VERSION, ApiVersionTable
 
 R = TypeVar("R", bound=Response)
@@ -39,8 +47,9 @@ SMALL: Final = 65_536
 """Size of the buffer for small responses, in bytes. A longer response gets its own buffer."""
 
 _CORRELATION_IDS: Final = 2**31
-IS_IT_KAFKA: Final = "is that a PLAINTEXT listener of a Kafka broker, or does it expect TLS?"
-IS_IT_KAFKA_WITH_TLS: Final = "is that an SSL listener of a Kafka broker, and does it demand another certificate?"
+RENEWAL_WINDOW: Final = (0.85, 0.95)
+"""The part of a session's lifetime after which a request starts a new login; between these two, as in Kafka's client.
+"""
 CLOSED_HERE: Final = "closed by this client"
 SHUTDOWN_S: Final = 5.0
 """The longest time in seconds for the end of a TLS connection, in which its last bytes are sent."""
@@ -52,6 +61,7 @@ class ConnectionOptions:
     """Options of all connections of a client.
 
     `extension_version` is sent to brokers with the extension; -1: none. `tls` encrypts the connections; None: no TLS.
+    `login` logs in on each connection; None: no SASL.
     """
 
     client_id: str
@@ -62,11 +72,16 @@ class ConnectionOptions:
     receive_buffer_bytes: int = -1
     extension_version: int = EXTENSION_VERSION
     tls: ssl.SSLContext | None = None
+    login: Mechanism | None = None
 
     @property
     def doubt(self) -> str:
         """A question to users whose broker accepts a connection and does not answer."""
-        return IS_IT_KAFKA if self.tls is None else IS_IT_KAFKA_WITH_TLS
+        sasl = "SASL_" if self.login is not None else ""
+        if self.tls is None:
+            return f"is that a {sasl}PLAINTEXT listener of a Kafka broker, or does it expect TLS?"
+        listener = f"a {sasl}SSL" if sasl else "an SSL"
+        return f"is that {listener} listener of a Kafka broker, and does it demand another certificate?"
 
 
 class _Unanswered:
@@ -118,6 +133,13 @@ class Connection(asyncio.BufferedProtocol):
         self._has_posted = False
         self._speaks_kafka = False
         """Whether the peer has sent a valid response. Until then its bytes may belong to another protocol."""
+        self._is_ready = False
+        """Whether the peer has answered a request other than ApiVersions."""
+        self._login_due = math.inf
+        """Time when a request starts a new login, in loop time."""
+        self._login: asyncio.Task[None] | None = None
+        self._held: list[tuple[list[Buffer], _Unanswered | None]] | None = None
+        """Requests that are sent during a new login; None without one. `post` has no _Unanswered."""
         self._foreign = False
         self._small = bytearray(SMALL)
         self._small_view = memoryview(self._small)
@@ -128,7 +150,9 @@ class Connection(asyncio.BufferedProtocol):
     async def open(
         cls, host: str, port: int, options: ConnectionOptions, connected: Callable[[], None] = lambda: None
     ) -> Connection:
-        """Connect and negotiate versions; raises NetworkError, KafkaTimeoutError or UnsupportedVersionError.
+        """Connect, negotiate versions and log in.
+
+        Raises NetworkError, KafkaTimeoutError, UnsupportedVersionError or AuthenticationError.
 
         `connected` is called when the peer has accepted the connection, before it has sent a response.
         """
@@ -162,8 +186,9 @@ class Connection(asyncio.BufferedProtocol):
         connected()
         try:
             await connection._negotiate()
+            await connection._log_in()
         except BaseException:
-            connection.close("the negotiation of versions failed")
+            connection.close("the negotiation of versions or the login failed")
             raise
         return connection
 
@@ -180,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unanswered(self) -> int:
         """The number of requests that wait for their response, or to be written."""
-        return len(self._unanswered) + len(self._posted)
+        return len(self._unanswered) + len(self._posted) + len(self._held or ())
 
     def version_of(self, request: type[Request[Any]], at_most: int = 32767) -> int:
         """Return the newest version that client and broker both support; raises UnsupportedVersionError without one."""
@@ -201,15 +226,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         if version is None:
             version = self.versions.version_of(type(request))
-        correlation_id = self._write(request, version)
-        now = self._loop.time()
-        deadline = now + (self.options.request_timeout_s if timeout_s is None else timeout_s)
-        future: asyncio.Future[R] = self._loop.create_future()
-        self._unanswered.append(_Unanswered(correlation_id, request, version, future, deadline))
-        self.last_used = now
-        if self._timer is None or deadline < self._timer_at:
-            self._arm(deadline)
-        return future
+        if self._loop.time() >= self._login_due:
+            self._renew_login()
+        return self._request(request, version, timeout_s, self._held)
 
     async def call(self, request: Request[R], version: int | None = None, timeout_s: float | None = None) -> R:
         """Send a request and return its response; raises as `send` and its future do."""
@@ -225,14 +244,19 @@ class Connection(asyncio.BufferedProtocol):
             # asyncio then calls resume_writing when everything is written; for that, TLS needs a limit above 0.
             self._transport.set_write_buffer_limits(int(self.options.tls is not None), 0)
         self._has_posted = True
-        self._write(request, self.versions.version_of(type(request)) if version is None else version)
+        if self._loop.time() >= self._login_due:
+            self._renew_login()
+        _, pieces = self._encoded(request, self.versions.version_of(type(request)) if version is None else version)
+        if self._held is None:
+            self._write(pieces)
+        else:
+            self._held.append((pieces, None))
         self.last_used = now = self._loop.time()
         future: asyncio.Future[None] = self._loop.create_future()
-        if self._choked:
+        if self._choked or self._held is not None:
             deadline = now + self.options.request_timeout_s
             self._posted.append((future, deadline))
-            if self._timer is None or deadline < self._timer_at:
-                self._arm(deadline)
+            self._arm(deadline)
         else:
             future.set_result(None)
         return future
@@ -255,19 +279,43 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- writing
 
-    def _write(self, request: Request[Any], version: int) -> int:
-        transport = self._transport
-        if transport is None:
+    def _request(
+        self,
+        request: Request[R],
+        version: int,
+        timeout_s: float | None,
+        held: list[tuple[list[Buffer], _Unanswered | None]] | None,
+    ) -> asyncio.Future[R]:
+        """Write a request, or append it to `held`. Return the future of its response."""
+        correlation_id, pieces = self._encoded(request, version)
+        now = self._loop.time()
+        deadline = now + (self.options.request_timeout_s if timeout_s is None else timeout_s)
+        future: asyncio.Future[R] = self._loop.create_future()
+        unanswered = _Unanswered(correlation_id, request, version, future, deadline)
+        if held is None:
+            self._write(pieces)
+            self._unanswered.append(unanswered)
+        else:
+            held.append((pieces, unanswered))
+        self.last_used = now
+        self._arm(deadline)
+        return future
+
+    def _encoded(self, request: Request[Any], version: int) -> tuple[int, list[Buffer]]:
+        """Return a new correlation id and the request's bytes; raises NetworkError on a closed connection."""
+        if self._transport is None:
             raise self._network_error()
         self._correlation_id = correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
         options = self.options
         extension = options.extension_version if self.extension_aware else -1
-        pieces = encode_request(request, version, correlation_id, options.client_id, extension)
-        if options.tls is None:
-            transport.writelines(pieces)
+        return correlation_id, encode_request(request, version, correlation_id, options.client_id, extension)
+
+    def _write(self, pieces: list[Buffer]) -> None:
+        assert self._transport is not None
+        if self.options.tls is None:
+            self._transport.writelines(pieces)
         else:
-            write_in_portions(transport, pieces)
-        return correlation_id
+            write_in_portions(self._transport, pieces)
 
     # -- negotiation
 
@@ -282,6 +330,44 @@ class Connection(asyncio.BufferedProtocol):
             raise error_for(response.error_code, f"{self.address} refused ApiVersions")
         self.versions = ApiVersionTable(response)
         self.extension_aware = self.versions.has_extension and self.options.extension_version >= EXTENSION_VERSION
+
+    # -- login
+
+    async def _log_in(self) -> None:
+        mechanism = self.options.login
+        if mechanism is None:
+            return
+        lifetime_s = await log_in(
+            mechanism, self.address, self.versions, lambda request, version: self._request(request, version, None, None)
+        )
+        if lifetime_s:
+            self._login_due = self._loop.time() + lifetime_s * random.uniform(*RENEWAL_WINDOW)
+
+    def _renew_login(self) -> None:
+        """Begin a new login, and hold all requests back until it has succeeded."""
+        if self._transport is None:
+            raise self._network_error()
+        self._login_due = math.inf
+        self._held = []
+        self._login = asyncio.create_task(self._log_in_again(), name=f"new login at {self.address}")
+
+    async def _log_in_again(self) -> None:
+        try:
+            await self._log_in()
+        except Exception as error:
+            # The next connection raises the error to its callers, if it is a lasting one.
+            if not isinstance(error, KafkaError):
+                log.exception("the new login at %s failed", self.address)
+            self._login = None
+            self.close(f"the login could not be renewed: {error}")
+            return
+        held, self._held = self._held or [], None
+        for pieces, unanswered in held:
+            self._write(pieces)
+            if unanswered is not None:
+                self._unanswered.append(unanswered)
+        if not self._choked:
+            self._have_left()
 
     # -- callbacks of asyncio
 
@@ -300,7 +386,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._choked = False
-        self._have_left()
+        if self._held is None:
+            self._have_left()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
@@ -380,6 +467,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broke_protocol(f"answered request {correlation_id} instead of {oldest.correlation_id}")
             return
         self._speaks_kafka = True
+        self._is_ready = self._is_ready or oldest.request is not ApiVersionsRequest
         self._unanswered.popleft()
         if not oldest.future.done():  # the caller may have been cancelled
             oldest.future.set_result(response)
@@ -397,7 +485,10 @@ class Connection(asyncio.BufferedProtocol):
     # -- timeouts and closing
 
     def _arm(self, deadline: float) -> None:
+        """Call `_timer_fired` at `deadline`, or earlier if the timer is already armed for an earlier time."""
         if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
             self._timer.cancel()
         self._timer_at = deadline
         self._timer = self._loop.call_at(deadline, self._timer_fired)
@@ -422,7 +513,8 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
             self._timer = None
         now = self._loop.time()
-        late = [one for one in self._unanswered if one.deadline <= now]
+        waiting = [*self._unanswered, *(one for _, one in self._held or () if one is not None)]
+        late = [one for one in waiting if one.deadline <= now]
         for one in late:
             if not one.future.done():
                 name = one.request.__name__.removesuffix("Request")
@@ -436,8 +528,8 @@ class Connection(asyncio.BufferedProtocol):
             # Responses come in order, so the later ones would be late as well. A new connection starts without that
             # delay.
             self.close("a response did not arrive in time")
-        elif self._unanswered or self._posted:
-            self._arm(min([*(one.deadline for one in self._unanswered), *(deadline for _, deadline in self._posted)]))
+        elif waiting or self._posted:
+            self._arm(min([*(one.deadline for one in waiting), *(deadline for _, deadline in self._posted)]))
 
     def _have_left(self) -> None:
         posted, self._posted = self._posted, deque()
@@ -452,8 +544,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        unanswered, self._unanswered = self._unanswered, deque()
-        for one in unanswered:
+        if self._login is not None:
+            self._login.cancel()
+        waiting = [*self._unanswered, *(one for _, one in self._held or () if one is not None)]
+        self._unanswered, self._held = deque(), None
+        for one in waiting:
             if not one.future.done():
                 one.future.set_exception(self._network_error())
 
@@ -462,6 +557,9 @@ class Connection(asyncio.BufferedProtocol):
             return NotKafkaError(ErrorCode.NETWORK_EXCEPTION, self._why)
         if not self._speaks_kafka and self._why == _CLOSED_BY_PEER:
             why = f"{self._why} before it answered: {self.options.doubt}"
+            return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {why}")
+        if not self._is_ready and self.options.login is None and self._why == _CLOSED_BY_PEER:
+            why = f"{self._why} after ApiVersions: does it require a login, as listeners with SASL do?"
             return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {why}")
         return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {self._why or 'not connected'}")
 

@@ -7,6 +7,7 @@ All are `KafkaError`s and keep the error `code` from which they were made. `erro
 | `RetriableError` | call again later; includes `KafkaTimeoutError` and `NetworkError` |
 | `AbortableError` | abort the transaction and run it again; the producer stays usable |
 | `FatalError` | close the client and make a new one; after `ProducerFencedError` a newer producer does the work |
+| `AuthenticationError` | fatal as well: correct the credentials, then make a new client |
 | `ConcurrentProducerCommitError` | fatal as well: take the group's current assignment, then initialise again |
 | `CommitUnknownError` | neither redo nor skip: call `commit_transaction()` again, or read what was committed |
 | `UnknownTopicError` | create the topic, or correct its name; a `KafkaTimeoutError` |
@@ -21,6 +22,7 @@ from ..protocol.errors import CONCURRENT_PRODUCER_COMMIT, PENDING_TRANSACTION, E
 
 __all__ = [
     "AbortableError",
+    "AuthenticationError",
     "AuthorizationError",
     "BufferFullError",
     "CommitUnknownError",
@@ -147,6 +149,14 @@ class FatalError(_Client):
     """This client cannot be used any more."""
 
     remedy = "close this client and make a new one"
+
+
+class AuthenticationError(FatalError):
+    """A login failed: the broker refused the credentials or the SASL mechanism, or did not prove that it knows the
+    user.
+    """
+
+    remedy = "correct the sasl.* settings or the broker's users, then make a new client"
 
 
 class ProducerFencedError(FatalError):
@@ -306,6 +316,9 @@ _TYPES: Final[dict[ErrorCode, type[KafkaError]]] = {
     _E.UNKNOWN_PRODUCER_ID: FatalError,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: FatalError,
     _E.UNSUPPORTED_VERSION: UnsupportedVersionError,
+    _E.UNSUPPORTED_SASL_MECHANISM: AuthenticationError,
+    _E.ILLEGAL_SASL_STATE: AuthenticationError,
+    _E.SASL_AUTHENTICATION_FAILED: AuthenticationError,
     _E.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
     _E.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
     _E.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,

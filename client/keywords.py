@@ -47,8 +47,24 @@ class ClientKeywords(TypedDict, total=False):
     """Maximum wait before a retry, without the jitter of 20 %."""
     retry_backoff_ms: int
     """Wait before the first retry. It doubles with each further retry."""
-    security_protocol: Literal["PLAINTEXT", "SSL"]
-    """Protocol of the connections: PLAINTEXT, or SSL for TLS."""
+    sasl_jaas_config: str
+    """User name and password as in Kafka's Java client: PlainLoginModule or ScramLoginModule with its options."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    """SASL mechanism of the login. Kafka's default is GSSAPI, which is not offered."""
+    sasl_mechanisms: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    """The same as sasl.mechanism, by librdkafka's older name. It takes one mechanism."""
+    sasl_password: str
+    """Password for PLAIN and SCRAM, as in librdkafka."""
+    sasl_plain_password: str
+    """The same as sasl.password, by aiokafka's name."""
+    sasl_plain_username: str
+    """The same as sasl.username, by aiokafka's name."""
+    sasl_username: str
+    """User name for PLAIN and SCRAM, or the id of a delegation token, as in librdkafka."""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    """Protocol of the connections: PLAINTEXT, SSL for TLS, SASL_SSL for TLS and a login, or SASL_PLAINTEXT for a
+    login without TLS.
+    """
     send_buffer_bytes: int
     """Size of the TCP send buffer (SO_SNDBUF); -1: the system's default."""
     socket_connection_setup_timeout_max_ms: int

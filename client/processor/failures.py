@@ -8,6 +8,7 @@ from typing import Final
 from ...protocol.errors import ErrorCode, KafkaError
 from ..consumer import DeserializationError
 from ..errors import (
+    AuthenticationError,
     AuthorizationError,
     CommitUnknownError,
     ConfigError,
@@ -40,6 +41,7 @@ _OF_THE_GROUP: Final = frozenset(
     }
 )
 _FINAL: Final = (
+    AuthenticationError,
     AuthorizationError,
     InvalidTopicError,
     UnsupportedVersionError,

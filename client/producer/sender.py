@@ -27,6 +27,7 @@ from ...protocol.schema import NO_UUID
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..connection import Connection
+from ..errors import AuthenticationError
 from .accumulator import RecordAccumulator
 from .batch import ProducerBatch
 from .outcomes import BatchOutcomes, earliest_deadline
@@ -329,6 +330,10 @@ class Sender:
     async def _connect(self, node_id: int) -> None:
         try:
             await self._cluster.connection(node_id)
+        except AuthenticationError as error:  # it would fail again, until delivery.timeout.ms
+            for queue in list(self._accumulator.active):
+                while queue.node_id == node_id and queue.waiting:
+                    self._outcomes.give_up(queue.waiting[0], error)
         except KafkaError as error:
             log.debug("node %d: %s", node_id, error)
             if error.code is ErrorCode.BROKER_NOT_AVAILABLE:  # no attempt was made, so the link does not back off

@@ -68,9 +68,9 @@ def test_the_case_of_words_does_not_matter() -> None:
         ({"enable.idempotence": "yes"}, "is not true or false"),
         ({"acks": 2}, "is not one of all, -1, 0, 1"),
         ({"compression.type": "zip"}, "is not one of none, gzip"),
-        ({"sasl.mechanism": "PLAIN"}, "has no SASL; use PLAINTEXT or SSL"),
+        ({"sasl.mechanism": "GSSAPI"}, "is not one of PLAIN, SCRAM-SHA-256"),
         ({"key.serializer": "x"}, "is a string: give an object with a method serialize"),
-        ({"security.protocol": "SASL_SSL"}, "is not one of PLAINTEXT, SSL"),
+        ({"security.protocol": "SASL"}, "is not one of PLAINTEXT, SSL"),
         ({"transactional.id": ""}, "is empty"),
     ],
 )

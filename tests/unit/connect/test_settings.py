@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from oncelog.client.config import ClientConfig, ProducerConfig
+from oncelog.client.login.mechanisms import Plain
+from oncelog.client.login.settings import login_of
 from oncelog.connect.errors import ConfigValueError, ConnectError
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.distributed import DistributedConfig
@@ -208,9 +211,9 @@ CLIENTS = ("", "producer.", "consumer.", "admin.")
         ("rest.host.name", "127.0.0.1"),
         ("response.http.headers.config", "add X-Frame-Options: DENY"),
         *((f"{prefix}{name}", value) for prefix in CLIENTS for name, value in (
-            ("security.protocol", "SASL_SSL"),
-            ("sasl.mechanism", "PLAIN"),
-            ("sasl.jaas.config", 'Login required password="secret";'),
+            ("security.protocol", "TLS"),
+            ("sasl.mechanism", "GSSAPI"),
+            ("sasl.kerberos.kinit.cmd", "secret"),
             ("ssl.trustmanager.algorithm", "secret"),
             ("security.providers", "Provider"),
         )),
@@ -234,6 +237,9 @@ def test_a_worker_without_a_protection_that_its_settings_ask_for_does_not_start(
         ("rest.advertised.listener", "http"),
         *((f"{prefix}security.protocol", "PLAINTEXT") for prefix in CLIENTS),
         *((f"{prefix}security.protocol", "SSL") for prefix in CLIENTS),
+        *((f"{prefix}security.protocol", "SASL_SSL") for prefix in CLIENTS),
+        *((f"{prefix}sasl.mechanism", "PLAIN") for prefix in CLIENTS),
+        *((f"{prefix}sasl.jaas.config", 'Login required password="secret";') for prefix in CLIENTS),
         *((f"{prefix}ssl.truststore.location", "") for prefix in CLIENTS),
         ("access.control.allow.origin", "*"),
     ],
@@ -243,6 +249,13 @@ def test_security_settings_that_ask_for_nothing_or_are_supported_are_accepted(
     name: str, value: str, table: str
 ) -> None:
     assert worker(table, {name: value}).originals[name] == value
+
+
+def test_the_login_of_a_worker_reaches_its_clients() -> None:
+    shared = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "w", "sasl.password": "p"}
+    config = worker("distributed", {**shared, "producer.sasl.username": "alice"})
+    assert login_of(ClientConfig.of(config.client())) == Plain("w", "p")
+    assert login_of(ProducerConfig.of(config.client("producer"))) == Plain("alice", "p")
 
 
 def worker(table: str, settings: dict[str, str]) -> WorkerConfig:

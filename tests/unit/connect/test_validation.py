@@ -168,12 +168,13 @@ async def test_a_sink_connector_is_refused_with_the_remedy(name: str) -> None:
 
 @pytest.mark.parametrize("client", ["producer", "consumer", "admin"])
 async def test_security_settings_that_a_client_does_not_support_are_refused(client: str) -> None:
-    for name, value in (("security.protocol", "SASL_SSL"), ("sasl.jaas.config", "secret"), ("ssl.key", "secret")):
+    for name, value in (("security.protocol", "TLS"), ("sasl.kerberos.kinit.cmd", "secret"), ("ssl.key", "secret")):
         full = f"{client}.override.{name}"
         found = await errors(**{full: value})
         assert list(found) == [full]
         assert "secret" not in found[full][0]
-    assert await errors(**{f"{client}.override.security.protocol": "PLAINTEXT"}) == {}
+    for name, value in (("security.protocol", "SASL_SSL"), ("sasl.mechanism", "PLAIN"), ("sasl.jaas.config", "secret")):
+        assert await errors(**{f"{client}.override.{name}": value}) == {}
 
 
 @pytest.mark.parametrize(

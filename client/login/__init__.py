@@ -1,0 +1,10 @@
+"""SASL: log in on connections to brokers.
+
+| module | concern |
+|---|---|
+| `settings` | reads the sasl.* settings, by the names of librdkafka, of Kafka's Java client and of aiokafka |
+| `mechanisms` | the messages of each mechanism |
+| `exchange` | the requests that carry them |
+
+`client/connection.py` logs in on each new connection, and again before the session ends.
+"""

@@ -1,0 +1,61 @@
+"""The SASL mechanisms: which messages a client sends, and how it checks those of the broker.
+
+A mechanism never logs what it sends, and no secret is in a repr or an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from ...auth.scram import SCRAM_MECHANISMS, ScramClient
+
+Ask: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+"""Sends a message of the mechanism to the broker, and returns the broker's message."""
+
+
+class Mechanism(Protocol):
+    """A SASL mechanism with a client's credentials. All connections of the client use it, also at the same time."""
+
+    @property
+    def name(self) -> str:
+        """The registered name of the mechanism, such as PLAIN."""
+
+    async def authenticate(self, ask: Ask) -> None:
+        """Exchange the messages of one login; raises ScramError for a broker that does not know the credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """PLAIN sends user name and password as they are (RFC 4616). Only TLS hides them."""
+
+    username: str
+    password: str = field(repr=False)
+    name: str = "PLAIN"
+
+    async def authenticate(self, ask: Ask) -> None:
+        """Send the only message."""
+        await ask(f"\0{self.username}\0{self.password}".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Scram:
+    """SCRAM proves the password without sending it. `name` is one of SCRAM_MECHANISMS.
+
+    `extensions` are sent in the first message, such as {"tokenauth": "true"} for a delegation token (KIP-48).
+    """
+
+    name: str
+    username: str
+    password: str = field(repr=False)
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+    async def authenticate(self, ask: Ask) -> None:
+        """Send both messages, and check that the broker knows the user's credential. Raises ScramError."""
+        exchange = ScramClient(SCRAM_MECHANISMS[self.name], self.username, self.password, extensions=self.extensions)
+        challenge = await ask(exchange.first())
+        # The broker chooses how long this computes, so it must not block the event loop.
+        proof = await asyncio.to_thread(exchange.respond, challenge)
+        exchange.finish(await ask(proof))
