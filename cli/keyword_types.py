@@ -61,7 +61,7 @@ def client_keywords() -> str:
     head = _HEAD.format(
         whose="clients'",
         table="`config.py`",
-        imports=f"{_CLIENT_IMPORTS}\nfrom .config import Partitioner\n",
+        imports=f"{_CLIENT_IMPORTS}\nfrom .config import Partitioner, TokenProvider\n",
     )
     return head + "\n\n".join(
         (

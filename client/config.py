@@ -8,7 +8,7 @@ says so.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -27,7 +27,7 @@ IDEMPOTENT_MAX_IN_FLIGHT: Final = 5
 producer and partition, so more in flight could be duplicated or reordered.
 """
 
-_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS)
+_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
 """The SASL mechanisms."""
 
 _NOT_OFFERED: Final = "is not offered by this client, which"
@@ -69,6 +69,16 @@ def _addresses(value: object) -> tuple[str, ...]:
 def _tls_context(value: object) -> object:
     if value is not None and not isinstance(value, ssl.SSLContext):
         raise ValueError("is not an ssl.SSLContext")
+    return value
+
+
+TokenProvider = Callable[[], tuple[str, float] | Awaitable[tuple[str, float]]]
+"""A function, async or not, that returns an access token, and the seconds for which it is valid from now on."""
+
+
+def _token_provider(value: object) -> object:
+    if value is not None and not callable(value):
+        raise ValueError("is not a function that returns a token and the seconds for which it is valid")
     return value
 
 
@@ -123,8 +133,37 @@ class ClientConfig(Settings):
     sasl_plain_password: str = setting("", "The same as sasl.password, by aiokafka's name.", secret=True)
     sasl_jaas_config: str = setting(
         "",
-        "User name and password as in Kafka's Java client: PlainLoginModule or ScramLoginModule with its options.",
+        "Credentials as in Kafka's Java client: PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule with its "
+        "options.",
         secret=True,
+    )
+    sasl_oauth_token_provider: TokenProvider | None = setting(
+        None,
+        "Function for OAUTHBEARER that returns an access token and the seconds for which it is valid. It is async, or "
+        "runs in a thread. Not a setting of Kafka's Java client.",
+        parse=_token_provider,
+        secret=True,
+    )
+    sasl_oauthbearer_method: str = setting(
+        "default",
+        "oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if that is "
+        "given, else call sasl.oauth.token.provider.",
+        choices=("default", "oidc"),
+    )
+    sasl_oauthbearer_token_endpoint_url: str = setting(
+        "",
+        "Address of an OAuth server from which OAUTHBEARER fetches tokens with the client's credentials, over https. "
+        "The certificates of the system are trusted.",
+    )
+    sasl_oauthbearer_client_id: str = setting("", "The client's id at the OAuth server, as in librdkafka.")
+    sasl_oauthbearer_client_secret: str = setting(
+        "", "The client's secret at the OAuth server, as in librdkafka.", secret=True
+    )
+    sasl_oauthbearer_scope: str = setting("", "Scope of the tokens, if the OAuth server needs it.")
+    sasl_oauthbearer_extensions: tuple[str, ...] = setting(
+        (),
+        "Extensions that are sent to the broker with the token: name=value, separated by commas.",
+        keyword="str | Iterable[str]",
     )
     ssl_context: object = setting(
         None,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ssl import SSLContext
 from typing import Literal, TypedDict
 
-from .config import Partitioner
+from .config import Partitioner, TokenProvider
 
 
 class ClientKeywords(TypedDict, total=False):
@@ -48,11 +48,33 @@ class ClientKeywords(TypedDict, total=False):
     retry_backoff_ms: int
     """Wait before the first retry. It doubles with each further retry."""
     sasl_jaas_config: str
-    """User name and password as in Kafka's Java client: PlainLoginModule or ScramLoginModule with its options."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    """Credentials as in Kafka's Java client: PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule with its
+    options.
+    """
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     """SASL mechanism of the login. Kafka's default is GSSAPI, which is not offered."""
-    sasl_mechanisms: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    sasl_mechanisms: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     """The same as sasl.mechanism, by librdkafka's older name. It takes one mechanism."""
+    sasl_oauth_token_provider: TokenProvider | None
+    """Function for OAUTHBEARER that returns an access token and the seconds for which it is valid. It is async, or
+    runs in a thread. Not a setting of Kafka's Java client.
+    """
+    sasl_oauthbearer_client_id: str
+    """The client's id at the OAuth server, as in librdkafka."""
+    sasl_oauthbearer_client_secret: str
+    """The client's secret at the OAuth server, as in librdkafka."""
+    sasl_oauthbearer_extensions: str | Iterable[str]
+    """Extensions that are sent to the broker with the token: name=value, separated by commas."""
+    sasl_oauthbearer_method: Literal["default", "oidc"]
+    """oidc: fetch tokens from sasl.oauthbearer.token.endpoint.url, as in librdkafka. default: the same if that is
+    given, else call sasl.oauth.token.provider.
+    """
+    sasl_oauthbearer_scope: str
+    """Scope of the tokens, if the OAuth server needs it."""
+    sasl_oauthbearer_token_endpoint_url: str
+    """Address of an OAuth server from which OAUTHBEARER fetches tokens with the client's credentials, over https.
+    The certificates of the system are trusted.
+    """
     sasl_password: str
     """Password for PLAIN and SCRAM, as in librdkafka."""
     sasl_plain_password: str

@@ -8,9 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from ...auth.scram import SCRAM_MECHANISMS, ScramClient
+from ...protocol.errors import ErrorCode
+from ..errors import AuthenticationError
+
+if TYPE_CHECKING:
+    from .tokens import TokenSource
 
 Ask: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 """Sends a message of the mechanism to the broker, and returns the broker's message."""
@@ -24,7 +29,10 @@ class Mechanism(Protocol):
         """The registered name of the mechanism, such as PLAIN."""
 
     async def authenticate(self, ask: Ask) -> None:
-        """Exchange the messages of one login; raises ScramError for a broker that does not know the credential."""
+        """Exchange the messages of one login.
+
+        Raises ScramError for a broker that does not know the credential, and KafkaError if there is no token.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +67,26 @@ class Scram:
         # The broker chooses how long this computes, so it must not block the event loop.
         proof = await asyncio.to_thread(exchange.respond, challenge)
         exchange.finish(await ask(proof))
+
+
+class OAuthBearer:
+    """OAUTHBEARER sends an access token (RFC 7628, KIP-255). Only TLS hides it.
+
+    `extensions` are sent with the token.
+    """
+
+    name: Final = "OAUTHBEARER"
+
+    def __init__(self, tokens: TokenSource, extensions: Mapping[str, str]) -> None:
+        self._tokens = tokens
+        self._extensions = "".join(f"{name}={value}\1" for name, value in extensions.items())
+
+    async def authenticate(self, ask: Ask) -> None:
+        """Send the token. Raises the errors of its source."""
+        token = await self._tokens.token()
+        refused = await ask(f"n,,\1auth=Bearer {token}\1{self._extensions}\1".encode())
+        if refused:
+            await ask(b"\1")  # the broker's answer is an error, whose text it keeps until the client has said this
+            raise AuthenticationError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED, f"the broker refused the token: {bytes(refused[:200])!r}"
+            )

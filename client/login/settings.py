@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,13 +10,30 @@ from ...auth.jaas import parse_jaas
 from ...auth.scram import SCRAM_MECHANISMS, TOKEN_EXTENSION
 from ..config import ClientConfig
 from ..errors import ConfigError
-from .mechanisms import Mechanism, Plain, Scram
+from .mechanisms import Mechanism, OAuthBearer, Plain, Scram
 
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _USERNAME: Final = ("sasl.username", "sasl.plain.username")
 _PASSWORD: Final = ("sasl.password", "sasl.plain.password")
 _JAAS: Final = "sasl.jaas.config"
-_MODULES: Final = {"PLAIN": "PlainLoginModule", **dict.fromkeys(SCRAM_MECHANISMS, "ScramLoginModule")}
+_CLIENT_ID: Final = "sasl.oauthbearer.client.id"
+_CLIENT_SECRET: Final = "sasl.oauthbearer.client.secret"  # noqa: S105 - a name
+_SCOPE: Final = "sasl.oauthbearer.scope"
+_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_EXTENSIONS: Final = "sasl.oauthbearer.extensions"
+_PROVIDER: Final = "sasl.oauth.token.provider"
+_OF_JAAS: Final = (*_USERNAME, *_PASSWORD, _CLIENT_ID, _CLIENT_SECRET, _SCOPE, _EXTENSIONS)
+"""Settings that are options of a login module in sasl.jaas.config."""
+
+_HTTP: Final = re.compile(r"https?://[^\s/@]+(/\S*)?", re.IGNORECASE)
+_EXTENSION: Final = re.compile(r"\s*(?!auth=)([A-Za-z]+)=([\x20-\x7e\t\r\n]+)")
+"""An extension of the token (RFC 7628)."""
+
+_MODULES: Final = {
+    "PLAIN": "PlainLoginModule",
+    **dict.fromkeys(SCRAM_MECHANISMS, "ScramLoginModule"),
+    "OAUTHBEARER": "OAuthBearerLoginModule",
+}
 """Java's login modules by mechanism."""
 
 
@@ -32,12 +50,24 @@ def login_of(config: ClientConfig) -> Mechanism | None:
     mechanism = _one_of(config, _MECHANISM)
     if not mechanism:
         raise ConfigError("sasl.mechanism", "is missing: security.protocol needs it", "security.protocol")
+    _check_unused(config, mechanism)
     options = _jaas_options(config, mechanism)
+    if mechanism == "OAUTHBEARER":
+        return _bearer(config, options or {})
     username, password = _credentials(config, mechanism, options)
     if mechanism == "PLAIN":
         return Plain(username, password)
     with_token = options is not None and options.get(TOKEN_EXTENSION, "").lower() == "true"
     return Scram(mechanism, username, password, {TOKEN_EXTENSION: "true"} if with_token else {})
+
+
+def _check_unused(config: ClientConfig, mechanism: str) -> None:
+    """Raise ConfigError for a setting that belongs to another mechanism."""
+    of_all = {name.replace(".", "_") for name in (*_MECHANISM, _JAAS)}
+    for name in sorted(config.explicit - of_all):
+        if name.startswith("sasl_") and name.startswith("sasl_oauth") != (mechanism == "OAUTHBEARER"):
+            problem = f"has no effect with sasl.mechanism = {mechanism}: leave it out"
+            raise ConfigError(name.replace("_", "."), problem, _MECHANISM[0])
 
 
 def _value(config: ClientConfig, name: str) -> str:
@@ -57,7 +87,7 @@ def _jaas_options(config: ClientConfig, mechanism: str) -> Mapping[str, str] | N
     """Return the options of the login module in sasl.jaas.config, None without that setting."""
     if not config.sasl_jaas_config:
         return None
-    for name in (*_USERNAME, *_PASSWORD):
+    for name in _OF_JAAS:
         if _value(config, name):
             raise ConfigError(name, f"means the same as an option in {_JAAS}: give one of them", _JAAS)
     try:
@@ -71,6 +101,44 @@ def _jaas_options(config: ClientConfig, mechanism: str) -> Mapping[str, str] | N
             _MECHANISM[0],
         )
     return entry.options
+
+
+def _bearer(config: ClientConfig, options: Mapping[str, str]) -> Mechanism:
+    from .tokens import ClientCredentials, TokenSource, provided  # imports HTTP, which other clients do not need
+
+    provider = config.sasl_oauth_token_provider
+    url = config.sasl_oauthbearer_token_endpoint_url
+    extensions = _extensions(config, options)
+    if provider is not None:
+        if url:
+            raise ConfigError(_URL, f"has no effect beside {_PROVIDER}: give one of them", _PROVIDER)
+        return OAuthBearer(TokenSource(lambda: provided(provider)), extensions)
+    if not url:
+        other = "" if config.sasl_oauthbearer_method == "oidc" else f", or {_PROVIDER}"
+        raise ConfigError(_URL, f"is missing: OAUTHBEARER needs it{other}", "sasl.mechanism")
+    if not _HTTP.fullmatch(url):
+        raise ConfigError(_URL, "is not an address that begins with https:// or http://, without a user name")
+    client_id = config.sasl_oauthbearer_client_id or options.get("clientId", "")
+    secret = config.sasl_oauthbearer_client_secret or options.get("clientSecret", "")
+    for name, value in ((_CLIENT_ID, client_id), (_CLIENT_SECRET, secret)):
+        if not value:
+            raise ConfigError(name, f"is missing: {_URL} needs it", _URL)
+    scope = config.sasl_oauthbearer_scope or options.get("scope", "")
+    credentials = ClientCredentials(url, client_id, secret, scope, config.request_timeout_ms / 1000)
+    return OAuthBearer(TokenSource(credentials.fetch), extensions)
+
+
+def _extensions(config: ClientConfig, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the extensions of sasl.oauthbearer.extensions, or of options such as extension_logicalCluster."""
+    prefix = "extension_"
+    pairs = [f"{name.removeprefix(prefix)}={value}" for name, value in options.items() if name.startswith(prefix)]
+    extensions = {}
+    for pair in (*config.sasl_oauthbearer_extensions, *pairs):
+        parsed = _EXTENSION.fullmatch(pair)
+        if parsed is None:
+            raise ConfigError(_JAAS if pairs else _EXTENSIONS, "has an extension that is not of the form name=value")
+        extensions[parsed[1]] = parsed[2]
+    return extensions
 
 
 def _credentials(config: ClientConfig, mechanism: str, options: Mapping[str, str] | None) -> tuple[str, str]:

@@ -61,7 +61,7 @@ async def test_transactions_after_a_login(mechanism: str) -> None:
         async with Consumer(settings, topics=["orders"], group_id="g", auto_offset_reset="earliest") as consumer:
             seen: list[bytes | None] = []
             while not seen:
-                seen = [record.value for record in await consumer.poll(5)]
+                seen = [record.value for record in await consumer.poll(1000)]
             assert seen == [b"42 apples"]
 
 
