@@ -69,8 +69,25 @@ class BrokerKeywords(TypedDict, total=False):
     """
     sasl_enabled_mechanisms: str | Iterable[str]
     """The SASL mechanisms by which clients can log in. SCRAM: the users are in the cluster's metadata. PLAIN: the
-    users are those of plain.users.location and plain.sasl.jaas.config. Kafka's default is GSSAPI.
+    users are those of plain.users.location and plain.sasl.jaas.config. OAUTHBEARER: clients send a token that a key
+    of sasl.oauthbearer.jwks.endpoint.url has signed. Kafka's default is GSSAPI.
     """
+    sasl_oauthbearer_jwks_endpoint_url: str
+    """The address of the identity provider's public keys for OAUTHBEARER, a JSON Web Key Set: https://..., or
+    file:///... for a file.
+    """
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int
+    """The time in ms between two readings of the keys for OAUTHBEARER."""
+    sasl_oauthbearer_expected_issuer: str
+    """The issuer (claim iss) that a token must have. Empty: any."""
+    sasl_oauthbearer_expected_audience: str | Iterable[str]
+    """The audiences (claim aud), of which a token must have at least one. Empty: any. Set it if the identity
+    provider also issues tokens for other services, because they could use them here.
+    """
+    sasl_oauthbearer_clock_skew_seconds: int
+    """The time in seconds by which the clocks of the identity provider and of the broker may differ."""
+    sasl_oauthbearer_sub_claim_name: str
+    """The claim of a token that has the name of the user, which becomes the principal."""
     sasl_server_max_receive_size: int
     """The largest request in bytes that a client can send before it has logged in by SASL."""
     scram_max_users: int

@@ -163,6 +163,9 @@ class Lane(Enum):
     SEARCH = "search"
     """Decompresses large batches when an offset is looked up by timestamp."""
 
+    OUTSIDE = "outside"
+    """Sends requests to other servers, for the keys of tokens, which may take seconds."""
+
     LOGIN = "login"
     """Verifies passwords against salted hashes, one at a time, because each takes milliseconds of a core."""
 

@@ -25,6 +25,7 @@ DEFAULT_SIZES: Final[Mapping[Lane, int]] = {
     Lane.DECOMPRESSION: 4,
     Lane.READ: 4,
     Lane.SEARCH: 2,
+    Lane.OUTSIDE: 2,
     Lane.LOGIN: 1,
 }
 """The maximum number of threads of each lane."""

@@ -21,6 +21,7 @@ from .listener import Listener
 from .shared_limits import SharedLimits
 
 if TYPE_CHECKING:
+    from ..security.mechanisms import ListenerLogins
     from ..security.scram import FindCredential
     from ..security.tls import FileState, ListenerTls
 
@@ -44,6 +45,7 @@ class Listeners:
         self._rows = {row.name: row for row in config.read_listeners()}
         self._open: dict[str, Listener] = {}
         self._contexts: list[_WatchedContext] = []
+        self._logins: list[ListenerLogins] = []
 
     async def start(self) -> None:
         """Bind all addresses and accept connections. If one fails, none stays open.
@@ -70,7 +72,8 @@ class Listeners:
             from ..security.mechanisms import ListenerLogins
 
             settings = ListenerLogins(row, self._config.of_listener(row.name))
-            logins = await self._threads.run(Lane.READ, lambda: settings.rules(self._threads, self._find_credential))
+            self._logins.append(settings)
+            logins = await settings.start(self._threads, self._find_credential, self._log)
         listener = Listener(row, self._config, self._dispatcher, self._log, self._limits, context, logins)
         try:
             await listener.start()
@@ -111,6 +114,8 @@ class Listeners:
         """Close the listening sockets; open connections stay open."""
         for context in self._contexts:
             context.stop()
+        for logins in self._logins:
+            logins.stop()
         for listener in self._open.values():
             listener.stop_accepting()
         self._limits.stop()

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...auth.scram import SCRAM_MECHANISMS, ScramDecoys
 from ..listener_config import ListenerConfig
-from ..ports import Threads
+from ..ports import Lane, Threads
 from ..settings import ConfigError
 from .login import LoginRules, Mechanism
 from .plain import JaasUsers, PlainExchange, PlainUsers, UserFile
 from .scram import FindCredential, ScramExchange
-from .settings import PLAIN, ListenerSettings
+from .settings import OAUTHBEARER, PLAIN, ListenerSettings
+
+if TYPE_CHECKING:  # imported at its first use, because most listeners have no tokens
+    from .token_keys import TokenKeys
 
 _JAAS: Final = "plain.sasl.jaas.config"
 _FILE: Final = "plain.users.location"
+_KEYS: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 class ListenerLogins:
-    """The SASL settings of one listener, from which its `LoginRules` are made."""
+    """The SASL settings of one listener, from which `start` makes its `LoginRules`."""
 
     def __init__(self, listener: ListenerConfig, settings: ListenerSettings) -> None:
         """Check the settings without reading files. Raises ConfigError."""
@@ -33,8 +37,11 @@ class ListenerLogins:
                 f"is empty, but the listener {listener.name} uses {listener.protocol}. Name at least one mechanism",
             )
         self._jaas: JaasUsers | None = None
+        self._keys: TokenKeys | None = None
         if PLAIN in self._enabled:
             self._check_plain()
+        if OAUTHBEARER in self._enabled:
+            self._check_oauth()
 
     def _check_plain(self) -> None:
         text = self._settings.get(_JAAS)
@@ -50,13 +57,23 @@ class ListenerLogins:
             except ValueError as error:
                 raise ConfigError(_JAAS, str(error)) from None
 
-    def rules(self, threads: Threads, find: FindCredential) -> LoginRules:
-        """Return the rules. Blocks to read files. Raises ConfigError that names the setting and the file."""
+    def _check_oauth(self) -> None:
+        if not self._settings.get(_KEYS):
+            raise ConfigError(
+                _KEYS,
+                f"is not set, but the listener {self._listener.name} enables OAUTHBEARER. Set the address of the"
+                " identity provider's public keys",
+            )
+
+    async def start(self, threads: Threads, find: FindCredential, log: Any) -> LoginRules:
+        """Read files and keys, and return the rules. Raises ConfigError that names the setting and the file."""
         decoys = ScramDecoys()
         made: dict[str, Callable[[], Mechanism]] = {}
         for name in self._enabled:
             if name == PLAIN:
-                made[name] = partial(PlainExchange, self._plain_users(), threads)
+                made[name] = partial(PlainExchange, await threads.run(Lane.LOGIN, self._plain_users), threads)
+            elif name == OAUTHBEARER:
+                made[name] = await self._oauth(threads, log)
             else:
                 made[name] = partial(ScramExchange, SCRAM_MECHANISMS[name], find, decoys)
         return LoginRules(
@@ -64,6 +81,36 @@ class ListenerLogins:
             self._settings.get("connections.max.reauth.ms"),
             self._settings.get("connection.failed.authentication.delay.ms") / 1000,
         )
+
+    def stop(self) -> None:
+        """Stop reading keys."""
+        if self._keys is not None:
+            self._keys.stop()
+
+    async def _oauth(self, threads: Threads, log: Any) -> Callable[[], Mechanism]:
+        get = self._settings.get
+        try:
+            import jwt  # noqa: F401
+
+            from .oauth import OAuthExchange, TokenRules
+            from .token_keys import KeysError, TokenKeys
+        except ImportError:
+            raise ConfigError(
+                "sasl.enabled.mechanisms", "OAUTHBEARER needs an extra: pip install 'oncelog[security]'"
+            ) from None
+        refresh_s = get("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000
+        self._keys = TokenKeys(get(_KEYS), refresh_s, threads, log)
+        try:
+            await self._keys.start()
+        except KeysError as error:
+            raise ConfigError(_KEYS, str(error)) from None
+        rules = TokenRules(
+            get("sasl.oauthbearer.expected.issuer"),
+            get("sasl.oauthbearer.expected.audience"),
+            get("sasl.oauthbearer.clock.skew.seconds"),
+            get("sasl.oauthbearer.sub.claim.name"),
+        )
+        return partial(OAuthExchange, self._keys, rules)
 
     def _plain_users(self) -> Callable[[str, str], bool]:
         users: list[PlainUsers] = [] if self._jaas is None else [self._jaas]

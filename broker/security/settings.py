@@ -15,6 +15,7 @@ from ...auth.suites import VERSIONS
 from ..settings import ConfigTable, at_least, between, integer, long, password, text, text_list
 
 PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 CLIENT_AUTH: Final = ("none", "requested", "required")
 
@@ -36,6 +37,13 @@ def _problem_of_rules(text: str) -> str | None:
     from ...auth.distinguished_name import rules_problem  # imported at its first use, not at start
 
     return rules_problem(text)
+
+
+def _key_set(url: str) -> str | None:
+    """Return why an address cannot be that of a key set, or None."""
+    if not url or url.startswith(("https://", "http://", "file:///")):
+        return None
+    return "is not the address of a key set. Write https://... or file:///..."
 
 
 class SecuritySettings(ConfigTable):
@@ -141,9 +149,40 @@ class SecuritySettings(ConfigTable):
     )
     sasl_enabled_mechanisms: list[str] = text_list(
         list(SCRAM),
-        choices=(*SCRAM, PLAIN),
+        choices=(*SCRAM, PLAIN, OAUTHBEARER),
         doc="The SASL mechanisms by which clients can log in. SCRAM: the users are in the cluster's metadata. PLAIN:"
-        " the users are those of plain.users.location and plain.sasl.jaas.config. Kafka's default is GSSAPI.",
+        " the users are those of plain.users.location and plain.sasl.jaas.config. OAUTHBEARER: clients send a token"
+        " that a key of sasl.oauthbearer.jwks.endpoint.url has signed. Kafka's default is GSSAPI.",
+        per_listener=True,
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = text(
+        "",
+        _key_set,
+        doc="The address of the identity provider's public keys for OAUTHBEARER, a JSON Web Key Set: https://..., or"
+        " file:///... for a file.",
+        per_listener=True,
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(
+        3600000, at_least(1000), doc="The time in ms between two readings of the keys for OAUTHBEARER."
+    )
+    sasl_oauthbearer_expected_issuer: str = text(
+        "", doc="The issuer (claim iss) that a token must have. Empty: any.", per_listener=True
+    )
+    sasl_oauthbearer_expected_audience: list[str] = text_list(
+        [],
+        doc="The audiences (claim aud), of which a token must have at least one. Empty: any. Set it if the identity"
+        " provider also issues tokens for other services, because they could use them here.",
+        per_listener=True,
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = integer(
+        30,
+        between(0, 3600),
+        doc="The time in seconds by which the clocks of the identity provider and of the broker may differ.",
+        per_listener=True,
+    )
+    sasl_oauthbearer_sub_claim_name: str = text(
+        "sub",
+        doc="The claim of a token that has the name of the user, which becomes the principal.",
         per_listener=True,
     )
     sasl_server_max_receive_size: int = integer(

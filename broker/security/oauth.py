@@ -1,0 +1,104 @@
+"""SASL OAUTHBEARER (RFC 7628, KIP-255, KIP-768): clients log in with a signed token (JWT) of an identity provider.
+
+A token is accepted if one of the provider's keys has signed it, if it has not expired, and if issuer and audience are
+the expected ones. Unlike Apache Kafka's default, an unsigned token is never accepted.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...auth.principal import Principal
+from .login import LoginRefused, Proof
+from .token_keys import ALGORITHMS, TokenKeys
+
+MAX_TOKEN_BYTES: Final = 65536
+"""The largest token that is verified."""
+
+MAX_LIFETIME_MS: Final = 10 * 365 * 24 * 3_600_000
+"""The longest session of a token: ten years."""
+
+_MESSAGE: Final = re.compile(rb"[ny],(?:a=([^,]*))?,\x01((?:[A-Za-z]+=[\x20-\x7e\r\n\t]*\x01)*)\x01", re.DOTALL)
+_TOKEN: Final = re.compile(rb"[Bb]earer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+) *")
+_REFUSAL: Final = b'{"status":"invalid_token"}'
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What a token must have. Empty `audiences` or `issuer`: any. `name_claim` has the name of the principal."""
+
+    issuer: str
+    audiences: Sequence[str]
+    skew_s: int
+    name_claim: str
+
+
+class OAuthExchange:
+    """The broker's side of one exchange: one message, and a second one of the client after a refusal."""
+
+    def __init__(self, keys: TokenKeys, rules: TokenRules, now_s: Callable[[], float] = time.time) -> None:
+        """`now_s` returns the seconds since the epoch."""
+        self.proof: Proof | None = None
+        self._keys, self._rules, self._now_s = keys, rules, now_s
+        self._problem: str | None = None
+
+    async def answer(self, message: bytes) -> bytes:
+        """Take the client's message. If its token is refused, the answer says so; the next call raises LoginRefused."""
+        if self._problem is not None:
+            raise LoginRefused(_REFUSAL.decode(), self._problem)
+        try:
+            self.proof = await self._verified(message)
+        except LoginRefused as error:
+            self._problem = error.detail
+            return _REFUSAL
+        return b""
+
+    async def _verified(self, message: bytes) -> Proof:
+        from jwt import decode, get_unverified_header
+        from jwt.exceptions import PyJWTError
+
+        identity, token = _parsed(message)
+        rules = self._rules
+        try:
+            key = await self._keys.key(get_unverified_header(token).get("kid"))
+            if key is None:
+                raise LoginRefused("", "no key of the identity provider has signed the token")
+            claims: dict[str, Any] = decode(
+                token,
+                key,
+                algorithms=ALGORITHMS,
+                audience=list(rules.audiences) or None,
+                issuer=rules.issuer or None,
+                leeway=rules.skew_s,
+                options={"require": ["exp", rules.name_claim], "verify_aud": bool(rules.audiences)},
+            )
+        except (PyJWTError, RecursionError) as error:
+            raise LoginRefused("", f"the token is not valid: {error}") from error
+        name = claims[rules.name_claim]
+        if not isinstance(name, str) or not name or identity not in ("", name):
+            raise LoginRefused(
+                "", f"the claim {rules.name_claim} is not the name of the user that the client claims to be"
+            )
+        lifetime_ms = int(claims["exp"]) * 1000 - int(self._now_s() * 1000)
+        return Proof(Principal("User", name), min(max(0, lifetime_ms), MAX_LIFETIME_MS))
+
+
+def _parsed(message: bytes) -> tuple[str, str]:
+    """Return the authorization id and the token of a client's first message. Raises LoginRefused."""
+    if len(message) > MAX_TOKEN_BYTES:
+        raise LoginRefused("", f"the message has more than {MAX_TOKEN_BYTES} bytes")
+    found = _MESSAGE.fullmatch(message)
+    if found is None:
+        raise LoginRefused("", "the message is not one of OAUTHBEARER (RFC 7628)")
+    pairs = dict(pair.split(b"=", 1) for pair in found[2].split(b"\x01") if pair)
+    token = _TOKEN.fullmatch(pairs.get(b"auth", b""))
+    if token is None:
+        raise LoginRefused("", "the message has no signed token (auth=Bearer, then a JWT)")
+    try:
+        return (found[1] or b"").decode(), token[1].decode("ascii")
+    except UnicodeDecodeError:
+        raise LoginRefused("", "the authorization id is not UTF-8") from None

@@ -1,0 +1,178 @@
+"""The keys by which tokens are verified: a JSON Web Key Set of a file or of an HTTP server (RFC 7517).
+
+The set is fetched at the start and every `sasl.oauthbearer.jwks.endpoint.refresh.ms`. If a token names a key that the
+set does not have, it is fetched again at once, but not more often than every `RETRY_S` seconds. No login waits for a
+fetch longer than `FETCH_S`, and tokens of known keys never wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    HTTPHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    url2pathname,
+)
+
+from ..ports import Lane, Threads
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
+
+FETCH_S: Final = 10.0
+"""The longest time in seconds that a fetch may take."""
+
+RETRY_S: Final = 5.0
+"""The least time in seconds between two fetches for the sake of unknown keys."""
+
+MAX_BYTES: Final = 1_000_000
+"""The largest set that is read."""
+
+MAX_KEYS: Final = 1000
+"""The most keys of a set that are used."""
+
+ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""The algorithms of signatures. All use public keys, so that a published key cannot sign a token."""
+
+
+class KeysError(Exception):
+    """The error of a key set that cannot be fetched or read; the text has the reason."""
+
+
+class TokenKeys:
+    """The key set at one address. Call `start` before use, and `stop` at the end."""
+
+    def __init__(
+        self, url: str, refresh_s: float, threads: Threads, log: Any, fetch: Callable[[str], bytes] | None = None
+    ) -> None:
+        """`url` begins with file:, http: or https:. `fetch` reads it, blocks, and raises KeysError."""
+        self._url, self._refresh_s = url, refresh_s
+        self._threads, self._log = threads, log
+        self._read = fetch or fetch_url
+        self._keys: Mapping[str | None, PyJWK] = {}
+        self._fetching: asyncio.Future[Mapping[str | None, PyJWK]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._last = -RETRY_S
+
+    async def start(self) -> None:
+        """Fetch the keys for the first time. Raises KeysError."""
+        self._keys = await self._fetch()
+        self._schedule()
+
+    def stop(self) -> None:
+        """Stop fetching the keys."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def key(self, key_id: str | None) -> PyJWK | None:
+        """Return the key with this id; for None, the only key of the set. Return None if there is no such key."""
+        if (known := self._known(key_id)) is not None:
+            return known
+        now = asyncio.get_running_loop().time()
+        if self._fetching is None and now - self._last < RETRY_S:
+            return None
+        try:
+            async with asyncio.timeout(FETCH_S):
+                await asyncio.shield(self._refreshed())
+        except (KeysError, TimeoutError):
+            pass  # logged already
+        return self._known(key_id)
+
+    def _known(self, key_id: str | None) -> PyJWK | None:
+        if key_id is None:
+            return next(iter(self._keys.values())) if len(self._keys) == 1 else None
+        return self._keys.get(key_id)
+
+    def _schedule(self) -> None:
+        if not self._stopped:
+            self._timer = asyncio.get_running_loop().call_later(self._refresh_s, self._refresh)
+
+    def _refresh(self) -> None:
+        self._refreshed().add_done_callback(lambda _: self._schedule())
+
+    def _refreshed(self) -> asyncio.Future[Mapping[str | None, PyJWK]]:
+        """Fetch the keys, or join the fetch that is under way."""
+        if self._fetching is None:
+            fetching = self._fetching = asyncio.ensure_future(self._fetch())
+            fetching.add_done_callback(self._fetched)
+        return self._fetching
+
+    def _fetched(self, fetching: asyncio.Future[Mapping[str | None, PyJWK]]) -> None:
+        self._fetching = None
+        if fetching.cancelled():
+            return
+        if (error := fetching.exception()) is not None:
+            self._log.error("token_keys_not_fetched", url=self._url, why=str(error), remedy="the former keys are used")
+        else:
+            self._keys = fetching.result()
+
+    async def _fetch(self) -> Mapping[str | None, PyJWK]:
+        self._last = asyncio.get_running_loop().time()
+        return await self._threads.run(Lane.OUTSIDE, lambda: parse_keys(self._read(self._url)))
+
+
+def fetch_url(url: str) -> bytes:
+    """Read a file: or http(s): address within `FETCH_S`. Blocks. Raises KeysError."""
+    try:
+        if urlsplit(url).scheme == "file":
+            with Path(url2pathname(urlsplit(url).path)).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        else:
+            content = _fetch_http(url)
+    except (OSError, HTTPException, ValueError) as error:
+        raise KeysError(f"{url} cannot be read: {error}") from error
+    if len(content) > MAX_BYTES:
+        raise KeysError(f"{url} has more than {MAX_BYTES:,} bytes")
+    return content
+
+
+def _fetch_http(url: str) -> bytes:
+    """Read an http(s): address. Redirects are errors, because they could lead to other kinds of addresses."""
+    opener = OpenerDirector()
+    for handler in (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor):
+        opener.add_handler(handler())
+    deadline = time.monotonic() + FETCH_S
+    content = bytearray()
+    with opener.open(url, timeout=FETCH_S) as response:
+        while len(content) <= MAX_BYTES and (part := response.read1(65536)):
+            content += part
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {FETCH_S:g} s")
+    return bytes(content)
+
+
+def parse_keys(content: bytes) -> Mapping[str | None, PyJWK]:
+    """Return the public keys of a set by their ids. Keys of other types and uses are skipped. Raises KeysError."""
+    from jwt import PyJWK
+    from jwt.exceptions import PyJWTError
+
+    try:
+        rows = json.loads(content)["keys"]
+        rows = [row for row in rows if row.get("kty") != "oct" and row.get("use", "sig") == "sig"][:MAX_KEYS]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise KeysError("the address has no JSON Web Key Set, which is an object with a list `keys`") from error
+    keys: dict[str | None, PyJWK] = {}
+    for row in rows:
+        try:
+            keys[row.get("kid")] = PyJWK(row)
+        except (PyJWTError, ValueError, TypeError):
+            continue  # of a type that this broker does not know
+    if not keys:
+        raise KeysError("the key set has no public key for signatures")
+    return keys
