@@ -1,0 +1,138 @@
+"""Keep all access rules so that the rules for a resource are found at a cost that does not grow with their number.
+
+Literal rules are found by their name. Prefixed rules are found by one lookup for each length that a prefix has. The
+rules of one pattern are divided by principal, so that a pattern with rules for many principals is as fast as others.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from .acl import WILDCARD, Acl, AclFilter, PatternType, ResourceType
+
+RulesByPrincipal: TypeAlias = Mapping[str, Collection[Acl]]
+
+_Rules: TypeAlias = dict[Acl, None]
+"""A set of rules in the order in which they were added."""
+
+_Pattern: TypeAlias = tuple[int, int, str]
+"""A resource type, a pattern type and a name."""
+
+
+class AclIndex:
+    """A set of access rules. `version` changes whenever the set changes."""
+
+    def __init__(self, acls: Iterable[Acl] = ()) -> None:
+        self.version = 0
+        self._acls: _Rules = {}
+        self._patterns: dict[_Pattern, dict[str, _Rules]] = {}
+        self._of_principal: dict[tuple[int, str], _Rules] = {}  # by resource type and principal
+        # By resource type: the number of patterns of each prefix length, and these lengths in ascending order.
+        self._lengths: dict[int, Counter[int]] = {}
+        self._sorted_lengths: dict[int, list[int]] = {}
+        self.add(acls)
+
+    def __len__(self) -> int:
+        return len(self._acls)
+
+    def __iter__(self) -> Iterator[Acl]:
+        return iter(self._acls)
+
+    def __contains__(self, acl: Acl) -> bool:
+        return acl in self._acls
+
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Add rules; those that exist already are ignored."""
+        for acl in acls:
+            if acl in self._acls:
+                continue
+            self._acls[acl] = None
+            pattern = acl.resource_type, acl.pattern_type, acl.resource_name
+            rules = self._patterns.get(pattern)
+            if rules is None:
+                rules = self._patterns[pattern] = {}
+                if acl.pattern_type == PatternType.PREFIXED:
+                    self._add_length(acl)
+            rules.setdefault(acl.principal, {})[acl] = None
+            self._of_principal.setdefault((acl.resource_type, acl.principal), {})[acl] = None
+        self.version += 1
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Remove rules; those that do not exist are ignored."""
+        for acl in acls:
+            if acl not in self._acls:
+                continue
+            del self._acls[acl]
+            pattern = acl.resource_type, acl.pattern_type, acl.resource_name
+            rules = self._patterns[pattern]
+            del rules[acl.principal][acl]
+            if not rules[acl.principal]:
+                del rules[acl.principal]
+            if not rules:
+                del self._patterns[pattern]
+                if acl.pattern_type == PatternType.PREFIXED:
+                    self._remove_length(acl)
+            owned = self._of_principal[acl.resource_type, acl.principal]
+            del owned[acl]
+            if not owned:
+                del self._of_principal[acl.resource_type, acl.principal]
+        self.version += 1
+
+    def _add_length(self, acl: Acl) -> None:
+        length = len(acl.resource_name)
+        lengths = self._lengths.setdefault(acl.resource_type, Counter())
+        if not lengths[length]:
+            insort(self._sorted_lengths.setdefault(acl.resource_type, []), length)
+        lengths[length] += 1
+
+    def _remove_length(self, acl: Acl) -> None:
+        length = len(acl.resource_name)
+        lengths = self._lengths[acl.resource_type]
+        lengths[length] -= 1
+        if not lengths[length]:
+            self._sorted_lengths[acl.resource_type].remove(length)
+
+    def matching(self, resource_type: int, name: str) -> Iterator[RulesByPrincipal]:
+        """Yield the rules of each pattern that matches a resource, by principal."""
+        patterns = self._patterns
+        rules = patterns.get((resource_type, PatternType.LITERAL, name))
+        if rules is not None:
+            yield rules
+        if name != WILDCARD:
+            rules = patterns.get((resource_type, PatternType.LITERAL, WILDCARD))
+            if rules is not None:
+                yield rules
+        size = len(name)
+        for length in self._sorted_lengths.get(resource_type, ()):
+            if length > size:
+                break
+            rules = patterns.get((resource_type, PatternType.PREFIXED, name[:length]))
+            if rules is not None:
+                yield rules
+
+    def of_principal(self, resource_type: int, principal: str) -> Iterable[Acl]:
+        """Return the rules for one principal, exactly as rules name it, on resources of one type."""
+        return self._of_principal.get((resource_type, principal), ())
+
+    def candidates(self, wanted: AclFilter) -> list[Acl]:
+        """Return the rules that a filter can match: those of its resource or of its principal, else all.
+
+        The caller asks the filter about each of them.
+        """
+        types = [wanted.resource_type] if wanted.resource_type != ResourceType.ANY else list(ResourceType)
+        name = wanted.resource_name
+        if name is not None and wanted.pattern_type == PatternType.MATCH:
+            groups = [rules for resource_type in types for rules in self.matching(resource_type, name)]
+        elif name is not None:
+            kinds = (PatternType.LITERAL, PatternType.PREFIXED)
+            groups = [self._patterns.get((resource_type, kind, name), {}) for resource_type in types for kind in kinds]
+        elif wanted.principal is not None:
+            return [acl for resource_type in types for acl in self.of_principal(resource_type, wanted.principal)]
+        else:
+            return list(self._acls)
+        if wanted.principal is not None:
+            return [acl for rules in groups for acl in rules.get(wanted.principal, ())]
+        return [acl for rules in groups for acls in rules.values() for acl in acls]

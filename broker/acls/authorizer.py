@@ -1,0 +1,169 @@
+"""Decide whether a client may execute an operation, with the rules of Kafka's StandardAuthorizer.
+
+The first of these rules that applies decides:
+
+1. A principal of `super.users` may do everything.
+2. A matching DENY rule denies.
+3. A matching ALLOW rule allows. READ, WRITE, DELETE and ALTER also allow DESCRIBE, and ALTER_CONFIGS also allows
+   DESCRIBE_CONFIGS. A DENY rule denies nothing but its own operation.
+4. If no rule, of whatever principal, matches the resource, `allow.everyone.if.no.acl.found` decides.
+5. Otherwise the operation is denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from .acl import CLUSTER_NAME, EVERY_USER, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
+from .acl_index import AclIndex
+
+REMEMBERED: Final = 10_000
+"""The maximum number of decisions that are remembered until the rules change."""
+
+LONGEST_NAME: Final = 249
+"""The longest name of a resource, in characters, for which decisions are remembered. Topics have no longer names."""
+
+_O = AclOperation
+_IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
+    _O.DESCRIBE: frozenset({_O.READ, _O.WRITE, _O.DELETE, _O.ALTER}),
+    _O.DESCRIBE_CONFIGS: frozenset({_O.ALTER_CONFIGS}),
+}
+_ALLOWING: Final = {
+    operation: frozenset({operation, AclOperation.ALL}) | _IMPLIED_BY.get(operation, frozenset())
+    for operation in AclOperation
+}
+"""For each operation, the operations whose ALLOW rules allow it."""
+
+OPERATIONS: Final = {
+    ResourceType.TOPIC: (
+        *(_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ),
+    ResourceType.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ResourceType.CLUSTER: (
+        *(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+        _O.IDEMPOTENT_WRITE,
+    ),
+}
+"""The operations that `authorized_operations` reports for each resource type (KIP-430)."""
+
+
+class Decision(NamedTuple):
+    """Whether an operation is allowed, and the rule that decides: an ACL or, if none does, the reason in words.
+
+    `str(rule)` is text for an audit log.
+    """
+
+    allowed: bool
+    rule: Acl | str
+
+
+_SUPER_USER: Final = Decision(True, "super.users")
+_NO_ACL_ALLOWED: Final = Decision(True, "allow.everyone.if.no.acl.found")
+_NO_ACL_DENIED: Final = Decision(False, "no ACL for the resource")
+_NO_MATCH: Final = Decision(False, "no ACL that allows it")
+
+
+class Authorizer:
+    """Decides from the rules in `acls`. Decisions are remembered until the rules change."""
+
+    def __init__(
+        self, acls: AclIndex, super_users: Collection[str] = (), *, allow_everyone_if_no_acl_found: bool = False
+    ) -> None:
+        self.acls = acls
+        self.super_users = frozenset(super_users)
+        self._without_acl = _NO_ACL_ALLOWED if allow_everyone_if_no_acl_found else _NO_ACL_DENIED
+        self._decisions: dict[tuple[str, str, int, int, str], Decision] = {}
+        self._version = acls.version
+
+    def decide(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> Decision:
+        """Return the decision about one operation on the resource `name`. `host` is the client's address."""
+        if self._version != self.acls.version or len(self._decisions) >= REMEMBERED:
+            self._decisions.clear()
+            self._version = self.acls.version
+        key = principal, host, operation, resource_type, name
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decide(*key)
+            if len(name) <= LONGEST_NAME:
+                self._decisions[key] = decision
+        return decision
+
+    def _decide(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> Decision:
+        if principal in self.super_users:
+            return _SUPER_USER
+        allowing = _ALLOWING[operation]
+        allow: Acl | None = None
+        concerns = False
+        for rules in self.acls.matching(resource_type, name):
+            concerns = True
+            for acl in self._applying(rules.get(principal, ()), rules.get(EVERY_USER, ()), host=host):
+                if acl.permission == Permission.ALLOW:
+                    if allow is None and acl.operation in allowing:
+                        allow = acl
+                elif acl.operation in (operation, AclOperation.ALL):
+                    return Decision(False, acl)
+        if allow is not None:
+            return Decision(True, allow)
+        return _NO_MATCH if concerns else self._without_acl
+
+    def decide_by_resource_type(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
+    ) -> Decision:
+        """Return whether the operation is allowed on at least one possible resource of a type (KIP-679).
+
+        It is allowed if an ALLOW rule for exactly this operation, or for ALL, is not dominated by a DENY rule: one for
+        every resource, one of the same literal name, or one for a prefix of its name.
+        """
+        # As in Kafka, which asks about the name "hardcode". It stands for a resource that no rule names, so that super
+        # users and allow.everyone.if.no.acl.found have their effect.
+        decision = self.decide(principal, host, operation, resource_type, "hardcode")
+        if decision.allowed:
+            return decision
+        key = principal, host, operation, resource_type, "\0any"  # no resource has this name
+        known = self._decisions.get(key)
+        if known is None:
+            known = self._decisions[key] = self._decide_by_resource_type(principal, host, operation, resource_type)
+        return known
+
+    def _decide_by_resource_type(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
+    ) -> Decision:
+        allows: list[Acl] = []
+        denied: set[tuple[int, str]] = set()
+        owned = (self.acls.of_principal(resource_type, name) for name in {principal, EVERY_USER})
+        for acl in self._applying(*owned, host=host):
+            if acl.operation not in (operation, AclOperation.ALL):
+                continue
+            if acl.permission == Permission.ALLOW:
+                allows.append(acl)
+            elif (acl.pattern_type, acl.resource_name) == (PatternType.LITERAL, WILDCARD):
+                return Decision(False, acl)
+            else:
+                denied.add((acl.pattern_type, acl.resource_name))
+        lengths = sorted({len(name) for pattern_type, name in denied if pattern_type == PatternType.PREFIXED})
+        for acl in allows:
+            name = acl.resource_name
+            is_wildcard = (acl.pattern_type, name) == (PatternType.LITERAL, WILDCARD)
+            is_dominated = (acl.pattern_type == PatternType.LITERAL and (PatternType.LITERAL, name) in denied) or any(
+                (PatternType.PREFIXED, name[:length]) in denied for length in lengths if length <= len(name)
+            )
+            if is_wildcard or not is_dominated:
+                return Decision(True, acl)
+        return _NO_MATCH
+
+    @staticmethod
+    def _applying(*rules: Iterable[Acl], host: str) -> Iterable[Acl]:
+        return (acl for part in rules for acl in part if acl.host in (WILDCARD, host))
+
+    def operations(self, principal: str, host: str, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """Return the bits of the operations on a resource that are allowed (KIP-430)."""
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[resource_type]
+            if self.decide(principal, host, operation, resource_type, name).allowed
+        )
