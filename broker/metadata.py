@@ -8,10 +8,12 @@ metadata is in memory. A change returns a future that is done when the change is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from .acls.acl import Acl
+from .acls.acl_index import AclIndex
 from .topic_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:  # imported at its first use, not at start
@@ -39,7 +41,7 @@ class Topic:
 
 
 class Metadata(Protocol):
-    """The cluster's topics with their settings, its feature levels, and its producer ids.
+    """The cluster's topics with their settings, its access rules, its feature levels, and its producer ids.
 
     A change that is refused raises KafkaError at once. A change that cannot be stored fails its future
     (KAFKA_STORAGE_ERROR). A change is completed even if its caller is cancelled.
@@ -115,6 +117,18 @@ class Metadata(Protocol):
         self, user: str, changes: Mapping[str, ScramCredential | None]
     ) -> asyncio.Future[None]:
         """Set a user's credentials by mechanism, None to remove one; the future is done when all are durable."""
+
+    # ---- access rules
+
+    @property
+    def acls(self) -> AclIndex:
+        """The access rules that are in effect."""
+
+    def create_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
+        """Add access rules, of which some may exist already."""
+
+    def delete_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
+        """Delete access rules, of which some may be deleted already."""
 
     # ---- features and producer ids
 

@@ -1,4 +1,4 @@
-"""Store the cluster's metadata in a log: topics, settings, feature levels, blocks of producer ids and credentials.
+"""Store the cluster's metadata in a log: topics, settings, feature levels, producer ids, credentials and ACLs.
 
 The store owns the log `__cluster_metadata-0` and the maps that result from its replay. Every change is one record
 batch. It is appended and fsynced, with every setting of `durability`, before the maps show it and before its caller is
@@ -12,7 +12,7 @@ longer visible to clients, its subscribers drop its data, and its record is remo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..protocol.codec import (
@@ -24,6 +24,8 @@ from ..protocol.codec import (
 )
 from ..protocol.errors import DecodeError, ErrorCode, KafkaError
 from ..protocol.messages.metadata_log import (
+    AclKey,
+    AclValue,
     BrokerConfigKey,
     BrokerConfigValue,
     FeatureLevelKey,
@@ -38,6 +40,8 @@ from ..protocol.messages.metadata_log import (
 )
 from ..protocol.records import Record, decode_batch, encode_batch
 from ..protocol.schema import Message
+from .acls.acl import Acl
+from .acls.acl_index import AclIndex
 from .log import AppendOrigin, Log, LogConfig, Logs
 from .metadata import Topic
 from .ports import Clock, RandomIds
@@ -48,7 +52,7 @@ if TYPE_CHECKING:  # imported at its first use, not at start
     from ..auth.scram import ScramCredential
 
 PRODUCER_ID_BLOCK: Final = 1000
-_KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey, UserScramCredentialKey)
+_KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey, UserScramCredentialKey, AclKey)
 
 T = TypeVar("T")
 
@@ -63,6 +67,7 @@ class MetadataStore:
         self.features: dict[str, int] = {}
         self.broker_configs: dict[str, str] = {}
         self.scram_users: dict[str, dict[str, ScramCredential]] = {}
+        self.acls = AclIndex()
         self.on_topic_changed: list[Callable[[Topic], None]] = []
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
@@ -176,6 +181,8 @@ class MetadataStore:
                 self.broker_configs[key.name] = decode_record_value(BrokerConfigValue, value).value
         elif isinstance(key, UserScramCredentialKey):
             self._set_credential(key.user, key.mechanism, None if value is None else _credential_of(value))
+        elif isinstance(key, AclKey):
+            (self.acls.remove if value is None else self.acls.add)([_acl_of(key)])
 
     def _set_credential(self, user: str, mechanism: str, credential: ScramCredential | None) -> None:
         if credential is not None:
@@ -412,6 +419,17 @@ class MetadataStore:
         """Never allocate `producer_id` or a lower id, because logs that were copied into the data directory use it."""
         self._next_producer_id = max(self._next_producer_id, producer_id + 1)
 
+    def create_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
+        """Add access rules, of which some may exist already; the future is done when they are on disk and in effect.
+
+        A rule is recorded even if it exists, because its deletion may be on its way to the disk.
+        """
+        return self._commit([(_acl_key(acl), AclValue(), 0) for acl in acls], lambda: self.acls.add(acls))
+
+    def delete_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
+        """Delete access rules; the future is done when the deletion is on disk and in effect."""
+        return self._commit([(_acl_key(acl), None, 0) for acl in acls], lambda: self.acls.remove(acls), essential=True)
+
     def set_feature(self, name: str, level: int) -> asyncio.Future[None]:
         """Finalize a feature at a level; the future is done when the level is on disk."""
         return self._commit(
@@ -517,3 +535,19 @@ def _credential_of(value: bytes) -> ScramCredential:
 
     stored = decode_record_value(UserScramCredentialValue, value)
     return ScramCredential(stored.salt, stored.iterations, stored.stored_key, stored.server_key)
+
+
+def _acl_key(acl: Acl) -> AclKey:
+    return AclKey(*acl)
+
+
+def _acl_of(key: AclKey) -> Acl:
+    return Acl(
+        key.resource_type,
+        key.pattern_type,
+        key.resource_name,
+        key.principal,
+        key.host,
+        key.operation,
+        key.permission_type,
+    )

@@ -1,5 +1,5 @@
 """Define the records of `__cluster_metadata`, in which the broker keeps topics, features, producer ids, broker
-configs and SCRAM credentials.
+configs, SCRAM credentials and access rules.
 
 As in the other internal topics, the newest value of a key counts, and a null value removes the key. The record ids
 begin at 9100, which no record of Apache Kafka uses.
@@ -13,6 +13,7 @@ from ..schema import (
     array,
     binary,
     boolean,
+    int8,
     int16,
     int32,
     int64,
@@ -107,3 +108,21 @@ class UserScramCredentialValue(Message):
     iterations: int = int32("0+")
     stored_key: bytes = binary("0+")
     server_key: bytes = binary("0+")
+
+
+@record_key(id=9104, versions="0", flexible="none")
+class AclKey(Message):
+    """The key of an access rule: the whole rule, with Kafka's numbers."""
+
+    resource_type: int = int8("0")
+    pattern_type: int = int8("0")
+    resource_name: str = string("0")
+    principal: str = string("0")
+    host: str = string("0")
+    operation: int = int8("0")
+    permission_type: int = int8("0")
+
+
+@record_value(id=9104, versions="0", flexible="0+")
+class AclValue(Message):
+    """The value of an access rule that exists. It has no fields yet, because the key is the whole rule."""

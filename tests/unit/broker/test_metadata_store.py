@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from oncelog.broker.acls.acl import Acl
 from oncelog.broker.log import LogManager
 from oncelog.broker.logging import make_logger
 from oncelog.broker.metadata import Topic
@@ -147,3 +148,35 @@ async def test_a_name_is_not_used_again_before_the_deletion_that_failed_is_finis
     assert store.deleting() == []
     assert store.topic("t") == anew
     await again.logs.stop()
+
+
+async def test_access_rules_are_in_effect_when_they_are_on_disk_and_survive(tmp_path: Path) -> None:
+    kept, deleted = Acl(2, 3, "t", "User:a", "*", 3, 3), Acl(4, 4, "kafka-cluster", "User:\u00e4", "::1", 2, 2)
+    house = House(tmp_path)
+    store = await house.start()
+    creation = store.create_acls([kept, deleted])
+    assert not len(store.acls)
+    await creation
+    assert set(store.acls) == {kept, deleted}
+    deletion = store.delete_acls([deleted])
+    assert deleted in store.acls
+    await deletion
+    await store.create_acls([kept])
+    assert set(store.acls) == {kept}
+    await house.logs.stop()
+    house = House(tmp_path)
+    assert set((await house.start()).acls) == {kept}
+    await house.logs.stop()
+
+
+async def test_a_rule_that_is_created_while_its_deletion_is_flushed_exists(tmp_path: Path) -> None:
+    acl = Acl(2, 3, "t", "User:a", "*", 3, 3)
+    house = House(tmp_path)
+    store = await house.start()
+    await store.create_acls([acl])
+    await asyncio.gather(store.delete_acls([acl]), store.create_acls([acl]))
+    assert set(store.acls) == {acl}
+    await house.logs.stop()
+    house = House(tmp_path)
+    assert set((await house.start()).acls) == {acl}
+    await house.logs.stop()
