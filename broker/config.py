@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from .acls.settings import AclSettings
 from .listener_config import ListenerConfig, SecurityProtocol, problem_of_items, problem_of_map, read_listeners
 from .security.settings import ListenerSettings, SecuritySettings
 from .settings import (
@@ -81,8 +82,6 @@ SECURITY_PREFIXES: Final = (
 )
 SECURITY_NAMES: Final = frozenset(
     {
-        "super.users",
-        "allow.everyone.if.no.acl.found",
         "standard.authorizer.allow.everyone.if.no.acl.found",
         "connections.max.reauth.ms",
         "connection.failed.authentication.delay.ms",
@@ -140,7 +139,7 @@ def _cleanup_policy(value: list[str]) -> str | None:
     return None if value else "is empty. Use delete, compact or both"
 
 
-class BrokerConfig(SecuritySettings):
+class BrokerConfig(SecuritySettings, AclSettings):
     """All settings of the broker; `config.num_partitions` is the value of `num.partitions`."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:

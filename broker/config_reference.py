@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from .acls.settings import AclSettings
 from .config import HARMLESS, WITHOUT_MEANING, BrokerConfig
 from .security.settings import SecuritySettings
 from .settings import Setting, format_value
@@ -45,7 +46,11 @@ with the prefix `listener.name.<listener>.` to one, for example `listener.name.e
 
 {security}
 
-Kafka's other security settings (`sasl.*`, `authorizer.class.name`, `super.users` and others) are refused and never
+These settings turn on access control by ACLs. [ACLs](how-to/acls.md) shows how to use it.
+
+{acls}
+
+Kafka's other security settings (`sasl.*`, `delegation.token.*` and others) are refused and never
 ignored. So are `ssl.*` settings if no listener uses TLS. Empty values have no effect. The
 following values are accepted without effect, too:
 
@@ -62,10 +67,12 @@ ignores them.
 
 def configuration_markdown() -> str:
     """Return the text of docs/configuration.md."""
+    elsewhere = SecuritySettings.settings | AclSettings.settings
     return _PAGE.format(
-        broker=_table(row for name, row in BrokerConfig.settings.items() if name not in SecuritySettings.settings),
+        broker=_table(row for name, row in BrokerConfig.settings.items() if name not in elsewhere),
         topic=_table(TopicConfig.settings.values()),
         security=_table(SecuritySettings.settings.values()),
+        acls=_table(AclSettings.settings.values()),
         harmless="\n".join(f"- `{name}`: {', '.join(values)}" for name, values in HARMLESS.items()),
         ignored="\n".join(f"- `{name}`" for name in sorted(WITHOUT_MEANING)),
     )

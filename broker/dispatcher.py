@@ -1,4 +1,4 @@
-"""Turn a request frame into a response: read the header, find the handler, decode, authorize, execute, encode.
+"""Turn a request frame into a response: read the header, find the handler, decode, execute, encode.
 
 Handlers are found by their file names: `broker/handlers/<api>.py` handles the API that is defined in
 `protocol/messages/<api>.py`. A handler is imported when its API is first requested. The only API that this module names
@@ -58,7 +58,6 @@ from ..protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ..protocol.messages.headers import RequestHeader
 from ..protocol.schema import Buffer, Request, Response
 from . import handlers
-from .authorization import Authorizer, allow_all
 from .config import BrokerConfig
 from .connection_info import ConnectionInfo
 from .error_response import code_paths, code_replacer, error_response, replace_codes_in_steps
@@ -138,19 +137,20 @@ class Dispatcher:
     """The table of the handled APIs, and the steps that each request passes through."""
 
     def __init__(
-        self, broker: BrokerServices, log: Any, authorize: Authorizer = allow_all, *, group_aware: bool = True
+        self, broker: BrokerServices, log: Any, *, group_aware: bool = True, access_control: bool = False
     ) -> None:
         """Create a dispatcher.
 
         If `group_aware` is false, the feature group.aware.transaction is off: requests with fields of the extension are
-        refused, and the extension's header field is ignored.
+        refused, and the extension's header field is ignored. If `access_control` is true, handlers run only for what
+        the client may do (`authorization.py`).
         """
         config = broker.config if broker is not None else BrokerConfig()
         self._max_elements = config.request_max_elements
         self._max_bytes = config.response_max_bytes
         self._broker = broker
         self._log = log
-        self._authorize = authorize
+        self._access_control = access_control
         self._group_aware = group_aware
         self._apis: dict[int, HandledApi] = {}
         # By API key and version, for bodies without extension fields: the handler, and the decoders of header and body.
@@ -181,6 +181,10 @@ class Dispatcher:
             self._modules.discard(module)
             self._log.error("handler_unusable", module=module, exc_info=error)
             return None
+        if self._access_control:
+            from .authorization import guarded  # imported here because most brokers do not need it
+
+            api = guarded(api)
         self._apis[api.key] = api
         return api
 
@@ -331,7 +335,6 @@ class Dispatcher:
             if refusal is not None:
                 reply = self._handle(exchange, refusal)
             else:  # the same as `_handle`, but without the call, because every request runs this
-                self._authorize(exchange.context, exchange.api)
                 reply = exchange.api.handle(exchange.context, exchange.request)
                 if type(reply) is GeneratorType:
                     finished = run_slice(reply)
@@ -353,7 +356,6 @@ class Dispatcher:
             if isinstance(refusal, Response):
                 return refusal
             raise refusal
-        self._authorize(exchange.context, exchange.api)
         reply = exchange.api.handle(exchange.context, exchange.request)
         if type(reply) is GeneratorType:
             finished = run_slice(reply)

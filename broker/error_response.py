@@ -25,12 +25,15 @@ _SAME: Final = (
 )
 """Groups of field names that mean the same thing in different definitions."""
 
+_RESULTS: Final = frozenset({"num_partitions", "replication_factor"})
+"""Names of fields that, in a response, say what was made and do not identify an item."""
+
 
 def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
     """Return the response to `request` in which every item failed with `code`."""
     response: Response = request.response()
     if not _blame(response, version, code, message):
-        yield from _mirror(request, response, version, code, message)
+        yield from add_errors(request, response, version, code, message)
     return response
 
 
@@ -57,8 +60,11 @@ def _arrays(struct: type[Struct], version: int) -> Iterable[FieldSpec]:
     return (spec for spec in struct.fields if spec.is_array and version in spec.versions)
 
 
-def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> Steps[None]:
-    """Add an item with the error code to the response for each item in the request's matching array."""
+def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> Steps[None]:
+    """Add an item with the error code to the response for each item in the request's matching array.
+
+    It yields once for each item.
+    """
     for spec in _arrays(type(answer), version):
         if spec.struct is None or not has_error_codes(spec.struct):
             continue
@@ -70,7 +76,7 @@ def _mirror(asked: Struct, answer: Struct, version: int, code: int, message: str
             item = spec.struct()
             _identify(item, asked_item, source, version)
             if not _blame(item, version, code, message) and isinstance(asked_item, Struct):
-                yield from _mirror(asked_item, item, version, code, message)
+                yield from add_errors(asked_item, item, version, code, message)
             items.append(item)
             yield 5
         return
@@ -92,7 +98,7 @@ def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None
                 return
         return
     for spec in item.fields:
-        if spec.is_array or spec.struct is not None or spec.name.startswith("error"):
+        if spec.is_array or spec.struct is not None or spec.name.startswith("error") or spec.name in _RESULTS:
             continue
         for asked_spec in asked.fields:
             if asked_spec.wire_type is spec.wire_type and not asked_spec.is_array and _same(spec.name, asked_spec.name):

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from ..protocol.apis import api_name
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.schema import Request, Response, Versions
+from .acls.access import FULL_ACCESS, Access
 from .connection_info import ConnectionInfo
 from .large_requests import Slot
 from .services import BrokerServices
@@ -129,6 +130,14 @@ class RequestContext:
                 f"The response would have more than response.max.rows = {limit} rows. Request fewer items at a time.",
             )
         return count
+
+    @property
+    def access(self) -> Access:
+        """What the client may do. Get it again after an await, because a client can authenticate again meanwhile."""
+        control = self.broker.access_control
+        if control is None:
+            return FULL_ACCESS
+        return control.of(self.connection.principal, self.connection.peer_host)
 
     @property
     def extension_aware(self) -> bool:

@@ -102,6 +102,18 @@ class BrokerKeywords(TypedDict, total=False):
     """The file with the users of PLAIN. Each line has a name, a colon and a salted hash of the password, and
     `oncelog user hash NAME` makes it. The broker reads the file again when it changes.
     """
+    authorizer_class_name: str
+    """Empty: every client may do everything. `StandardAuthorizer`, or Kafka's full name of this class, turns on
+    access control by ACLs.
+    """
+    super_users: str
+    """The principals that may do everything, separated by semicolons, for example `User:alice;User:bob`. ACLs do
+    not limit them.
+    """
+    allow_everyone_if_no_acl_found: bool
+    """Whether every client may use a resource for which there is no ACL at all."""
+    max_acls: int
+    """The maximum number of ACLs. A request to create more fails with POLICY_VIOLATION."""
     node_id: int
     """The broker's id in the cluster."""
     listeners: str | Iterable[str]

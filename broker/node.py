@@ -44,6 +44,7 @@ from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from ..auth.scram import ScramCredential
+    from .acls.access import AccessControl
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
     from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
@@ -139,13 +140,31 @@ class BrokerNode:
         )
         self.fetch_purgatory = FetchPurgatory()
         self.group_aware = group_aware(self.config)
-        self.dispatcher = Dispatcher(self, self.log, group_aware=self.group_aware)
+        self.access_control = self._make_access_control()
+        self.dispatcher = Dispatcher(
+            self, self.log, group_aware=self.group_aware, access_control=self.access_control is not None
+        )
         self._listeners: Listeners | None = None
         self.metrics_listener: MetricsListener | None = None
         self._warm_up: asyncio.Handle | None = None
         self._running = False
         self._failed = asyncio.Event()
         self.log_manager.on_failure(lambda _: self._failed.set())
+
+    def _make_access_control(self) -> AccessControl | None:
+        """Return what decides about requests, or None if `authorizer.class.name` is empty."""
+        config = self.config
+        if not config.authorizer_class_name:
+            return None
+        from .acls.access import AccessControl
+        from .acls.authorizer import Authorizer
+
+        authorizer = Authorizer(
+            self.metadata.acls,
+            config.super_user_principals,
+            allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
+        )
+        return AccessControl(authorizer, self.log)
 
     @property
     def failure(self) -> KafkaError | None:

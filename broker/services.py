@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from .acls.access import AccessControl
 from .config import BrokerConfig
 from .connection_info import ConnectionInfo
 from .fetch_session import FetchSessionCache
@@ -46,6 +47,7 @@ class BrokerServices(Protocol):
     data_dir: str
     group_aware: bool
     metrics: Metrics
+    access_control: AccessControl | None
 
     @property
     def metadata(self) -> Metadata:

@@ -26,6 +26,8 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from ..acls.access import FULL_ACCESS
+from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.transaction.decisions import Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..handling import Deferred, Reply, RequestContext, handles
@@ -82,7 +84,7 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
         return _add_many(context, request)
     context.rows(rows)
     codes: Codes = {}
-    if _all_exist(context.broker.metadata, topics, codes):
+    if _all_exist(context, topics, codes):
         producer = _producer(request)
         pending = context.broker.transaction_coordinator.add_partitions_now(
             *producer, codes.keys(), TransactionVersion.TV_0, session=request.session, by=context
@@ -94,13 +96,20 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
     return _response_of_few(codes)
 
 
-def _all_exist(metadata: Metadata, topics: list[AddPartitionsToTxnTopic], codes: Codes) -> bool:
-    """Add an error code for each partition to `codes`, without steps. Return whether all partitions exist."""
+def _all_exist(context: RequestContext, topics: list[AddPartitionsToTxnTopic], codes: Codes) -> bool:
+    """Add an error code for each partition to `codes`, without steps.
+
+    Return whether all partitions exist and the client may write to them.
+    """
+    metadata, access = context.broker.metadata, context.access
     exist = True
     for requested in topics:
         topic = metadata.topic(requested.name)
         count = 0 if topic is None else topic.partitions
-        exist &= _look_up(requested.name, requested.partitions, count, codes)
+        if not access.allows(AclOperation.WRITE, ResourceType.TOPIC, requested.name):
+            exist = _deny(requested.name, requested.partitions, codes)
+        else:
+            exist &= _look_up(requested.name, requested.partitions, count, codes)
     if not exist:
         for partition, code in codes.items():
             if code is ErrorCode.NONE:
@@ -234,7 +243,7 @@ def _attempt(
     """Register the partitions if all of them exist, else none. Raises KafkaError as `add_partitions_now` does."""
     metadata = context.broker.metadata
     while True:
-        codes, highest = yield from _looked_up(metadata, topics)
+        codes, highest = yield from _looked_up(context, topics)
         if highest is None:
             return codes, None
         if _still_exist(metadata, highest):
@@ -247,7 +256,7 @@ def _attempt(
 
 
 def _verify(context: RequestContext, producer: Producer, topics: list[AddPartitionsToTxnTopic]) -> Steps[Codes]:
-    codes, highest = yield from _looked_up(context.broker.metadata, topics)
+    codes, highest = yield from _looked_up(context, topics)
     if highest is None:
         return codes
     verified = context.broker.transaction_coordinator.verify_all(*producer, codes.keys())
@@ -257,11 +266,16 @@ def _verify(context: RequestContext, producer: Producer, topics: list[AddPartiti
     return codes
 
 
-def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Steps[tuple[Codes, dict[str, int] | None]]:
+def _looked_up(
+    context: RequestContext, topics: list[AddPartitionsToTxnTopic]
+) -> Steps[tuple[Codes, dict[str, int] | None]]:
     """Look up all partitions.
 
-    Return an error code for each partition, and the highest index by topic, or None if a partition is unknown.
+    Return an error code for each partition, and the highest index by topic, or None if a partition is unknown or the
+    client may not write to it. From v4 on the sender is a broker, which has checked that.
     """
+    metadata = context.broker.metadata
+    checked = context.access if context.api_version < FIRST_BATCHED_VERSION else FULL_ACCESS
     codes: Codes = {}
     highest: dict[str, int] = {}
     done = 0
@@ -270,8 +284,11 @@ def _looked_up(metadata: Metadata, topics: list[AddPartitionsToTxnTopic]) -> Ste
         name = requested.name
         topic = metadata.topic(name)
         count = 0 if topic is None else topic.partitions
+        is_allowed = checked.allows(AclOperation.WRITE, ResourceType.TOPIC, name)
         for indexes in _pieces(requested.partitions):
-            if not _look_up(name, indexes, count, codes):
+            if not is_allowed:
+                exist = _deny(name, indexes, codes)
+            elif not _look_up(name, indexes, count, codes):
                 exist = False
             elif (top := max(indexes)) >= highest.get(name, 0):
                 highest[name] = top
@@ -302,6 +319,12 @@ def _look_up(name: str, indexes: list[int], count: int, codes: Codes) -> bool:
             codes[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             exist = False
     return exist
+
+
+def _deny(name: str, indexes: list[int], codes: Codes) -> bool:
+    """Add to `codes` the error code for partitions of a topic to which the client may not write; return False."""
+    codes.update(dict.fromkeys(((name, index) for index in indexes), ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    return False
 
 
 def _still_exist(metadata: Metadata, highest: dict[str, int]) -> bool:

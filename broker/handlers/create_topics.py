@@ -18,6 +18,7 @@ from ...protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ..acls.acl import AclOperation, ResourceType
 from ..config_sources import describe_topic
 from ..handling import RequestContext, handles
 from ..metadata import Topic
@@ -95,6 +96,9 @@ class _Creation:
 
     def _result(self, plan: TopicPlan) -> CreatableTopicResult:
         self.context.rows()
+        if not self.context.access.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
+            code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return CreatableTopicResult(plan.name, error_message=None, topic_config_error_code=code)
         return CreatableTopicResult(
             plan.name,
             error_message=None,

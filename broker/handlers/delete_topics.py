@@ -18,6 +18,7 @@ from ...protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ...protocol.schema import NO_UUID
+from ..acls.acl import AclOperation, ResourceType
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..slices import in_slices
@@ -39,6 +40,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             result = DeletableTopicResult(item.name, item.topic_id)
             response.responses.append(result)
             try:
+                _authorize(context, item, result)
                 topic = _find(context, item, times)
                 result.name, result.topic_id = topic.name, topic.topic_id
                 pending.append((result, context.broker.metadata.delete_topic(topic)))
@@ -71,6 +73,26 @@ def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
         return item.name
     topic = context.broker.metadata.topic_by_id(item.topic_id)
     return topic.name if topic is not None else item.topic_id
+
+
+def _authorize(context: RequestContext, item: DeleteTopicState, result: DeletableTopicResult) -> None:
+    """Raise KafkaError TOPIC_AUTHORIZATION_FAILED if the client may not delete the topic.
+
+    A client that may not describe the topic does not learn whether it exists, nor its other name. A client that may
+    describe it gets both.
+    """
+    access, metadata = context.access, context.broker.metadata
+    if access.allows(AclOperation.DELETE, ResourceType.CLUSTER, quiet=True):
+        return
+    topic = metadata.topic_by_id(item.topic_id) if item.name is None else metadata.topic(item.name)
+    name = item.name if topic is None else topic.name
+    if name is None or access.allows(AclOperation.DELETE, ResourceType.TOPIC, name):
+        return
+    if access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True):
+        if topic is None:
+            return  # reported as unknown
+        result.name, result.topic_id = topic.name, topic.topic_id
+    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _find(context: RequestContext, item: DeleteTopicState, times: int) -> Topic:

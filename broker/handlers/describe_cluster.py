@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
-from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED
+from ..authorization import NOT_ASKED, cluster_operations
 from ..handling import RequestContext, handles
 
 BROKERS = 1
@@ -28,6 +28,6 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[DescribeClusterBroker(broker.node_id, host, port, broker.config.broker_rack or None)],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(context.access) if asked else NOT_ASKED,
         endpoint_type=BROKERS,
     )

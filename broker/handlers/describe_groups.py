@@ -13,7 +13,8 @@ from ...protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ..authorization import GROUP_OPERATIONS, NOT_ASKED
+from ..acls.acl import ResourceType
+from ..authorization import NOT_ASKED
 from ..coordinator.group.member import metadata_for
 from ..coordinator.group.state import GroupState
 from ..handling import RequestContext, handles
@@ -25,7 +26,7 @@ UNKNOWN_GROUP_FROM = 6
 @handles(DescribeGroupsRequest)
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
     """Describe each group; an error applies to its group and never to the whole request."""
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    asked = request.include_authorized_operations
     response = DescribeGroupsResponse()
     described: set[str] = set()
     for group_id in request.groups:
@@ -34,6 +35,7 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> Steps[Des
             continue
         described.add(group_id)
         yield context.rows()
+        operations = context.access.operations(ResourceType.GROUP, group_id) if asked else NOT_ASKED
         response.groups.append((yield from _group(context, group_id, operations)))
     return response
 

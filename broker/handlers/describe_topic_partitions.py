@@ -12,7 +12,7 @@ from ...protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from ..authorization import TOPIC_OPERATIONS
+from ..acls.acl import AclOperation, ResourceType
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..partition import LEADER_EPOCH
@@ -28,7 +28,7 @@ Kafka's setting for it is max.request.partition.size.limit.
 
 @handles(DescribeTopicPartitionsRequest)
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps[DescribeTopicPartitionsResponse]:
-    metadata = context.broker.metadata
+    metadata, access = context.broker.metadata, context.access
     requested = (topic.name for topic in request.topics) if request.topics else list(metadata.topics)
     names = yield from ordered(requested)
     first = 0 if request.cursor is None else max(0, request.cursor.partition_index)
@@ -38,6 +38,12 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
     for name in names:
         yield 2
         if request.cursor is not None and name < request.cursor.topic_name:
+            continue
+        if not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=not request.topics):
+            if request.topics:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                response.topics.append(DescribeTopicPartitionsResponseTopic(int(code), name))
+                context.rows()
             continue
         context.rows()
         start = first if request.cursor is not None and name == request.cursor.topic_name else 0
@@ -50,7 +56,9 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
         if topic is None:
             problem = name_problem(name) is not None
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if problem else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            response.topics.append(DescribeTopicPartitionsResponseTopic(int(code), name))
+            unknown = DescribeTopicPartitionsResponseTopic(int(code), name)
+            unknown.topic_authorized_operations = access.operations(ResourceType.TOPIC, name)
+            response.topics.append(unknown)
             continue
         end = min(topic.partitions, start + left)
         response.topics.append(_topic(context, topic, start, end, offline.get(name, ())))
@@ -79,5 +87,5 @@ def _topic(
             else DescribeTopicPartitionsResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], [], [], [])
             for index in range(start, end)
         ],
-        TOPIC_OPERATIONS,
+        context.access.operations(ResourceType.TOPIC, topic.name),
     )

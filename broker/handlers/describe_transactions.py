@@ -9,6 +9,7 @@ from ...protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.transaction.coordinator import TransactionCoordinator
 from ..handling import RequestContext, handles
 from ..steps import Steps, ordered
@@ -27,14 +28,16 @@ def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Ste
     for transactional_id in request.transactional_ids:
         state = described.get(transactional_id)
         if state is None:
-            state = described[transactional_id] = yield from _described(coordinator, transactional_id)
+            state = described[transactional_id] = yield from _described(context, coordinator, transactional_id)
             rows[transactional_id] = 1 + sum(len(topic.partitions) for topic in state.topics)
         response.transaction_states.append(state)
         yield 1 + context.rows(rows[transactional_id])
     return response
 
 
-def _described(coordinator: TransactionCoordinator, transactional_id: str) -> Steps[TransactionState]:
+def _described(
+    context: RequestContext, coordinator: TransactionCoordinator, transactional_id: str
+) -> Steps[TransactionState]:
     try:
         metadata = coordinator.describe(transactional_id)
     except KafkaError as error:
@@ -52,7 +55,11 @@ def _described(coordinator: TransactionCoordinator, transactional_id: str) -> St
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
     )
+    access = context.access
     for name in names:
+        if not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True):
+            yield 1
+            continue
         state.topics.append(TopicData(name, sorted(topics[name])))
         yield 1 + len(topics[name]) // SORTED_PER_UNIT
     return state

@@ -21,6 +21,7 @@ from ...protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ..acls.acl import AclOperation, ResourceType
 from ..fetch_session import FIRST_TOPIC_ID_VERSION, FetchPlan, FetchTarget
 from ..fetch_wait import FetchWait
 from ..handling import Answer, Deferred, RequestContext, handles
@@ -73,10 +74,22 @@ class _Waiting:
 class _Fetch:
     """One Fetch request in progress. `missing` is the number of bytes by which it falls short of `min_bytes`."""
 
-    __slots__ = ("by_id", "committed", "context", "isolation", "max_bytes", "missing", "plan", "request", "waiting")
+    __slots__ = (
+        "access",
+        "by_id",
+        "committed",
+        "context",
+        "isolation",
+        "max_bytes",
+        "missing",
+        "plan",
+        "request",
+        "waiting",
+    )
 
     def __init__(self, context: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
         self.context = context
+        self.access = context.access if context.broker.access_control is not None else None
         self.request = request
         self.plan = plan
         self.by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
@@ -89,6 +102,10 @@ class _Fetch:
     def _partition(self, target: FetchTarget) -> Partition:
         manager = self.context.broker.replica_manager
         topic = target.topic
+        if self.access is not None:  # also in a session, whose partitions the client may have been allowed before
+            name = topic if isinstance(topic, str) else _name(self.context, topic)
+            if name is not None:  # an unknown id gets its own error below
+                self.access.require(AclOperation.READ, ResourceType.TOPIC, name)
         if isinstance(topic, str):
             partition = manager.partition(topic, target.partition)
         else:
@@ -202,6 +219,11 @@ class _Fetch:
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
         return EpochEndOffset(epoch, end_offset)
+
+
+def _name(context: RequestContext, topic_id: bytes) -> str | None:
+    topic = context.broker.metadata.topic_by_id(topic_id)
+    return None if topic is None else topic.name
 
 
 def _failed(target: FetchTarget, error: KafkaError) -> PartitionData:

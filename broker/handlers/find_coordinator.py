@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.state_log import partition_for_key
 from ..handling import RequestContext, handles
 from ..steps import Steps, distinct
 from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+RESOURCES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID, 64: ResourceType.GROUP}
+"""The type of the resource that each key type names."""
 
 HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 GROUP_AWARE_HOMES = {**HOMES, 64: TRANSACTIONS_TOPIC}
@@ -47,6 +51,7 @@ def _home(context: RequestContext, key_type: int, key: str) -> tuple[int, str, i
     if name is None:
         known = ", ".join(map(str, homes))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is unknown. Use one of {known}.")
+    context.access.require(AclOperation.DESCRIBE, RESOURCES[key_type], key)
     topic = context.broker.metadata.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

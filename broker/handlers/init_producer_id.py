@@ -6,20 +6,25 @@ that it names, and every conflicting producer of the group is fenced.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ..acls.access import Access
+from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.claims import NO_GENERATION
 from ..coordinator.transaction.decisions import NO_IDENTITY, ProducerIdentity
-from ..coordinator.transaction.group_initialisation import GroupInitialisation
+from ..coordinator.transaction.group_initialisation import GroupInitialisation, assigned_prefix
 from ..coordinator.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ..handling import RequestContext, handles
 from ..partition_rows import partitions_of
-from ..steps import run_in_slices
+from ..steps import Steps, run_in_slices
 
 
 @handles(InitProducerIdRequest)
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Initialise the producer. From v3 on, the request may have its current producer id and epoch (KIP-360)."""
+    _authorize(context.access, request)
     given = ProducerIdentity(request.producer_id, request.producer_epoch)
     if given != NO_IDENTITY and (given.producer_id == NO_PRODUCER_ID or given.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(
@@ -40,14 +45,40 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
 
 
+def _authorize(access: Access, request: InitProducerIdRequest) -> None:
+    """Raise KafkaError unless the client may initialise the producer."""
+    group_id, transactional_id = request.consumer_group_id, request.transactional_id
+    if group_id is not None:
+        access.require(AclOperation.READ, ResourceType.GROUP, group_id)
+        if transactional_id is None:
+            transactional_id = assigned_prefix(group_id)
+    if transactional_id is not None:
+        access.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif not access.allows(
+        AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, quiet=True
+    ) and not access.allows_on_any(AclOperation.WRITE, ResourceType.TOPIC):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def _authorize_topics(access: Access, partitions: Iterable[tuple[str, int]]) -> Steps[None]:
+    for topic, _ in partitions:
+        access.require(AclOperation.READ, ResourceType.TOPIC, topic)
+        yield 1
+
+
 async def _for_group(
     context: RequestContext, request: InitProducerIdRequest, group_id: str, expected: ProducerIdentity | None
 ) -> InitProducerIdResponse:
+    partitions = await run_in_slices(
+        partitions_of((item.topic, item.partitions) for item in request.assigned_partitions)
+    )
+    if context.access.is_limited:
+        await run_in_slices(_authorize_topics(context.access, partitions))
     transactional_id, identity = await context.broker.group_initialiser.initialise(
         GroupInitialisation(
             group_id,
             request.consumer_group_generation,
-            await run_in_slices(partitions_of((item.topic, item.partitions) for item in request.assigned_partitions)),
+            partitions,
             request.transactional_id,
             request.transaction_timeout_ms,
             expected,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ..acls.acl import AclOperation, ResourceType
 from ..handling import RequestContext, handles
 from ..steps import Steps, distinct
 
@@ -11,13 +12,19 @@ CLASSIC = "classic"
 
 @handles(ListGroupsRequest)
 def handle(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
-    """List the groups that match; filters ignore case, and an unknown state or type matches no group."""
+    """List the matching groups that the client may describe.
+
+    Filters ignore case, and an unknown state or type matches no group.
+    """
     states = yield from distinct(map(str.lower, request.states_filter))
     types = yield from distinct(map(str.lower, request.types_filter))
     groups = context.broker.group_coordinator.groups() if not types or CLASSIC in types else []
+    access = context.access
+    shows_all = access.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, quiet=True)
     response = ListGroupsResponse()
     for group in groups:
-        if not states or group.state.value.lower() in states:
+        is_shown = shows_all or access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, quiet=True)
+        if is_shown and (not states or group.state.value.lower() in states):
             response.groups.append(ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC))
             context.rows()
         yield 1

@@ -7,6 +7,7 @@ from ...protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.transaction.queries import TransactionFilter
 from ..handling import RequestContext, handles
 from ..steps import Steps
@@ -23,6 +24,10 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> Steps[L
     )
     response = ListTransactionsResponse(unknown_state_filters=wanted.unknown_states)
     for metadata in (yield from context.broker.transaction_coordinator.list(wanted)):
+        yield 1
+        name = metadata.transactional_id
+        if not context.access.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name, quiet=True):
+            continue
         response.transaction_states.append(
             TransactionState(metadata.transactional_id, metadata.producer_id, metadata.state.label)
         )

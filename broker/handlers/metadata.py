@@ -15,9 +15,10 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.schema import NO_UUID
-from ..authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ..acls.acl import AclOperation, ResourceType
+from ..authorization import NOT_ASKED, cluster_operations
 from ..handling import Reply, RequestContext, handles
-from ..metadata import Metadata, Topic
+from ..metadata import Topic
 from ..partition import LEADER_EPOCH
 from ..slices import in_slices
 from ..steps import Steps, ordered
@@ -45,7 +46,9 @@ def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
     metadata = context.broker.metadata
     if request.topics is None or (context.api_version == 0 and not request.topics):
         every = yield from ordered(list(metadata.topics))
-        return (yield from _answer(context, request, every, {}))
+        may_describe = context.access.allows
+        shown = (name for name in every if may_describe(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True))
+        return (yield from _answer(context, request, shown, {}))
     ids: Requested = {}
     names: Requested = {}
     for start in range(0, len(request.topics), _TOPICS_PER_STEP):
@@ -58,16 +61,23 @@ def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
     # If the request has a topic id, it is a request by ids: names are ignored, and no topic is created.
     requested = ids or names
     if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
-        missing = yield from _missing(metadata, requested)
+        missing = yield from _missing(context, requested)
         if missing:
             return _create_and_answer(context, request, requested, missing)
     return (yield from _answer(context, request, requested, {}))
 
 
-def _missing(metadata: Metadata, requested: Requested) -> Steps[list[str]]:
+def _missing(context: RequestContext, requested: Requested) -> Steps[list[str]]:
+    """Return the requested topics that do not exist, without those whose existence the client may not learn."""
+    metadata, access = context.broker.metadata, context.access
     missing = []
     for count, name in enumerate(requested, 1):
-        if isinstance(name, str) and name and metadata.topic(name) is None:
+        if (
+            isinstance(name, str)
+            and name
+            and metadata.topic(name) is None
+            and access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True)
+        ):
             missing.append(name)
         if count % _TOPICS_PER_STEP == 0:
             yield _TOPICS_PER_STEP // 2
@@ -85,12 +95,16 @@ def _check_no_ids(topics: Iterable[MetadataRequestTopic]) -> None:
 async def _create_and_answer(
     context: RequestContext, request: MetadataRequest, requested: Requested, missing: list[str]
 ) -> Steps[MetadataResponse]:
-    broker = context.broker
+    broker, access = context.broker, context.access
     failures: dict[str, KafkaError] = {}
+    if not access.allows(AclOperation.CREATE, ResourceType.CLUSTER, quiet=True):
+        refused = [name for name in missing if not access.allows(AclOperation.CREATE, ResourceType.TOPIC, name)]
+        failures = dict.fromkeys(refused, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        missing = [name for name in missing if name not in failures]
     try:
         check_new_partitions(broker, len(missing) * broker.config.num_partitions)
     except KafkaError as error:
-        return _answer(context, request, requested, dict.fromkeys(missing, error))
+        return _answer(context, request, requested, failures | dict.fromkeys(missing, error))
     missing.sort()
     async for start in in_slices(range(0, len(missing), CREATED_AT_A_TIME), 1):
         pending = []
@@ -111,19 +125,31 @@ async def _create_and_answer(
 def _answer(
     context: RequestContext, request: MetadataRequest, requested: Iterable[str | bytes], failures: dict[str, KafkaError]
 ) -> Steps[MetadataResponse]:
-    metadata = context.broker.metadata
+    metadata, access = context.broker.metadata, context.access
     offline = context.broker.replica_manager.offline_partitions()
     response = _response(context, request)
     for name in requested:
         yield context.rows()
         topic = metadata.topic(name) if isinstance(name, str) else metadata.topic_by_id(name)
-        if topic is not None:
+        shown = name if isinstance(name, str) else None if topic is None else topic.name
+        if shown is not None and not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, shown):
+            response.topics.append(_hidden(name))
+        elif topic is not None:
             response.topics.append((yield from _topic(context, request, topic, offline.get(topic.name, ()))))
         elif isinstance(name, str):
-            response.topics.append(MetadataResponseTopic(_code_of_missing(name, failures), name))
+            missing = MetadataResponseTopic(_code_of_missing(name, failures), name)
+            if missing.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                missing.topic_authorized_operations = _operations(context, request, name)
+            response.topics.append(missing)
         else:
             response.topics.append(MetadataResponseTopic(int(ErrorCode.UNKNOWN_TOPIC_ID), None, name))
     return response
+
+
+def _hidden(name: str | bytes) -> MetadataResponseTopic:
+    """Return the row of a topic that the client may not describe. It does not tell whether the topic exists."""
+    code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return MetadataResponseTopic(code, name) if isinstance(name, str) else MetadataResponseTopic(code, None, name)
 
 
 def _code_of_missing(name: str, failures: dict[str, KafkaError]) -> int:
@@ -140,13 +166,19 @@ def _code_of_missing(name: str, failures: dict[str, KafkaError]) -> int:
 def _topic(
     context: RequestContext, request: MetadataRequest, topic: Topic, offline: Collection[int]
 ) -> Steps[MetadataResponseTopic]:
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    operations = _operations(context, request, topic.name)
     answer = MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, [], operations)
     for start in range(0, topic.partitions, _PARTITIONS_PER_STEP):
         indexes = range(start, min(start + _PARTITIONS_PER_STEP, topic.partitions))
         yield context.rows(len(indexes))
         answer.partitions += _partitions(context.broker.node_id, indexes, offline)
     return answer
+
+
+def _operations(context: RequestContext, request: MetadataRequest, name: str) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return context.access.operations(ResourceType.TOPIC, name)
 
 
 def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[MetadataResponsePartition]:
@@ -171,7 +203,7 @@ def _response(context: RequestContext, request: MetadataRequest) -> MetadataResp
         brokers=[MetadataResponseBroker(broker.node_id, host, port, broker.config.broker_rack or None)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(context.access)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )

@@ -36,6 +36,8 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ..acls.access import Access
+from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.group.coordinator import FetchedOffset
 from ..handling import Answer, Deferred, RequestContext, handles
 from ..steps import Steps, run_in_slices
@@ -56,7 +58,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
     """Look up the offsets; send the response when all offsets in it are durable."""
     if context.api_version >= SEVERAL_GROUPS_FROM:
         return (yield from _several_groups(context, request))
-    coordinator = context.broker.group_coordinator
+    coordinator, access = context.broker.group_coordinator, context.access
     unstable = _code_of_unstable(context, request)
     try:
         offsets = yield from _offsets(context, request.group_id, request.topics, unstable)
@@ -74,7 +76,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
         if topic is None:
             topic = topics[name] = OffsetFetchResponseTopic(name)
             response.topics.append(topic)
-        row = (index, NO_OFFSET, -1, "", response.error_code) if is_loading else _row(item, unstable)
+        row = (index, NO_OFFSET, -1, "", response.error_code) if is_loading else _row(access, item, unstable)
         topic.partitions.append(OffsetFetchResponsePartition(*row))
         yield 1
     if settled is None:
@@ -122,7 +124,7 @@ def _code_of_unstable(context: RequestContext, request: OffsetFetchRequest) -> E
 
 
 def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer]:
-    coordinator = context.broker.group_coordinator
+    coordinator, access = context.broker.group_coordinator, context.access
     unstable = _code_of_unstable(context, request)
     response = OffsetFetchResponse()
     waiting: list[tuple[OffsetFetchResponseGroup, asyncio.Future[None]]] = []
@@ -148,7 +150,7 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
             if topic is None:
                 topic = topics[name] = OffsetFetchResponseTopics(name=name)
                 group.topics.append(topic)
-            topic.partitions.append(OffsetFetchResponsePartitions(*_row(item, unstable)))
+            topic.partitions.append(OffsetFetchResponsePartitions(*_row(access, item, unstable)))
             yield 1
     return Deferred(_when_settled(response, waiting)) if waiting else response
 
@@ -188,7 +190,7 @@ def _offsets(
     If `topics` is None, return all partitions that have an offset or get the code `unstable`. All offsets belong to the
     same point in time.
     """
-    coordinator = context.broker.group_coordinator
+    coordinator, access = context.broker.group_coordinator, context.access
     wanted: dict[tuple[str, int], None] | None = None
     if topics is not None:
         wanted = {}
@@ -208,18 +210,26 @@ def _offsets(
         offsets += [
             item
             for item in part
-            if wanted is not None or item.offset is not None or (unstable is not None and item.is_pending)
+            if wanted is not None
+            or ((item.offset is not None or (unstable is not None and item.is_pending)) and _may_describe(access, item))
         ]
         yield context.rows(len(part))
     return offsets
 
 
-def _row(item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
+def _may_describe(access: Access, item: FetchedOffset) -> bool:
+    return access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, item.partition[0], quiet=True)
+
+
+def _row(access: Access, item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:
     """Return (partition, offset, leader epoch, metadata, error code).
 
-    The error code is `unstable` if that is set and the partition has offsets in open transactions, else 0.
+    The error code is TOPIC_AUTHORIZATION_FAILED if the client may not describe the topic. It is `unstable` if that is
+    set and the partition has offsets in open transactions, else 0.
     """
     index = item.partition[1]
+    if not _may_describe(access, item):
+        return index, NO_OFFSET, -1, "", int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if unstable is not None and item.is_pending:
         return index, NO_OFFSET, -1, "", int(unstable)
     if item.offset is None:

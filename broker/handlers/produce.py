@@ -24,6 +24,7 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.schema import Buffer
+from ..acls.acl import AclOperation, ResourceType
 from ..handling import Answer, Deferred, Reply, RequestContext, handles
 from ..log import AT_ONCE_BYTES
 from ..steps import Steps, run_in_slices, run_slice
@@ -81,6 +82,8 @@ assert not TRANSACTIONAL & (_TO_OPEN | _TO_INSPECT)
 def handle(context: RequestContext, request: ProduceRequest) -> Reply:
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}. Set it to 0, 1 or -1 (all).")
+    if request.transactional_id is not None and context.broker.access_control is not None:
+        context.access.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
     partitions = 0
@@ -226,6 +229,13 @@ def _prepare(
     by_id = context.api_version >= FIRST_VERSION_BY_ID
     manager = context.broker.replica_manager
     needs = 0
+    if context.broker.access_control is not None and not _may_write(context, topic):
+        for data in rows:
+            append = ProduceAppend(PartitionProduceResponse(data.index), data.records)
+            append.fail(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            answers.partition_responses.append(append.answer)
+            appends.append(append)
+        return 0
     for data in rows:
         answer = PartitionProduceResponse(data.index)
         answers.partition_responses.append(answer)
@@ -241,6 +251,17 @@ def _prepare(
         except KafkaError as error:
             append.fail(error)
     return needs
+
+
+def _may_write(context: RequestContext, asked: TopicProduceData) -> bool:
+    """Return whether the client may write to the topic. An unknown id gets UNKNOWN_TOPIC_ID later."""
+    name = asked.name
+    if context.api_version >= FIRST_VERSION_BY_ID:
+        topic = context.broker.metadata.topic_by_id(asked.topic_id)
+        if topic is None:
+            return True
+        name = topic.name
+    return context.access.allows(AclOperation.WRITE, ResourceType.TOPIC, name)
 
 
 def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> int:

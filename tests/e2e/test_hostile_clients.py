@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import resource
 import socket
@@ -11,7 +12,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 import pytest
@@ -272,10 +273,12 @@ async def test_no_answer_comes_where_none_is_expected(error: Exception) -> None:
     async with BrokerNode(durability="os", logging_level="error") as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t")
 
-        def refuse(*_: object) -> None:
+        def refuse(*_: object) -> NoReturn:
             raise error
 
-        broker.dispatcher._authorize = refuse
+        produce = broker.dispatcher._load(0)
+        assert produce is not None
+        broker.dispatcher._apis[0] = dataclasses.replace(produce, handle=refuse)
         data = TopicProduceData("t", partition_data=[PartitionProduceData(0, batch(b"x"))])
         wire.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[data]), 9)
         assert await wire.closed(), "an answer would be taken for that of the next request"

@@ -135,7 +135,7 @@ class GroupAwareInitialiser:
                 self._check(request)
                 turns = await stack.enter_async_context(self._turn(request.group_id, deadline, by))
                 if transactional_id is None:
-                    transactional_id = await self._homes.unused_transactional_id(_prefix(request.group_id))
+                    transactional_id = await self._homes.unused_transactional_id(assigned_prefix(request.group_id))
                 self._check(request)  # other calls may have run while this call waited
                 durable, fences = self._claim(turns, request, transactional_id, by.cause)
                 if durable is not None:
@@ -380,7 +380,7 @@ class GroupAwareInitialiser:
             del self._turns[group_id]
 
 
-def _prefix(group_id: str) -> str:
+def assigned_prefix(group_id: str) -> str:
     """Return the prefix of assigned transactional ids: the group id, truncated so that an id fits into a string."""
     return f"{group_id.encode()[:_LONGEST_PREFIX].decode(errors='ignore')}-group-aware-"
 

@@ -217,9 +217,7 @@ SECURITY = [
     "sasl.login.callback.handler.class",
     "listener.name.external.ssl.engine.factory.class",
     "listener.name.external.scram-sha-256.sasl.jaas.config",
-    "authorizer.class.name",
-    "super.users",
-    "allow.everyone.if.no.acl.found",
+    "standard.authorizer.allow.everyone.if.no.acl.found",
     "security.inter.broker.protocol",
     "security.providers",
     "principal.builder.class",
@@ -247,9 +245,24 @@ def test_security_that_the_broker_lacks_is_refused_and_its_value_is_not_shown(na
 
 
 def test_a_setting_that_says_there_is_no_security_is_reported_and_ignored() -> None:
-    flags = ["authorizer.class.name=", "security.inter.broker.protocol=PLAINTEXT", "super.users="]
+    flags = ["principal.builder.class=", "security.inter.broker.protocol=PLAINTEXT", "sasl.jaas.config="]
     _, ignored = load(None, {}, flags)
-    assert ignored == ["authorizer.class.name", "security.inter.broker.protocol", "super.users"]
+    assert ignored == ["principal.builder.class", "sasl.jaas.config", "security.inter.broker.protocol"]
+
+
+def test_super_users_are_principals() -> None:
+    config, _ = load(None, {}, ["super.users=User:a; User:CN=b,OU=c ;;"])
+    assert config.super_user_principals == {"User:a", "User:CN=b,OU=c"}
+    assert BrokerConfig().super_user_principals == frozenset()
+    with pytest.raises(ConfigError, match=r"super\.users: .*'bob' is not a principal"):
+        load(None, {}, ["super.users=User:a;bob"])
+
+
+def test_only_known_authorizers_are_accepted() -> None:
+    for name in ("StandardAuthorizer", "oncelog", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"):
+        assert load(None, {}, [f"authorizer.class.name={name}"])[0].authorizer_class_name == name
+    with pytest.raises(ConfigError, match=r"authorizer\.class\.name: .* is not an authorizer of this broker"):
+        load(None, {}, ["authorizer.class.name=com.example.Own"])
 
 
 @pytest.mark.parametrize(

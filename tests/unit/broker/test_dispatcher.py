@@ -16,7 +16,6 @@ from oncelog.broker.handling import Deferred, HandledApi, RequestContext
 from oncelog.broker.logging import make_logger
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.framing import decode_response, encode_request
-from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from oncelog.protocol.schema import Request, Versions
 
@@ -102,17 +101,6 @@ def test_a_known_version_that_is_not_served_is_answered_with_unsupported_version
 def test_a_response_that_cannot_be_encoded_is_still_an_answer(dispatcher: Dispatcher) -> None:
     with_handler(dispatcher, ProduceRequest, lambda *_: ProduceResponse(throttle_time_ms=1 << 40))
     assert codes(answered(dispatcher, produce(), ProduceRequest, 9)) == [-1, -1]
-
-
-def test_an_authorizer_stands_before_every_handler() -> None:
-    def deny(context: RequestContext, api: HandledApi) -> None:
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-
-    dispatcher = Dispatcher(None, make_logger("error"), deny)  # type: ignore[arg-type]
-    with_handler(dispatcher, ListOffsetsRequest, lambda *_: 1 / 0)
-    request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(3)])])
-    response = answered(dispatcher, frame_of(request, 6), ListOffsetsRequest, 6)
-    assert [(p.partition_index, p.error_code) for t in response.topics for p in t.partitions] == [(3, 29)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""Define `Access`: what one client may do. Handlers get it from `RequestContext.access`."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+from typing import Any, Final, Protocol
+
+from ...auth.principal import Principal
+from ...protocol.errors import ErrorCode, KafkaError
+from .acl import CLUSTER_NAME, AclOperation, ResourceType
+from .authorizer import OPERATIONS, Authorizer, Decision
+
+CODES: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""The error code of a refused operation, by the type of the resource."""
+
+
+class Access(Protocol):
+    """What one client may do. The cluster is a resource, too, with the name `CLUSTER_NAME`."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is access control at all. If not, the client may do everything."""
+
+    def allows(
+        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
+    ) -> bool:
+        """Return whether the client may execute the operation. A denial is logged unless `quiet` is true."""
+
+    def allows_on_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether the client may execute the operation on at least one possible resource (KIP-679)."""
+
+    def require(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Raise KafkaError with the code of the resource type unless the client may execute the operation."""
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """Return the bits of the operations on the resource that the client may execute (KIP-430)."""
+
+
+class _FullAccess:
+    """The access of every client of a broker without access control."""
+
+    is_limited = False
+
+    def allows(
+        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
+    ) -> bool:
+        return True
+
+    def allows_on_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        return True
+
+    def require(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None: ...
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        return sum(1 << operation for operation in OPERATIONS[resource_type])
+
+
+FULL_ACCESS: Final[Access] = _FullAccess()
+
+
+class _ClientAccess:
+    """The access of one client according to the ACLs."""
+
+    __slots__ = ("_authorizer", "_host", "_log", "_principal")
+
+    is_limited = True
+
+    def __init__(self, authorizer: Authorizer, principal: str, host: str, log: Any) -> None:
+        self._authorizer = authorizer
+        self._principal = principal
+        self._host = host
+        self._log = log
+
+    def allows(
+        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
+    ) -> bool:
+        decision = self._authorizer.decide(self._principal, self._host, operation, resource_type, name)
+        if not decision.allowed and not quiet:
+            self._report(decision, operation, resource_type, name)
+        return decision.allowed
+
+    def allows_on_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        decision = self._authorizer.decide_by_resource_type(self._principal, self._host, operation, resource_type)
+        if not decision.allowed:
+            self._report(decision, operation, resource_type, "any")
+        return decision.allowed
+
+    def require(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        if not self.allows(operation, resource_type, name):
+            raise KafkaError(CODES[resource_type])
+
+    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        return self._authorizer.operations(self._principal, self._host, resource_type, name)
+
+    def _report(self, decision: Decision, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        self._log.info(
+            "access_denied",
+            principal=self._principal,
+            host=self._host,
+            operation=operation.name,
+            resource_type=resource_type.name,
+            resource=name,
+            rule=str(decision.rule),
+        )
+
+
+class AccessControl:
+    """Gives each client its access. A broker without access control has no such object."""
+
+    def __init__(self, authorizer: Authorizer, log: Any) -> None:
+        self._authorizer = authorizer
+        self._log = log
+
+    def of(self, principal: Principal, host: str) -> Access:
+        """Return the access of a client; `host` is its address."""
+        return _ClientAccess(self._authorizer, str(principal), spelled_as_in_acls(host), self._log)
+
+    def is_super_user(self, principal: Principal) -> bool:
+        """Return whether the principal is one of `super.users`."""
+        return str(principal) in self._authorizer.super_users
+
+
+def spelled_as_in_acls(host: str) -> str:
+    """Return an address as Kafka compares it with the hosts of ACLs: 127.0.0.1, 0:0:0:0:0:0:0:1."""
+    if ":" not in host:
+        return host
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))

@@ -1,0 +1,125 @@
+"""Handle CreateAcls v1-3: add access rules, and answer when they are durable and in effect.
+
+As in Kafka, an element with the number of UNKNOWN closes the connection, and one that is for filters only, such as ANY,
+fails the whole request.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...auth.principal import Principal
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ..acl_requests import check_is_on, close_if_unknown
+from ..acls.acl import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
+from ..handling import RequestContext, handles
+from ..slices import in_slices
+from ..steps import Steps, run_in_slices
+
+CREATED_AT_A_TIME: Final = 50
+"""The number of rules that are written to the log together."""
+
+_ANY: Final = 1
+"""The number of ANY, which is the same for resources, patterns, operations and permissions."""
+
+_LITERAL_OR_PREFIXED: Final = (PatternType.LITERAL, PatternType.PREFIXED)
+
+
+@handles(CreateAclsRequest, carried_out=True)
+async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse | None:
+    check_is_on(context.broker)
+    if not await run_in_slices(_checked(context, request)):
+        return None
+    metadata = context.broker.metadata
+    response = CreateAclsResponse()
+    pending: list[tuple[list[AclCreationResult], Any]] = []
+    async for start in in_slices(range(0, len(request.creations), CREATED_AT_A_TIME), 1):
+        acls: list[Acl] = []
+        results: list[AclCreationResult] = []
+        for item in request.creations[start : start + CREATED_AT_A_TIME]:
+            context.rows()
+            problem = _problem(item)
+            if problem is None:
+                result = AclCreationResult(0, None)
+                acls.append(_acl(item))
+                results.append(result)
+            else:
+                result = AclCreationResult(int(ErrorCode.INVALID_REQUEST), problem)
+            response.results.append(result)
+        if acls:
+            try:
+                pending.append((results, metadata.create_acls(acls)))
+            except KafkaError as error:
+                _fail(results, error)
+    for results, creation in pending:
+        try:
+            await creation
+        except KafkaError as error:
+            _fail(results, error)
+    return response
+
+
+def _checked(context: RequestContext, request: CreateAclsRequest) -> Steps[bool]:
+    """Check what fails the whole request; return False if it closes the connection."""
+    acls = context.broker.metadata.acls
+    new: set[Acl] = set()
+    for item in request.creations:
+        yield 2
+        numbers = item.resource_type, item.resource_pattern_type, item.operation, item.permission_type
+        if close_if_unknown(context, *numbers):
+            return False
+        if _ANY in numbers or item.resource_pattern_type == PatternType.MATCH:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "An ACL has the type ANY or MATCH, which are for filters only. Send a specific type.",
+            )
+        acl = _acl(item)
+        if acl not in acls:
+            new.add(acl)
+    limit = context.broker.config.max_acls
+    if new and len(acls) + len(new) > limit:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{len(new)} new ACLs and the existing {len(acls)} are more than max.acls = {limit}. Delete ACLs, or raise"
+            " the limit.",
+        )
+    return True
+
+
+def _acl(item: AclCreation) -> Acl:
+    return Acl(
+        item.resource_type,
+        item.resource_pattern_type,
+        item.resource_name,
+        item.principal,
+        item.host,
+        item.operation,
+        item.permission_type,
+    )
+
+
+def _problem(item: AclCreation) -> str | None:
+    """Return what is wrong with a rule, None if it is valid. Kafka checks neither the host nor the operation."""
+    if item.resource_type == ResourceType.CLUSTER and item.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}."
+    if not item.resource_name:
+        return "The resource name is empty. Send a name, or * for all resources."
+    if item.resource_type not in list(ResourceType):
+        return f"Resource type {item.resource_type} does not exist."
+    if item.resource_pattern_type not in _LITERAL_OR_PREFIXED:
+        return f"Pattern type {item.resource_pattern_type} does not exist. Use 3 (literal) or 4 (prefixed)."
+    if item.operation not in list(AclOperation):
+        return f"Operation {item.operation} does not exist."
+    if item.permission_type not in (Permission.ALLOW, Permission.DENY):
+        return f"Permission type {item.permission_type} does not exist. Use 2 (deny) or 3 (allow)."
+    try:
+        Principal.parse(item.principal)
+    except ValueError as error:
+        return f"{error}."
+    return None
+
+
+def _fail(results: list[AclCreationResult], error: KafkaError) -> None:
+    for result in results:
+        result.error_code, result.error_message = int(error.code), error.message
