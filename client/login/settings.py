@@ -124,7 +124,7 @@ def _bearer(config: ClientConfig, options: Mapping[str, str]) -> Mechanism:
         if not value:
             raise ConfigError(name, f"is missing: {_URL} needs it", _URL)
     scope = config.sasl_oauthbearer_scope or options.get("scope", "")
-    credentials = ClientCredentials(url, client_id, secret, scope, config.request_timeout_ms / 1000)
+    credentials = ClientCredentials(url, client_id, secret, scope, config.socket_connection_setup_timeout_ms / 1000)
     return OAuthBearer(TokenSource(credentials.fetch), extensions)
 
 

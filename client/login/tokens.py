@@ -61,7 +61,8 @@ class TokenSource:
     async def token(self) -> str:
         """Return a valid token; fetches one if there is none or it ends soon. Raises KafkaError.
 
-        If the next token cannot be fetched, the current one is used until it ends.
+        If the next token cannot be fetched, the current one is used, and fetching is tried again after half of the time
+        that is left to it.
         """
         async with self._fetching:
             if self._now() >= self._renew_at:
@@ -69,8 +70,10 @@ class TokenSource:
                 try:
                     self._value, lifetime_s = await self._fetch()
                 except KafkaError as error:
-                    if self._now() >= self._ends_at:
+                    now = self._now()
+                    if now >= self._ends_at:
                         raise
+                    self._renew_at = now + (self._ends_at - now) / 2
                     log.warning("the next token could not be fetched, using the current one: %s", error)
                 else:
                     self._renew_at, self._ends_at = begun + RENEWAL * lifetime_s, begun + lifetime_s

@@ -18,6 +18,7 @@ from oncelog.client.consumer import Consumer
 from oncelog.client.errors import AuthenticationError, KafkaTimeoutError
 from oncelog.client.login.mechanisms import Scram
 from oncelog.client.producer import Producer
+from oncelog.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 from oncelog.protocol.messages.metadata import MetadataRequest
 from support.raw_connection import RawConnection
 from support.sasl import ALL_MECHANISMS, alter_credentials, broker_with_sasl, sasl_address, upsertion
@@ -80,6 +81,21 @@ async def test_a_login_is_renewed_between_requests_of_the_same_connection(monkey
         assert not connection.is_closed
         connection.close()
         await connection.wait_closed()
+
+
+async def test_a_consumer_whose_user_is_deleted_is_told() -> None:
+    async with broker_with_alice() as broker, Consumer(settings_of(broker)) as consumer:
+        async with Admin(settings_of(broker)) as admin:
+            await admin.create_topics([NewTopic("orders", 1)])
+        consumer.assign([("orders", 0)])
+        assert await consumer.poll(0) == []
+        async with RawConnection(broker.address) as wire:
+            await alter_credentials(wire, ScramCredentialDeletion("alice", 2))
+        for link in consumer._cluster._links._links.values():
+            if link.connection is not None:
+                link.connection.close()
+        with pytest.raises(AuthenticationError, match="refused the login"):
+            await consumer.poll(60_000)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -134,11 +134,12 @@ class Clock:
 
 
 async def test_the_next_token_is_fetched_before_the_current_one_ends() -> None:
-    clock, fetched, failure = Clock(), 0, [False]
+    clock, fetched, tried, failure = Clock(), 0, [0], [False]
 
     async def fetch() -> Token:
         nonlocal fetched
         await asyncio.sleep(0)
+        tried[0] += 1
         if failure[0]:
             raise NetworkError(ErrorCode.NETWORK_EXCEPTION, "away")
         fetched += 1
@@ -151,8 +152,9 @@ async def test_the_next_token_is_fetched_before_the_current_one_ends() -> None:
     clock.now = 80.0
     assert await source.token() == "t2"
     failure[0] = True
-    clock.now = 179.9
-    assert await source.token() == "t2"
+    for clock.now, attempts in ((160.0, 3), (169.9, 3), (170.0, 4), (179.9, 5)):
+        assert await source.token() == "t2"
+        assert tried[0] == attempts
     clock.now = 180.0
     with pytest.raises(NetworkError):
         await source.token()
