@@ -83,6 +83,34 @@ async def test_a_login_is_renewed_between_requests_of_the_same_connection(monkey
         await connection.wait_closed()
 
 
+async def test_tokens_of_an_identity_provider(tmp_path: Path) -> None:
+    pytest.importorskip("jwt", reason="needs the extra: pip install 'oncelog[security]'")
+    from support.identity_provider import ISSUER, IdentityProvider
+
+    provider = IdentityProvider()
+    listener = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "plain.sasl.jaas.config": "",
+        "sasl.oauthbearer.jwks.endpoint.url": provider.write_keys(tmp_path / "keys"),
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": "oncelog",
+    }
+    async with broker_with_sasl(**listener) as broker:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": sasl_address(broker),
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "OAUTHBEARER",
+        }
+        async with Admin(settings, sasl_oauth_token_provider=lambda: (provider.token(lifetime_s=600), 600)) as admin:
+            assert await admin.list_topics() == []
+            assert admin._cluster is not None
+            left = (await admin._cluster.any_connection(10))._login_due - asyncio.get_running_loop().time()
+            assert 600 * 0.8 < left < 600 * 0.95  # the session ends with the token
+        with pytest.raises(AuthenticationError, match="invalid_token"):
+            async with Admin(settings, sasl_oauth_token_provider=lambda: (provider.token(lifetime_s=-600), 600)):
+                pass
+
+
 async def test_a_consumer_whose_user_is_deleted_is_told() -> None:
     async with broker_with_alice() as broker, Consumer(settings_of(broker)) as consumer:
         async with Admin(settings_of(broker)) as admin:
