@@ -5,7 +5,8 @@ directly, so that access control costs nothing where it is off.
 
 A requirement applies to the whole request, which then fails, or to the items of an array. In the latter case the
 handler gets a copy of the request with the allowed items, and the response gets the errors of the others. If no item is
-allowed, the handler does not run. If the handler fails as a whole, the allowed items get its error.
+allowed, the handler runs only if its response has an error code for the whole request, as that of OffsetDelete. If the
+handler fails as a whole, the allowed items get its error.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def _handled_in_part(context: RequestContext, request: Request[Any], handle: Han
         return (yield from reply) if isinstance(reply, GeneratorType) else reply
     refused = [(code, _with(request, row, items)) for code, items in denied.items()]
     part = _Part(context, _with(request, row, allowed), refused)
-    if not allowed:
+    if not allowed and not _has_own_code(request.response):
         return (yield from part.completed(request.response()))
     try:
         reply = handle(context, part.request)
@@ -126,6 +127,11 @@ def _handled_in_part(context: RequestContext, request: Request[Any], handle: Han
         return (yield from part.failed(error))
     reply = part.followed(reply)
     return (yield from reply) if isinstance(reply, GeneratorType) else reply
+
+
+def _has_own_code(response: type[Response]) -> bool:
+    """Return whether a response has an error code for the whole request, which only the handler knows."""
+    return any(spec.name == "error_code" for spec in response.fields)
 
 
 def _with(request: Request[Any], row: Requirement, items: list[Any]) -> Request[Any]:

@@ -350,6 +350,8 @@ SEVERAL_NEEDS = [
 @pytest.mark.parametrize("tested", SEVERAL_NEEDS, ids=str)
 async def test_an_api_needs_each_of_several_permissions(world: World, tested: Case) -> None:
     await world.wire.create_topic("t")
+    offsets = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 1)])]
+    assert not codes(await world.wire.call(OffsetCommitRequest("g", topics=offsets), 8))
     expected = {Type.TOPIC: TOPIC, Type.GROUP: GROUP, Type.TRANSACTIONAL_ID: ID}
     for missing in tested.needs:
         await world.only(*(other for other in tested.needs if other is not missing))
@@ -433,6 +435,13 @@ async def test_a_request_that_creates_too_much_fails_but_for_what_is_denied() ->
         topics = [CreatableTopic(name, 9, 1) for name in ("a", "b")]
         answer = await world.wire.call(CreateTopicsRequest(topics, 9000), 7)
         assert {row.name: row.error_code for row in answer.topics} == {"a": ErrorCode.POLICY_VIOLATION, "b": TOPIC}
+
+
+async def test_an_unknown_group_is_reported_even_if_all_its_topics_are_denied(world: World) -> None:
+    await world.only(rule(Op.DELETE, Type.GROUP, "g"))
+    request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])])
+    answer = await world.wire.call(request, 0)
+    assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
 async def test_offsets_of_hidden_topics_are_not_listed(world: World) -> None:
