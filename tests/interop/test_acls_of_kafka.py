@@ -363,8 +363,7 @@ async def test_permissions_are_those_of_apache_kafka(tmp_path: Path) -> None:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
         "auto.create.topics.enable": "false",
     }
-    own_port, own_sasl_port = free_port(), free_port()
-    listeners = [f"PLAINTEXT://127.0.0.1:{own_port}", f"SASL_PLAINTEXT://127.0.0.1:{own_sasl_port}"]
+    listeners = ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"]
     settings: dict[str, Any] = {**SETTINGS, "listeners": listeners, "auto.create.topics.enable": False}
     own = Broker(tmp_path / "own", **settings)
     chance = random.Random(SEED)
@@ -372,8 +371,10 @@ async def test_permissions_are_those_of_apache_kafka(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(kafka)
         await stack.enter_async_context(own)
+        assert own._node._listeners is not None
+        own_ports = [own._node._listeners.named(name).port for name in ("PLAINTEXT", "SASL_PLAINTEXT")]
         sides = []
-        for admin, client in ((kafka.port, sasl_port), (own_port, own_sasl_port)):
+        for admin, client in ((kafka.port, sasl_port), own_ports):
             wires = [await stack.enter_async_context(RawConnection(f"127.0.0.1:{port}")) for port in (admin, client)]
             sides.append(Side(*wires))
             await sides[-1].prepare()
