@@ -89,7 +89,9 @@ class BrokerKeywords(TypedDict, total=False):
     sasl_oauthbearer_sub_claim_name: str
     """The claim of a token that has the name of the user, which becomes the principal."""
     sasl_server_max_receive_size: int
-    """The largest request in bytes that a client can send before it has logged in by SASL."""
+    """The largest request in bytes that a client can send before it has logged in by SASL. Raise it for larger
+    tokens. Kafka's default is 524288, but many such requests would use up the memory for requests of others.
+    """
     scram_max_users: int
     """The maximum number of users with SCRAM credentials, because all of them are kept in memory. Credentials of
     further users are refused with POLICY_VIOLATION.

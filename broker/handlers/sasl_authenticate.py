@@ -18,8 +18,10 @@ async def handle(context: RequestContext, request: SaslAuthenticateRequest) -> R
     login = context.connection.login
     if login is None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "The listener has no SASL.")
+    answering = login.answer(request.auth_bytes)
+    request.auth_bytes = b""  # so that a large message does not stay in memory while its refusal is delayed
     try:
-        challenge, session_ms = await login.answer(bytes(request.auth_bytes))
+        challenge, session_ms = await answering
     except LoginRefused as error:
         message = str(error)
     else:

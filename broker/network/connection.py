@@ -161,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.clear()
         if self._login_deadline is not None:
             self._login_deadline.cancel()
+        self.login = None  # it refers to this object, whose memory would be kept until the next garbage collection
         for task in self._tasks:
             if task is not self._outliving:
                 task.cancel()
@@ -523,7 +524,7 @@ class Connection(asyncio.BufferedProtocol):
         login = self.login
         if login is not None and self._turn >= login.admits_until:
             if login.takes_bare_messages:
-                self._take_login_message(login, bytes(frame))
+                self._take_login_message(login, bytes(frame))  # the frame's memory is used again
                 return
             problem = login.problem(*key_and_version(frame)) if len(frame) >= 4 else None
             if problem is not None:

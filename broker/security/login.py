@@ -27,6 +27,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.api_versions import ApiVersionsRequest
 from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ...protocol.schema import Buffer
 
 REPEATED_LOGIN_S: Final = 1.0
 """The least time in seconds between two logins of one connection, as in Kafka."""
@@ -150,7 +151,7 @@ class Login:
         self.admits_until = -math.inf
         return True
 
-    async def answer(self, message: bytes) -> tuple[bytes, int]:
+    async def answer(self, message: Buffer) -> tuple[bytes, int]:
         """Take a message of the mechanism; return the broker's next one and the length of the session in ms.
 
         The length is 0 if it has no limit, and as long as the exchange is not complete. Raises LoginRefused, after the
@@ -159,7 +160,7 @@ class Login:
         if self._exchange is None:
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "Choose a mechanism with SaslHandshake before.")
         try:
-            challenge = await self._exchange.answer(message)
+            challenge = await self._exchange.answer(bytes(message))
             proof = self._exchange.proof
             if proof is None:
                 return challenge, 0
@@ -171,6 +172,7 @@ class Login:
         except LoginRefused as error:
             self._owner.login_refused(self.mechanism, error.detail[:300])
             self._is_over = True
+            del message
             await asyncio.sleep(self.rules.failure_delay_s)
             raise
         return challenge, self._succeed(proof)

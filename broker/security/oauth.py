@@ -16,9 +16,6 @@ from ...auth.principal import Principal
 from .login import LoginRefused, Proof
 from .token_keys import ALGORITHMS, TokenKeys
 
-MAX_TOKEN_BYTES: Final = 65536
-"""The largest token that is verified."""
-
 MAX_LIFETIME_MS: Final = 10 * 365 * 24 * 3_600_000
 """The longest session of a token: ten years."""
 
@@ -89,8 +86,6 @@ class OAuthExchange:
 
 def _parsed(message: bytes) -> tuple[str, str]:
     """Return the authorization id and the token of a client's first message. Raises LoginRefused."""
-    if len(message) > MAX_TOKEN_BYTES:
-        raise LoginRefused("", f"the message has more than {MAX_TOKEN_BYTES} bytes")
     found = _MESSAGE.fullmatch(message)
     if found is None:
         raise LoginRefused("", "the message is not one of OAUTHBEARER (RFC 7628)")

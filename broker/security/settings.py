@@ -186,9 +186,10 @@ class SecuritySettings(ConfigTable):
         per_listener=True,
     )
     sasl_server_max_receive_size: int = integer(
-        524288,
+        65536,
         between(1024, 104857600),
-        doc="The largest request in bytes that a client can send before it has logged in by SASL.",
+        doc="The largest request in bytes that a client can send before it has logged in by SASL. Raise it for larger"
+        " tokens. Kafka's default is 524288, but many such requests would use up the memory for requests of others.",
     )
     scram_max_users: int = integer(
         100000,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
+import weakref
 from pathlib import Path
 from typing import Any, cast
 
@@ -252,6 +254,27 @@ async def test_a_client_that_does_not_log_in_is_disconnected() -> None:
             assert (await log_in(wire, "PLAIN", "alice", "alice;secret")).error_code == 0
             await asyncio.sleep(0.2)
             assert (await wire.call(MetadataRequest(), 2)).brokers
+
+
+@pytest.mark.parametrize("password", ["alice;secret", "wrong"])
+async def test_a_closed_connection_is_freed_without_garbage_collection(password: str) -> None:
+    async with broker_with_sasl() as broker:
+        assert broker._listeners is not None
+        listener = broker._listeners.named("SASL_PLAINTEXT")
+        gc.collect()
+        gc.disable()
+        try:
+            async with RawConnection(sasl_address(broker)) as wire:
+                await wire.call(ApiVersionsRequest("test", "1"), 3)
+                (connection,) = (weakref.ref(each) for each in listener._connections)
+                answer = await log_in(wire, "PLAIN", "alice", password)
+                assert (answer.error_code == 0) == (password == "alice;secret")
+            while listener.connection_count:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert connection() is None
+        finally:
+            gc.enable()
 
 
 # ---- refused logins

@@ -13,23 +13,29 @@ Run = Callable[[Siege, bool], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack. `short` says whether its small form belongs to `make test`."""
+    """One attack.
+
+    `short` says whether its small form belongs to `make test`, `sasl` whether the broker has a listener with SASL, too.
+    """
 
     name: str
     run: Run
     settings: tuple[str, ...] = ()
     descriptors: int = 0
     short: bool = False
+    sasl: bool = False
 
 
 ATTACKS: list[Attack] = []
 
 
-def attack(name: str, *settings: str, descriptors: int = 0, short: bool = False) -> Callable[[Run], Run]:
+def attack(
+    name: str, *settings: str, descriptors: int = 0, short: bool = False, sasl: bool = False
+) -> Callable[[Run], Run]:
     """Declare the decorated function as an attack."""
 
     def declare(run: Run) -> Run:
-        ATTACKS.append(Attack(name, run, settings, descriptors, short))
+        ATTACKS.append(Attack(name, run, settings, descriptors, short, sasl))
         return run
 
     return declare

@@ -30,10 +30,12 @@ packets of all connections. Real attackers are on other machines than the broker
 
 
 @contextlib.asynccontextmanager
-async def sockets(siege: Siege, count: int, receive_buffer: int = 0) -> AsyncIterator[list[socket.socket]]:
+async def sockets(
+    siege: Siege, count: int, receive_buffer: int = 0, address: str = ""
+) -> AsyncIterator[list[socket.socket]]:
     """Yield `count` connections, which read nothing unless the caller does."""
     loop = asyncio.get_running_loop()
-    host, _, port = siege.address.rpartition(":")
+    host, _, port = (address or siege.address).rpartition(":")
     with contextlib.ExitStack() as stack:
         opened = []
         for _ in range(count):

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from oncelog.demo.processes import ChildProcess
+from oncelog.auth.password_hash import PasswordHash
+from oncelog.demo.processes import ChildProcess, free_port
 from support.broker import BrokerProcess
 from support.raw_connection import RawConnection
 
@@ -50,16 +51,33 @@ class Outcome:
 
 
 class Siege:
-    """The broker and the neighbour. `settings` are texts `name=value`."""
+    """The broker and the neighbour. `settings` are texts `name=value`.
 
-    def __init__(self, directory: Path, *settings: str, descriptors: int = 0) -> None:
+    With `sasl`, the broker has a second listener at `sasl_address`, with PLAIN and SCRAM and ten users, user-0 to
+    user-9.
+    """
+
+    def __init__(self, directory: Path, *settings: str, descriptors: int = 0, sasl: bool = False) -> None:
         arguments = [argument for setting in settings for argument in ("--set", setting)]
+        self.sasl_address = f"127.0.0.1:{free_port()}" if sasl else ""
+        if sasl:
+            arguments += self._with_sasl(directory)
         self.broker = BrokerProcess(directory, "--durability", "os", *arguments)
         self.outcome = Outcome()
         self._descriptors = descriptors
         self._answers = directory / "neighbour.txt"
         self._neighbour: ChildProcess | None = None
         self._begun = 0.0
+
+    def _with_sasl(self, directory: Path) -> list[str]:
+        """Return the arguments of a listener with SASL and its users."""
+        password = str(PasswordHash.of_password("secret"))
+        lines = [f"user-{number}:{password}" for number in range(10)]
+        users = directory / "users"
+        users.write_text("\n".join(lines))
+        arguments = ["--listen", f"SASL_PLAINTEXT://{self.sasl_address}", "--set", f"plain.users.location={users}"]
+        arguments += ["--set", "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"]
+        return arguments + [argument for line in lines for argument in ("--add-scram", line)]
 
     @property
     def address(self) -> str:
