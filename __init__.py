@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .client import errors
     from .client.admin import (
         AbortTransactionSpec,
+        Acl,
+        AclFilter,
         Admin,
         ClusterDescription,
         ConfigEntry,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
         NewTopic,
         ProducerDescription,
         ResourceType,
+        ScramUser,
         TransactionDescription,
         TransactionListing,
         WhyHanging,
@@ -130,6 +133,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AbortTransactionSpec",
     "AbortableError",
+    "Acl",
+    "AclFilter",
     "Admin",
     "AdminConfig",
     "AuthenticationError",
@@ -220,6 +225,7 @@ __all__ = [
     "RetriableError",
     "SchemaRegistry",
     "SchemaRegistryUnavailableError",
+    "ScramUser",
     "SerializationError",
     "Serializer",
     "SerializerLike",
@@ -246,6 +252,8 @@ __all__ = [
 
 _HOMES: Final = {
     "AbortTransactionSpec": "client.admin",
+    "Acl": "client.admin",
+    "AclFilter": "client.admin",
     "Admin": "client.admin",
     "AdminConfig": "client.config",
     "AvroSerde": "client.serialization.schema_registry",
@@ -314,6 +322,7 @@ _HOMES: Final = {
     "RecordCorruptError": "client.consumer.errors",
     "RecordMetadata": "client.values",
     "ResourceType": "client.admin",
+    "ScramUser": "client.admin",
     "SchemaRegistry": "client.serialization.schema_registry",
     "SchemaRegistryUnavailableError": "client.serialization.schema_registry",
     "Serializer": "client.serialization.protocols",

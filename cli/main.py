@@ -13,6 +13,7 @@ import sys
 
 import click
 
+from .acl import acl
 from .certs import certs
 from .cluster import cluster
 from .completion import completion
@@ -63,6 +64,7 @@ for command in (
     health,
     certs,
     user,
+    acl,
     pipeline,
     connect,
     completion,

@@ -3,20 +3,101 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
+from .bootstrap import bootstrap_option, connect_admin, run
+from .confirmation import confirm, yes_option
+from .json_output import json_option, report
+from .tables import print_items
 
-@click.group(short_help="Prepare users who log in by SASL.")
+if TYPE_CHECKING:
+    from ..client.admin import ScramUser
+
+
+_MECHANISMS = click.Choice(["SCRAM-SHA-512", "SCRAM-SHA-256"])
+
+
+@click.group(short_help="Manage users who log in by SASL.")
 def user() -> None:
-    """Prepare users who log in by SASL."""
+    """Manage users who log in by SASL."""
+
+
+def _password() -> str:
+    """Return a password from the terminal, which asks twice, or from the first line of stdin."""
+    if sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    password = sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise click.UsageError("the password is empty. Write it to stdin, followed by a newline")
+    return password
+
+
+@user.command(name="list", short_help="List the users who can log in by SCRAM.")
+@json_option
+@bootstrap_option
+def list_users(as_json: bool, bootstrap: str) -> None:
+    """List the users who can log in by SCRAM, and the iterations of their passwords' hashes by mechanism."""
+
+    async def work() -> list[ScramUser]:
+        async with connect_admin(bootstrap) as admin:
+            return await admin.scram_users()
+
+    users = [
+        {"user": one.name, "mechanism": mechanism, "iterations": iterations}
+        for one in run(work())
+        for mechanism, iterations in sorted(one.iterations.items())
+    ]
+    print_items(("user", "mechanism", "iterations"), users, "There are no users with SCRAM passwords.", as_json=as_json)
+
+
+@user.command(name="set-password", short_help="Add a user, or change a user's password.")
+@click.argument("name")
+@click.option("--mechanism", type=_MECHANISMS, default="SCRAM-SHA-512", show_default=True, help="The SASL mechanism.")
+@json_option
+@bootstrap_option
+def set_password(name: str, mechanism: str, as_json: bool, bootstrap: str) -> None:
+    """Set the password with which the user NAME logs in by SCRAM. Only a salted hash of it is sent.
+
+    The command prompts for the password, or reads it from stdin if that is not a terminal.
+
+    \b
+    oncelog user set-password alice --bootstrap localhost:9092
+    """
+    password = _password()
+
+    async def work() -> None:
+        async with connect_admin(bootstrap) as admin:
+            await admin.set_password(name, password, mechanism=mechanism)
+
+    run(work())
+    report(f"Set the {mechanism} password of {name}.", {"user": name, "mechanism": mechanism}, as_json=as_json)
+
+
+@user.command(short_help="Remove a user's password.")
+@click.argument("name")
+@click.option("--mechanism", type=_MECHANISMS, default="SCRAM-SHA-512", show_default=True, help="The SASL mechanism.")
+@yes_option
+@json_option
+@bootstrap_option
+def remove(name: str, mechanism: str, yes: bool, as_json: bool, bootstrap: str) -> None:
+    """Remove the password with which the user NAME logs in by SCRAM. Connections that are open stay open."""
+    confirm(f"Remove the {mechanism} password of {name}?", yes=yes)
+
+    async def work() -> None:
+        async with connect_admin(bootstrap) as admin:
+            await admin.delete_password(name, mechanism=mechanism)
+
+    run(work())
+    report(f"Removed the {mechanism} password of {name}.", {"user": name, "mechanism": mechanism}, as_json=as_json)
 
 
 @user.command(name="hash", short_help="Print a user's line with the salted hash of a password.")
 @click.argument("name")
 @click.option(
     "--mechanism",
-    type=click.Choice(["SCRAM-SHA-512", "SCRAM-SHA-256"]),
+    type=_MECHANISMS,
     default="SCRAM-SHA-512",
     show_default=True,
     help="The mechanism by which the hash is made. A SCRAM login needs the hash of its own mechanism.",
@@ -35,11 +116,5 @@ def hash_password(name: str, mechanism: str) -> int:
 
     if not name or any(character in name for character in "\0\r\n") or name.startswith("#"):
         raise click.UsageError(f"{name!r} cannot be a user name. Use a name of one line that does not begin with #")
-    if sys.stdin.isatty():
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        password = sys.stdin.readline().rstrip("\n")
-    if not password:
-        raise click.UsageError("the password is empty. Write it to stdin, followed by a newline")
-    click.echo(f"{name}:{PasswordHash.of_password(password, mechanism)}")
+    click.echo(f"{name}:{PasswordHash.of_password(_password(), mechanism)}")
     return 0

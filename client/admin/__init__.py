@@ -1,5 +1,6 @@
-"""The admin client: topics, configs, groups and their offsets, transactions."""
+"""The admin client: topics, configs, groups and their offsets, users and access rules, transactions."""
 
+from .access import Acl, AclFilter, ScramUser
 from .admin import Admin
 from .claims import GroupClaim
 from .transaction_values import (
@@ -24,6 +25,8 @@ from .values import (
 
 __all__ = [
     "AbortTransactionSpec",
+    "Acl",
+    "AclFilter",
     "Admin",
     "ClusterDescription",
     "ConfigEntry",
@@ -37,6 +40,7 @@ __all__ = [
     "NewTopic",
     "ProducerDescription",
     "ResourceType",
+    "ScramUser",
     "TransactionDescription",
     "TransactionListing",
     "WhyHanging",

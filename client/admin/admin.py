@@ -1,4 +1,4 @@
-"""`Admin`: the admin client. The modules `topics`, `groups`, `claims` and `transactions` send its requests.
+"""`Admin`: the admin client. The modules `topics`, `groups`, `claims`, `transactions` and `access` send its requests.
 
 A call about several items returns {item: None or the exception}, or raises the first exception where its docstring says
 so. Every call retries retriable failures, for default.api.timeout.ms at most.
@@ -20,7 +20,8 @@ from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import ByPartition, OffsetAndMetadata, Offsets, TopicPartition
-from . import claims, groups, topics, transactions
+from . import access, claims, groups, topics, transactions
+from .access import Acl, AclFilter, ScramUser
 from .arguments import (
     abort_spec,
     config_changes,
@@ -300,6 +301,43 @@ class Admin:
         UnsupportedVersionError as `group_claims` does.
         """
         return await claims.unfence_group(self._calls, name_of(group_id, "group_id"))
+
+    # -- users and access rules
+
+    async def create_acls(self, acls: Iterable[Acl], *, raise_errors: bool = True) -> dict[Acl, KafkaError | None]:
+        """Create access rules; a rule that exists already counts as created.
+
+        Raises the first failure, or with `raise_errors=False` returns every outcome by rule. A broker without access
+        control refuses all rules (SECURITY_DISABLED).
+        """
+        outcomes = await access.create_acls(self._calls, list(acls))
+        return _raised(outcomes) if raise_errors else outcomes
+
+    async def list_acls(self, chosen: AclFilter | None = None) -> list[Acl]:
+        """Return the access rules that the filter selects, by default all of them; raises as `create_acls`."""
+        return await access.list_acls(self._calls, chosen or AclFilter())
+
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> list[Acl]:
+        """Delete the access rules that any of the filters selects; returns them. Raises the first failure."""
+        return await access.delete_acls(self._calls, list(filters))
+
+    async def set_password(
+        self, user: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = 4096
+    ) -> None:
+        """Set the password with which a user logs in by a SCRAM mechanism (KIP-554).
+
+        Only its salted hash is sent. Raises ValueError for another mechanism, and for `iterations` outside of 4,096 to
+        16,384.
+        """
+        await access.set_password(self._calls, name_of(user, "user"), password, mechanism, iterations)
+
+    async def delete_password(self, user: str, *, mechanism: str = "SCRAM-SHA-512") -> None:
+        """Remove a user's password for a SCRAM mechanism; raises KafkaError RESOURCE_NOT_FOUND if there is none."""
+        await access.delete_password(self._calls, name_of(user, "user"), mechanism)
+
+    async def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
+        """Return the users who can log in by SCRAM; with `names`, those of these users that exist."""
+        return await access.scram_users(self._calls, None if names is None else names_of(names, "names"))
 
     # -- transactions
 

@@ -1,0 +1,247 @@
+"""Access rules (ACLs) and SCRAM credentials: what users may do, and how they log in."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Final, NamedTuple
+
+from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ...protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ...protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsMatchingAcl, DeleteAclsRequest
+from ...protocol.messages.describe_acls import DescribeAclsRequest
+from ...protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from ..errors import KafkaError, error_for
+from .calls import AdminCalls, failure
+
+_ANY: Final = 1
+KINDS: Final = {"TOPIC": 2, "GROUP": 3, "CLUSTER": 4, "TRANSACTIONAL_ID": 5, "DELEGATION_TOKEN": 6, "USER": 7}
+PATTERNS: Final = {"LITERAL": 3, "PREFIXED": 4}
+OPERATIONS: Final = {
+    "ALL": 2,
+    "READ": 3,
+    "WRITE": 4,
+    "CREATE": 5,
+    "DELETE": 6,
+    "ALTER": 7,
+    "DESCRIBE": 8,
+    "CLUSTER_ACTION": 9,
+    "DESCRIBE_CONFIGS": 10,
+    "ALTER_CONFIGS": 11,
+    "IDEMPOTENT_WRITE": 12,
+    "CREATE_TOKENS": 13,
+    "DESCRIBE_TOKENS": 14,
+}
+PERMISSIONS: Final = {"ALLOW": 3, "DENY": 2}
+_MATCH: Final = 2
+"""The pattern type of a filter whose name is that of a resource: it finds all rules that apply to the resource."""
+
+SALT_BYTES: Final = 24
+_MECHANISM_NUMBERS: Final = {name: number for number, name in enumerate(SCRAM_MECHANISMS, 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """An access rule: a principal may, or with `permission="DENY"` may not, do an operation with a resource.
+
+    `kind` is TOPIC, GROUP, CLUSTER (its `name` is kafka-cluster), TRANSACTIONAL_ID, DELEGATION_TOKEN or USER. With
+    `pattern="PREFIXED"` the rule applies to all resources whose names begin with `name`. The name `*`, the principal
+    `User:*` and the host `*` stand for all. Operations are Kafka's, such as READ, WRITE, CREATE, DESCRIBE and ALL.
+    Raises ValueError for other words.
+    """
+
+    kind: str
+    name: str
+    principal: str
+    operation: str
+    permission: str = "ALLOW"
+    host: str = "*"
+    pattern: str = "LITERAL"
+
+    def __post_init__(self) -> None:
+        for value, known in zip(_words(self), _TABLES, strict=True):
+            _number(value, known)
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """Selects access rules. A field that is None selects any value. Raises ValueError for unknown words.
+
+    With `applies_to=True`, `name` is the name of a resource, and the filter selects all rules that apply to it, those
+    with a prefix or `*` included.
+    """
+
+    kind: str | None = None
+    name: str | None = None
+    principal: str | None = None
+    operation: str | None = None
+    permission: str | None = None
+    host: str | None = None
+    pattern: str | None = None
+    applies_to: bool = False
+
+    def __post_init__(self) -> None:
+        for value, known in zip(_words(self), _TABLES, strict=True):
+            if value is not None:
+                _number(value, known)
+
+
+_TABLES: Final = (KINDS, PATTERNS, OPERATIONS, PERMISSIONS)
+
+
+def _words(rule: Acl | AclFilter) -> tuple[str | None, ...]:
+    return rule.kind, rule.pattern, rule.operation, rule.permission
+
+
+class ScramUser(NamedTuple):
+    """A user who can log in by SCRAM: the iterations of each mechanism's credential."""
+
+    name: str
+    iterations: Mapping[str, int]
+
+
+def _number(word: str | None, table: Mapping[str, int]) -> int:
+    if word is None:
+        return _ANY
+    if word not in table:
+        raise ValueError(f"{word!r} is not one of {', '.join(table)}")
+    return table[word]
+
+
+def _word(number: int, table: Mapping[str, int]) -> str:
+    return next((word for word, known in table.items() if known == number), str(number))
+
+
+async def create_acls(calls: AdminCalls, acls: Sequence[Acl]) -> dict[Acl, KafkaError | None]:
+    """Create access rules; returns None or the failure by rule. A rule that exists already counts as created."""
+    request = CreateAclsRequest(
+        [
+            AclCreation(
+                KINDS[acl.kind],
+                acl.name,
+                PATTERNS[acl.pattern],
+                acl.principal,
+                acl.host,
+                OPERATIONS[acl.operation],
+                PERMISSIONS[acl.permission],
+            )
+            for acl in acls
+        ]
+    )
+    answer = await calls.simple(request, "create access rules")
+    return {
+        acl: failure(one.error_code, one.error_message, f"rule {astuple(acl)}")
+        for acl, one in zip(acls, answer.results, strict=True)
+    }
+
+
+async def list_acls(calls: AdminCalls, chosen: AclFilter) -> list[Acl]:
+    """Return the selected access rules, sorted."""
+    answer = await calls.simple(DescribeAclsRequest(*_filter(chosen)), "list access rules")
+    if answer.error_code:
+        raise error_for(answer.error_code, answer.error_message)
+    found = [
+        Acl(
+            _word(resource.resource_type, KINDS),
+            resource.resource_name,
+            one.principal,
+            _word(one.operation, OPERATIONS),
+            _word(one.permission_type, PERMISSIONS),
+            one.host,
+            _word(resource.pattern_type, PATTERNS),
+        )
+        for resource in answer.resources
+        for one in resource.acls
+    ]
+    return sorted(found, key=astuple)
+
+
+async def delete_acls(calls: AdminCalls, filters: Sequence[AclFilter]) -> list[Acl]:
+    """Delete the rules that any of the filters selects; returns them. Raises the first failure."""
+    request = DeleteAclsRequest([DeleteAclsFilter(*_filter(chosen)) for chosen in filters])
+    answer = await calls.simple(request, "delete access rules")
+    deleted: dict[Acl, None] = {}
+    for result in answer.filter_results:
+        if result.error_code:
+            raise error_for(result.error_code, result.error_message)
+        for one in result.matching_acls:
+            if one.error_code:
+                raise error_for(one.error_code, one.error_message)
+            deleted[_deleted(one)] = None
+    return sorted(deleted, key=astuple)
+
+
+def _deleted(one: DeleteAclsMatchingAcl) -> Acl:
+    return Acl(
+        _word(one.resource_type, KINDS),
+        one.resource_name,
+        one.principal,
+        _word(one.operation, OPERATIONS),
+        _word(one.permission_type, PERMISSIONS),
+        one.host,
+        _word(one.pattern_type, PATTERNS),
+    )
+
+
+def _filter(chosen: AclFilter) -> tuple[int, str | None, int, str | None, str | None, int, int]:
+    pattern = _MATCH if chosen.applies_to else _number(chosen.pattern, PATTERNS)
+    return (
+        _number(chosen.kind, KINDS),
+        chosen.name,
+        pattern,
+        chosen.principal,
+        chosen.host,
+        _number(chosen.operation, OPERATIONS),
+        _number(chosen.permission, PERMISSIONS),
+    )
+
+
+async def set_password(calls: AdminCalls, user: str, password: str, mechanism: str, iterations: int) -> None:
+    """Set the password with which a user logs in by a SCRAM mechanism. The password itself is not sent."""
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise ValueError(f"iterations {iterations} is not from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+    number, salt = _number(mechanism, _MECHANISM_NUMBERS), secrets.token_bytes(SALT_BYTES)
+    salted = await asyncio.to_thread(SCRAM_MECHANISMS[mechanism].salted_password, password, salt, iterations)
+    change = ScramCredentialUpsertion(user, number, iterations, salt, salted)
+    await _alter(calls, AlterUserScramCredentialsRequest([], [change]), f"set the password of user {user!r}")
+
+
+async def delete_password(calls: AdminCalls, user: str, mechanism: str) -> None:
+    """Remove a user's password for a SCRAM mechanism."""
+    deletion = ScramCredentialDeletion(user, _number(mechanism, _MECHANISM_NUMBERS))
+    await _alter(calls, AlterUserScramCredentialsRequest([deletion], []), f"delete the password of user {user!r}")
+
+
+async def _alter(calls: AdminCalls, request: AlterUserScramCredentialsRequest, what: str) -> None:
+    answer = await calls.simple(request, what)
+    for result in answer.results:
+        if result.error_code:
+            raise error_for(result.error_code, result.error_message)
+
+
+async def scram_users(calls: AdminCalls, names: Iterable[str] | None) -> list[ScramUser]:
+    """Return the users with SCRAM passwords, sorted by name; with `names`, those of these users that exist."""
+    wanted = None if names is None else [UserName(name) for name in names]
+    if wanted == []:
+        return []
+    answer = await calls.simple(DescribeUserScramCredentialsRequest(wanted), "list users")
+    if answer.error_code:
+        raise error_for(answer.error_code, answer.error_message)
+    mechanisms = {number: name for name, number in _MECHANISM_NUMBERS.items()}
+    users = []
+    for result in answer.results:
+        if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
+            continue
+        if result.error_code:
+            raise error_for(result.error_code, result.error_message)
+        known = {mechanisms.get(one.mechanism, str(one.mechanism)): one.iterations for one in result.credential_infos}
+        users.append(ScramUser(result.user, known))
+    return sorted(users)
