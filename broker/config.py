@@ -165,8 +165,8 @@ class BrokerConfig(SecuritySettings, AclSettings):
     listener_security_protocol_map: list[str] = text_list(
         [],
         problem_of_map,
-        doc="The protocol of each listener name, as NAME:PROTOCOL. The names PLAINTEXT and SSL need no entry. This"
-        " release supports the protocols PLAINTEXT and SSL.",
+        doc="The protocol of each listener name, as NAME:PROTOCOL. The names of the protocols PLAINTEXT, SSL,"
+        " SASL_PLAINTEXT and SASL_SSL need no entry.",
     )
     metrics_listener: str = text(
         "",

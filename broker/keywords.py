@@ -128,8 +128,8 @@ class BrokerKeywords(TypedDict, total=False):
     or, if that means all interfaces, the address to which the client has connected.
     """
     listener_security_protocol_map: str | Iterable[str]
-    """The protocol of each listener name, as NAME:PROTOCOL. The names PLAINTEXT and SSL need no entry. This release
-    supports the protocols PLAINTEXT and SSL.
+    """The protocol of each listener name, as NAME:PROTOCOL. The names of the protocols PLAINTEXT, SSL,
+    SASL_PLAINTEXT and SASL_SSL need no entry.
     """
     metrics_listener: str
     """The address (host:port) on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`. Empty:

@@ -113,6 +113,9 @@ class Metadata(Protocol):
     def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return a user's credential for a SCRAM mechanism, or None."""
 
+    def has_room_for_user(self, user: str, limit: int) -> bool:
+        """Return whether a user may get a credential if there may be `limit` users, those being stored included."""
+
     def change_scram_credentials(
         self, user: str, changes: Mapping[str, ScramCredential | None]
     ) -> asyncio.Future[None]:
@@ -123,6 +126,10 @@ class Metadata(Protocol):
     @property
     def acls(self) -> AclIndex:
         """The access rules that are in effect."""
+
+    @property
+    def acl_count(self) -> int:
+        """The number of access rules, those included that are being stored."""
 
     def create_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
         """Add access rules, of which some may exist already."""

@@ -12,6 +12,7 @@ longer visible to clients, its subscribers drop its data, and its record is remo
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -85,6 +86,8 @@ class MetadataStore:
         # The partitions of the visible topics, and those of the changes that are being flushed to disk.
         self._partitions = 0
         self._coming_partitions = 0
+        self._coming_acls = 0
+        self._coming_users: Counter[str] = Counter()
         self._doomed: set[bytes] = set()
         self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
@@ -424,7 +427,18 @@ class MetadataStore:
 
         A rule is recorded even if it exists, because its deletion may be on its way to the disk.
         """
-        return self._commit([(_acl_key(acl), AclValue(), 0) for acl in acls], lambda: self.acls.add(acls))
+        count = len(acls)
+        self._coming_acls += count
+
+        def settled() -> None:
+            self._coming_acls -= count
+
+        return self._commit([(_acl_key(acl), AclValue(), 0) for acl in acls], lambda: self.acls.add(acls), settled)
+
+    @property
+    def acl_count(self) -> int:
+        """The number of access rules, those included that are being flushed to disk."""
+        return len(self.acls) + self._coming_acls
 
     def delete_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
         """Delete access rules; the future is done when the deletion is on disk and in effect."""
@@ -445,7 +459,21 @@ class MetadataStore:
             for mechanism, credential in changes.items():
                 self._set_credential(user, mechanism, credential)
 
-        return self._commit([_credential_record(user, *change) for change in changes.items()], visible)
+        self._coming_users[user] += 1
+
+        def settled() -> None:
+            self._coming_users[user] -= 1
+            if not self._coming_users[user]:
+                del self._coming_users[user]
+
+        records = [_credential_record(user, *change) for change in changes.items()]
+        return self._commit(records, visible, settled, essential=all(value is None for value in changes.values()))
+
+    def has_room_for_user(self, user: str, limit: int) -> bool:
+        """Return whether a user may get a credential if there may be `limit` users, those being flushed included."""
+        if user in self.scram_users or user in self._coming_users:
+            return True
+        return len(self.scram_users) + sum(name not in self.scram_users for name in self._coming_users) < limit
 
     def _commit(
         self,

@@ -188,6 +188,6 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
     "DescribeClientQuotas": (whole(_O.DESCRIBE_CONFIGS, _T.CLUSTER),),
     "AlterClientQuotas": (whole(_O.ALTER_CONFIGS, _T.CLUSTER),),
     "DescribeUserScramCredentials": (whole(_O.DESCRIBE, _T.CLUSTER),),
-    "AlterUserScramCredentials": (whole(_O.ALTER, _T.CLUSTER),),
+    "AlterUserScramCredentials": (inside(_O.ALTER, _T.CLUSTER),),
 }
 """The requirements by the name of the API, checked in this order. An empty row opens an API to every client."""

@@ -27,6 +27,10 @@ class Access(Protocol):
     def is_limited(self) -> bool:
         """Whether there is access control at all. If not, the client may do everything."""
 
+    @property
+    def units(self) -> int:
+        """The units of work (`steps.py`) of one call of `allows`."""
+
     def allows(
         self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
     ) -> bool:
@@ -46,6 +50,7 @@ class _FullAccess:
     """The access of every client of a broker without access control."""
 
     is_limited = False
+    units = 0
 
     def allows(
         self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
@@ -84,6 +89,10 @@ class _ClientAccess:
         if not decision.allowed and not quiet:
             self._report(decision, operation, resource_type, name)
         return decision.allowed
+
+    @property
+    def units(self) -> int:
+        return self._authorizer.units
 
     def allows_on_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         decision = self._authorizer.decide_by_resource_type(self._principal, self._host, operation, resource_type)

@@ -1,7 +1,8 @@
 """Keep all access rules so that the rules for a resource are found at a cost that does not grow with their number.
 
 Literal rules are found by their name. Prefixed rules are found by one lookup for each length that a prefix has. The
-rules of one pattern are divided by principal, so that a pattern with rules for many principals is as fast as others.
+rules of one pattern are divided by principal and host, so that a pattern with rules for many clients is as fast as
+others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TypeAlias
 
 from .acl import WILDCARD, Acl, AclFilter, PatternType, ResourceType
 
-RulesByPrincipal: TypeAlias = Mapping[str, Collection[Acl]]
+RulesByClient: TypeAlias = Mapping[tuple[str, str], Collection[Acl]]
+"""Rules by principal and host, as they name them."""
 
 _Rules: TypeAlias = dict[Acl, None]
 """A set of rules in the order in which they were added."""
@@ -28,7 +30,7 @@ class AclIndex:
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
         self.version = 0
         self._acls: _Rules = {}
-        self._patterns: dict[_Pattern, dict[str, _Rules]] = {}
+        self._patterns: dict[_Pattern, dict[tuple[str, str], _Rules]] = {}
         self._of_principal: dict[tuple[int, str], _Rules] = {}  # by resource type and principal
         # By resource type: the number of patterns of each prefix length, and these lengths in ascending order.
         self._lengths: dict[int, Counter[int]] = {}
@@ -56,7 +58,7 @@ class AclIndex:
                 rules = self._patterns[pattern] = {}
                 if acl.pattern_type == PatternType.PREFIXED:
                     self._add_length(acl)
-            rules.setdefault(acl.principal, {})[acl] = None
+            rules.setdefault((acl.principal, acl.host), {})[acl] = None
             self._of_principal.setdefault((acl.resource_type, acl.principal), {})[acl] = None
         self.version += 1
 
@@ -68,9 +70,10 @@ class AclIndex:
             del self._acls[acl]
             pattern = acl.resource_type, acl.pattern_type, acl.resource_name
             rules = self._patterns[pattern]
-            del rules[acl.principal][acl]
-            if not rules[acl.principal]:
-                del rules[acl.principal]
+            client = acl.principal, acl.host
+            del rules[client][acl]
+            if not rules[client]:
+                del rules[client]
             if not rules:
                 del self._patterns[pattern]
                 if acl.pattern_type == PatternType.PREFIXED:
@@ -95,8 +98,13 @@ class AclIndex:
         if not lengths[length]:
             self._sorted_lengths[acl.resource_type].remove(length)
 
-    def matching(self, resource_type: int, name: str) -> Iterator[RulesByPrincipal]:
-        """Yield the rules of each pattern that matches a resource, by principal."""
+    @property
+    def most_lengths(self) -> int:
+        """The largest number of different lengths that the prefixes for one type of resource have."""
+        return max(map(len, self._sorted_lengths.values()), default=0)
+
+    def matching(self, resource_type: int, name: str) -> Iterator[RulesByClient]:
+        """Yield the rules of each pattern that matches a resource, by client."""
         patterns = self._patterns
         rules = patterns.get((resource_type, PatternType.LITERAL, name))
         if rules is not None:
@@ -133,6 +141,10 @@ class AclIndex:
             return [acl for resource_type in types for acl in self.of_principal(resource_type, wanted.principal)]
         else:
             return list(self._acls)
-        if wanted.principal is not None:
-            return [acl for rules in groups for acl in rules.get(wanted.principal, ())]
-        return [acl for rules in groups for acls in rules.values() for acl in acls]
+        return [
+            acl
+            for rules in groups
+            for (principal, _), acls in rules.items()
+            if wanted.principal in (None, principal)
+            for acl in acls
+        ]

@@ -17,6 +17,7 @@ from ...protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from ..acls.acl import AclOperation, ResourceType
 from ..handling import RequestContext, handles
 from ..slices import in_slices
 
@@ -45,6 +46,10 @@ async def handle(
         changes.setdefault(change.name, []).append(change)
     users = list(changes)
     response = AlterUserScramCredentialsResponse()
+    if not context.access.allows(AclOperation.ALTER, ResourceType.CLUSTER):
+        refusal = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        response.results = [AlterUserScramCredentialsResult(user, int(refusal.code), refusal.message) for user in users]
+        return response
     async for start in in_slices(range(0, len(users), CHANGED_AT_A_TIME), CHANGED_AT_A_TIME):
         pending: list[tuple[AlterUserScramCredentialsResult, asyncio.Future[None]]] = []
         for user in users[start : start + CHANGED_AT_A_TIME]:
@@ -107,7 +112,7 @@ def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredenti
             f"Salt and salted password must not be empty, and the salt has at most {MAX_SALT_BYTES} bytes.",
         )
     limit = context.broker.config.scram_max_users
-    if user not in users and len(users) >= limit:
+    if not context.broker.metadata.has_room_for_user(user, limit):
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"The cluster has scram.max.users = {limit} users. Remove users, or raise the setting.",

@@ -20,6 +20,9 @@ from ..steps import Steps, run_in_slices
 CREATED_AT_A_TIME: Final = 50
 """The number of rules that are written to the log together."""
 
+MAX_CHARACTERS: Final = 1000
+"""The longest name, principal and host of a rule, because all rules are kept in memory. Kafka has no such limit."""
+
 _ANY: Final = 1
 """The number of ANY, which is the same for resources, patterns, operations and permissions."""
 
@@ -77,11 +80,11 @@ def _checked(context: RequestContext, request: CreateAclsRequest) -> Steps[bool]
         acl = _acl(item)
         if acl not in acls:
             new.add(acl)
-    limit = context.broker.config.max_acls
-    if new and len(acls) + len(new) > limit:
+    limit, existing = context.broker.config.max_acls, context.broker.metadata.acl_count
+    if new and existing + len(new) > limit:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{len(new)} new ACLs and the existing {len(acls)} are more than max.acls = {limit}. Delete ACLs, or raise"
+            f"{len(new)} new ACLs and the existing {existing} are more than max.acls = {limit}. Delete ACLs, or raise"
             " the limit.",
         )
     return True
@@ -101,6 +104,8 @@ def _acl(item: AclCreation) -> Acl:
 
 def _problem(item: AclCreation) -> str | None:
     """Return what is wrong with a rule, None if it is valid. Kafka checks neither the host nor the operation."""
+    if max(map(len, (item.resource_name, item.principal, item.host))) > MAX_CHARACTERS:
+        return f"The name of the resource, the principal or the host has more than {MAX_CHARACTERS} characters."
     if item.resource_type == ResourceType.CLUSTER and item.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}."
     if not item.resource_name:

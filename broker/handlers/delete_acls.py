@@ -37,6 +37,8 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
     doomed: dict[Acl, list[DeleteAclsMatchingAcl]] = {}
     response = DeleteAclsResponse()
     await run_in_slices(_match(context, request.filters, response, doomed))
+    if context.connection.closed.done():
+        return None  # nothing has been deleted yet, and nobody waits
     acls = list(doomed)
     pending: list[tuple[list[Acl], Any]] = []
     async for start in in_slices(range(0, len(acls), DELETED_AT_A_TIME), 1):
@@ -86,6 +88,8 @@ def _match(
         yield context.rows()
         candidates = index.candidates(wanted)
         for start in range(0, len(candidates), COMPARED_AT_A_TIME):
+            if context.connection.closed.done():
+                return
             for acl in candidates[start : start + COMPARED_AT_A_TIME]:
                 if wanted.matches(acl):
                     context.rows()

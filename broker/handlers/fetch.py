@@ -52,7 +52,10 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
     fetch = _Fetch(context, request, plan)
     if request.max_wait_ms <= 0 or request.min_bytes <= 0 or not plan.targets or (yield from fetch.is_enough()):
         return Deferred(None, fetch.answer)
-    wait = broker.fetch_purgatory.wait(fetch.is_enough_with, request.max_wait_ms / 1000, context.connection)
+    wait_s, login = request.max_wait_ms / 1000, context.connection.login
+    if login is not None:
+        wait_s = min(wait_s, max(login.left_s, 0))  # a client gets nothing that is written after its session
+    wait = broker.fetch_purgatory.wait(fetch.is_enough_with, wait_s, context.connection)
     yield from fetch.watch(wait)
     return Deferred(wait.done, fetch.answer)
 

@@ -31,6 +31,9 @@ FIRST_VERSION_BY_ID = 12
 CREATED_AT_A_TIME = 20
 """The number of topics that are created and made durable together."""
 
+LOGGED = 10
+"""The units of work of a refusal that is logged."""
+
 _PARTITIONS_PER_STEP = 50
 _TOPICS_PER_STEP = 50
 
@@ -46,9 +49,7 @@ def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
     metadata = context.broker.metadata
     if request.topics is None or (context.api_version == 0 and not request.topics):
         every = yield from ordered(list(metadata.topics))
-        may_describe = context.access.allows
-        shown = (name for name in every if may_describe(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True))
-        return (yield from _answer(context, request, shown, {}))
+        return (yield from _answer(context, request, (yield from _shown(context, every)), {}))
     ids: Requested = {}
     names: Requested = {}
     for start in range(0, len(request.topics), _TOPICS_PER_STEP):
@@ -67,6 +68,19 @@ def handle(context: RequestContext, request: MetadataRequest) -> Steps[Reply]:
     return (yield from _answer(context, request, requested, {}))
 
 
+def _shown(context: RequestContext, names: Iterable[str]) -> Steps[Iterable[str]]:
+    """Return those of the topics that the client may describe."""
+    access = context.access
+    if not access.is_limited:
+        return names
+    shown = []
+    for name in names:
+        if access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True):
+            shown.append(name)
+        yield access.units
+    return shown
+
+
 def _missing(context: RequestContext, requested: Requested) -> Steps[list[str]]:
     """Return the requested topics that do not exist, without those whose existence the client may not learn."""
     metadata, access = context.broker.metadata, context.access
@@ -80,7 +94,7 @@ def _missing(context: RequestContext, requested: Requested) -> Steps[list[str]]:
         ):
             missing.append(name)
         if count % _TOPICS_PER_STEP == 0:
-            yield _TOPICS_PER_STEP // 2
+            yield _TOPICS_PER_STEP // 2 + _TOPICS_PER_STEP * access.units
     return missing
 
 
@@ -98,8 +112,10 @@ async def _create_and_answer(
     broker, access = context.broker, context.access
     failures: dict[str, KafkaError] = {}
     if not access.allows(AclOperation.CREATE, ResourceType.CLUSTER, quiet=True):
-        refused = [name for name in missing if not access.allows(AclOperation.CREATE, ResourceType.TOPIC, name)]
-        failures = dict.fromkeys(refused, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        refusal = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        async for name in in_slices(missing, LOGGED + access.units):
+            if not access.allows(AclOperation.CREATE, ResourceType.TOPIC, name):
+                failures[name] = refusal
         missing = [name for name in missing if name not in failures]
     try:
         check_new_partitions(broker, len(missing) * broker.config.num_partitions)
@@ -132,6 +148,8 @@ def _answer(
         yield context.rows()
         topic = metadata.topic(name) if isinstance(name, str) else metadata.topic_by_id(name)
         shown = name if isinstance(name, str) else None if topic is None else topic.name
+        if access.is_limited:
+            yield LOGGED + access.units
         if shown is not None and not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, shown):
             response.topics.append(_hidden(name))
         elif topic is not None:

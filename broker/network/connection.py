@@ -18,6 +18,7 @@ A connection owns both directions of its socket. The dispatcher decides what a r
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections import deque
 from collections.abc import Coroutine
@@ -522,7 +523,7 @@ class Connection(asyncio.BufferedProtocol):
     def _execute(self, frame: memoryview) -> None:
         """Execute one request. Write its response at once if no earlier response is pending."""
         login = self.login
-        if login is not None and self._turn >= login.admits_until:
+        if login is not None and login.admits_until != math.inf and self._loop.time() >= login.admits_until:
             if login.takes_bare_messages:
                 self._take_login_message(login, bytes(frame))  # the frame's memory is used again
                 return

@@ -111,6 +111,11 @@ class Login:
         self._is_over = False
         self._succeeded_at: float | None = None
 
+    @property
+    def left_s(self) -> float:
+        """The seconds until the session ends; infinite for a session without end."""
+        return self.admits_until - self._now()
+
     def problem(self, api_key: int, api_version: int) -> str | None:
         """Return why a request with this key and version may not be sent now, or None if it may."""
         if self._is_over:
@@ -133,6 +138,11 @@ class Login:
         Raises KafkaError ILLEGAL_SASL_STATE if the client has logged in and must not do so again now.
         """
         if self._succeeded_at is not None:
+            if version == 0:
+                raise KafkaError(
+                    ErrorCode.ILLEGAL_SASL_STATE,
+                    "Another login needs version 1 of SaslHandshake, as its answers have order.",
+                )
             if self.admits_until == math.inf:
                 raise KafkaError(
                     ErrorCode.ILLEGAL_SASL_STATE,

@@ -174,7 +174,7 @@ _opener: Final = urllib.request.build_opener(_NoRedirect)
 def _json(body: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
 

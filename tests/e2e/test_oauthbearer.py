@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -102,6 +103,7 @@ async def test_aiokafka_logs_in_with_a_token(provider: IdentityProvider, tmp_pat
             assert (await producer.send_and_wait("topic", b"value")).offset == 0
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # kafka-python leaves a socket open
 async def test_kafka_python_logs_in_with_a_token(provider: IdentityProvider, tmp_path: Path) -> None:
     class Provider(KafkaPythonTokenProvider):  # type: ignore[misc]
         def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -122,6 +124,7 @@ async def test_kafka_python_logs_in_with_a_token(provider: IdentityProvider, tmp
             return int(offset)
 
         assert await asyncio.to_thread(produce) == 0
+    gc.collect()
 
 
 # ---- tokens

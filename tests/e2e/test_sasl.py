@@ -112,6 +112,7 @@ async def test_aiokafka_logs_in(mechanism: str, user: str, password: str) -> Non
             assert (await consumer.getone()).value == b"value"
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # kafka-python leaves a socket open
 @pytest.mark.parametrize(("mechanism", "user", "password"), LOGINS)
 async def test_kafka_python_logs_in(mechanism: str, user: str, password: str) -> None:
     async with broker_with_sasl() as broker:
@@ -134,6 +135,7 @@ async def test_kafka_python_logs_in(mechanism: str, user: str, password: str) ->
             return bytes(message.value)
 
         assert await asyncio.to_thread(produce_and_consume) == b"value"
+    gc.collect()
 
 
 async def test_an_admin_client_changes_credentials() -> None:
