@@ -147,6 +147,16 @@ async def test_a_second_login_within_a_second_is_an_illegal_state_and_changes_no
     assert state.admits_until == until
 
 
+async def test_another_login_needs_request_headers() -> None:
+    owner = Owner()
+    state = login(owner, LIMIT_MS)
+    await log_in(state)
+    owner.now += 10
+    with pytest.raises(KafkaError, match="needs version 1 of SaslHandshake"):
+        state.choose("X", 0)
+    assert state.admits_until == owner.now + 50
+
+
 async def test_during_another_login_only_its_messages_are_admitted() -> None:
     owner = Owner()
     state = login(owner, LIMIT_MS)
