@@ -430,9 +430,10 @@ def test_a_query_that_had_nothing_to_write_for_long_goes_on(spark: SparkSession,
         topics.forget_offsets(name)
         topics.send(source, range(5, 10))
         query.processAllAvailable()
+        batches = [(progress["batchId"], progress["numInputRows"]) for progress in query.recentProgress]
     finally:
         query.stop()
-    assert topics.values(topic) == [str(n) for n in range(10)]
+    assert topics.values(topic) == [str(n) for n in range(10)], f"(batch, rows): {batches}"
 
 
 @pytest.mark.parametrize(
