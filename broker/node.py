@@ -334,11 +334,12 @@ class BrokerNode:
         initialiser.start()
         listeners = Listeners(self.config, self.dispatcher, self.threads, self.metadata.scram_credential, self.log)
         try:
-            await listeners.start()
+            await listeners.bind()
+            self._listeners = listeners
+            self.group_coordinator.begin_sessions()
+            await listeners.accept()
         except (ListenError, ConfigError) as error:
             raise BrokerStartError(str(error)) from error
-        self._listeners = listeners
-        self.group_coordinator.begin_sessions()
         await self._start_metrics()
         self.log.info(
             "ready",

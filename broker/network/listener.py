@@ -67,52 +67,56 @@ class Listener:
         self._tls = tls
         self._logins = logins
         self._dispatcher = dispatcher
-        self._servers: list[asyncio.Server] = []
-        self._acceptors: list[TlsAcceptor] = []
+        self._bound: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._acceptor: TlsAcceptor | None = None
         self._connections: dict[Connection, None] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping = False
         self._all_closed: asyncio.Event = asyncio.Event()
 
-    async def start(self) -> None:
-        """Bind the listener's address and accept connections. Afterwards `port` is the real port.
+    def bind(self) -> None:
+        """Bind the listener's address. Afterwards `port` is the real port, to which nobody can connect yet.
 
-        Raises OSError if the address cannot be bound.
+        Raises OSError.
         """
+        self._bound = self._bind()
+        self._bound.setblocking(False)
+        self.port = self._bound.getsockname()[1]
+
+    async def accept(self) -> None:
+        """Accept connections. Raises OSError if another program listens on the address now."""
+        assert self._bound is not None, "bound"
         loop = asyncio.get_running_loop()
-        sockets = self._bind()
-        self.port = sockets[0].getsockname()[1]
-        for sock in sockets:
-            sock.setblocking(False)
-            await self._serve(sock, loop)
+        sock, self._bound = self._bound, None
+        await self._serve(sock, loop)
         self._schedule_sweep(loop)
 
     async def _serve(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         """Accept connections on a bound socket."""
         backlog = self.config.socket_listen_backlog_size
         if self._tls is None:
-            self._servers.append(await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog))
+            self._server = await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog)
             return
         timeout_s = self.config.connection_authentication_timeout_ms / 1000
-        acceptor = TlsAcceptor(sock, lambda: self._make(loop), self._tls.get, self.limits, timeout_s, self.log)
-        acceptor.start(backlog)
-        self._acceptors.append(acceptor)
+        self._acceptor = TlsAcceptor(sock, lambda: self._make(loop), self._tls.get, self.limits, timeout_s, self.log)
+        self._acceptor.start(backlog)
 
     def _make(self, loop: asyncio.AbstractEventLoop) -> Connection:
         """Return the protocol object of a new connection."""
         return Connection(next(_ids), self, self._dispatcher, loop)
 
-    def _bind(self) -> list[socket.socket]:
-        """Return one bound socket. An empty host means all interfaces, including IPv6 where the system supports it."""
+    def _bind(self) -> socket.socket:
+        """Return a bound socket. An empty host means all interfaces, including IPv6 where the system supports it."""
         host = self.host
         if host in ("", "::"):
             if socket.has_dualstack_ipv6():
                 with contextlib.suppress(OSError):
-                    return [self._bind_one(socket.AF_INET6, ("::", self.port), dual=True)]
+                    return self._bind_one(socket.AF_INET6, ("::", self.port), dual=True)
             host = "0.0.0.0"
         infos = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = infos[0]
-        return [self._bind_one(family, address)]
+        return self._bind_one(family, address)
 
     def _bind_one(self, family: int, address: Any, dual: bool = False) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -205,12 +209,11 @@ class Listener:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        for server in self._servers:
-            server.close()
-        self._servers = []
-        for acceptor in self._acceptors:
-            acceptor.stop()
-        self._acceptors = []
+        for listening in (self._bound, self._server):
+            if listening is not None:
+                listening.close()
+        if self._acceptor is not None:
+            self._acceptor.stop()
 
     def drain(self) -> None:
         """Execute no further request on any connection."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...auth.principal import Principal
@@ -47,19 +49,28 @@ class Listeners:
         self._contexts: list[_WatchedContext] = []
         self._logins: list[ListenerLogins] = []
 
-    async def start(self) -> None:
-        """Bind all addresses and accept connections. If one fails, none stays open.
+    async def bind(self) -> None:
+        """Read the files of all listeners and bind their addresses. If one fails, none stays bound.
 
-        Raises ListenError if an address cannot be bound, and ConfigError if a TLS setting or file cannot be used.
+        Clients can connect after `accept`, when every address is known. Raises ListenError if an address cannot be
+        bound, and ConfigError if a setting or a file of TLS or SASL cannot be used.
         """
         try:
             for row in self._rows.values():
-                await self._start(row)
+                self._open[row.name] = listener = await self._prepare(row)
+                with _explained(row):
+                    listener.bind()
         except BaseException:
             self.stop_accepting()
             raise
 
-    async def _start(self, row: ListenerConfig) -> None:
+    async def accept(self) -> None:
+        """Accept connections on all listeners. Raises ListenError."""
+        for row in self._rows.values():
+            with _explained(row):
+                await self._open[row.name].accept()
+
+    async def _prepare(self, row: ListenerConfig) -> Listener:
         context = None
         if row.protocol.uses_tls:
             from ..security.tls import ListenerTls
@@ -74,15 +85,7 @@ class Listeners:
             settings = ListenerLogins(row, self._config.of_listener(row.name))
             self._logins.append(settings)
             logins = await settings.start(self._threads, self._find_credential, self._log)
-        listener = Listener(row, self._config, self._dispatcher, self._log, self._limits, context, logins)
-        try:
-            await listener.start()
-        except OSError as error:
-            raise ListenError(
-                f"Cannot listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
-                " Stop the program that uses the port, or change `listeners`."
-            ) from error
-        self._open[row.name] = listener
+        return Listener(row, self._config, self._dispatcher, self._log, self._limits, context, logins)
 
     @property
     def first(self) -> Listener:
@@ -128,6 +131,18 @@ class Listeners:
     async def finish(self, timeout_s: float) -> None:
         """Wait at most `timeout_s` seconds for the requests being executed, then close all connections."""
         await asyncio.gather(*(listener.finish(timeout_s) for listener in self._open.values()))
+
+
+@contextmanager
+def _explained(row: ListenerConfig) -> Iterator[None]:
+    """Raise ListenError for an OSError of the listener's address."""
+    try:
+        yield
+    except OSError as error:
+        raise ListenError(
+            f"Cannot listen on {row.host or '*'}:{row.port}: {error.strerror or error}."
+            " Stop the program that uses the port, or change `listeners`."
+        ) from error
 
 
 class _WatchedContext:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import struct
 import weakref
 from pathlib import Path
@@ -23,6 +24,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from oncelog.auth.password_hash import PasswordHash
 from oncelog.auth.scram import SCRAM_MECHANISMS, ScramClient
 from oncelog.broker.node import BrokerNode, BrokerStartError
+from oncelog.demo.processes import free_port
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
@@ -464,6 +466,36 @@ async def test_a_file_of_users_that_cannot_be_read_is_refused_at_the_start(
         async with broker_with_sasl(**{"plain.users.location": str(users), "plain.sasl.jaas.config": ""}):
             pass
     assert "secret" not in str(refused.value).replace(str(users), "")
+
+
+async def test_nobody_can_connect_before_every_listener_is_ready(tmp_path: Path) -> None:
+    """A request that arrived earlier could not be answered, as the address of its listener was not known."""
+    users = tmp_path / "users"
+    os.mkfifo(users)
+    plaintext, sasl = free_port(), free_port()
+    addresses = f"PLAINTEXT://127.0.0.1:{plaintext},SASL_PLAINTEXT://127.0.0.1:{sasl}"
+    starting = asyncio.create_task(
+        BrokerNode(
+            config={
+                "listeners": addresses,
+                "sasl.enabled.mechanisms": "PLAIN",
+                "plain.users.location": str(users),
+                "logging.level": "error",
+            }
+        ).__aenter__()
+    )
+    async with asyncio.timeout(60):
+        with await asyncio.to_thread(users.open, "w") as writing:  # opened when the broker reads the file
+            for port in (plaintext, sasl):
+                with pytest.raises(ConnectionRefusedError):
+                    await asyncio.open_connection("127.0.0.1", port)
+            writing.write(f"alice:{PasswordHash.of_password('secret')}\n")
+        broker = await starting
+        try:
+            for port in (plaintext, sasl):
+                (await asyncio.open_connection("127.0.0.1", port))[1].close()
+        finally:
+            await broker.stop()
 
 
 @pytest.mark.parametrize(

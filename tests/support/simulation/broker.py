@@ -104,8 +104,11 @@ class PowerCut(BaseException):
 class SocketlessListener(Listener):
     """A listener without a socket, which only `SimulatedBroker.listener` can reach."""
 
-    async def start(self) -> None:
+    def bind(self) -> None:
         self.port = 9092
+
+    async def accept(self) -> None:
+        pass
 
 
 @contextmanager

@@ -100,7 +100,8 @@ class House:
         self.peers: list[Peer] = []
 
     async def __aenter__(self) -> House:
-        await self.listener.start()
+        self.listener.bind()
+        await self.listener.accept()
         return self
 
     async def connect(self) -> Peer:
