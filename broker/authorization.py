@@ -17,11 +17,12 @@ from dataclasses import replace
 from types import GeneratorType
 from typing import Any, Final
 
+from ..protocol.access_rules import AclOperation, AclResourceType
 from ..protocol.apis import api_name
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.schema import Request, Response
 from .acls.access import CODES, Access
-from .acls.acl import CLUSTER_NAME, AclOperation, ResourceType
+from .acls.acl import CLUSTER_NAME
 from .error_response import add_errors, error_response
 from .handling import Deferred, HandledApi, Handler, Reply, RequestContext
 from .requirements import CONFIG_RESOURCES, REQUIREMENTS, Requirement, Scope
@@ -35,9 +36,9 @@ _ITEMS_PER_STEP: Final = 50
 
 def cluster_operations(access: Access) -> int:
     """Return the bits of the allowed operations on the cluster, or 0 if the client may not describe the cluster."""
-    if not access.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, quiet=True):
+    if not access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER, quiet=True):
         return 0
-    return access.operations(ResourceType.CLUSTER)
+    return access.operations(AclResourceType.CLUSTER)
 
 
 def guarded(api: HandledApi) -> HandledApi:
@@ -85,15 +86,15 @@ def _check(access: Access, row: Requirement, request: Request[Any]) -> None:
 
 
 def _suffices_on_cluster(access: Access, row: Requirement) -> bool:
-    return row.or_cluster is not None and access.allows(row.or_cluster, ResourceType.CLUSTER, quiet=True)
+    return row.or_cluster is not None and access.allows(row.or_cluster, AclResourceType.CLUSTER, quiet=True)
 
 
-def _resource(row: Requirement, item: Any) -> tuple[ResourceType, str]:
+def _resource(row: Requirement, item: Any) -> tuple[AclResourceType, str]:
     name: str = getattr(item, row.field) if row.field else item
     if not row.kind_of_config:
         return row.resource_type, name
     resource_type = CONFIG_RESOURCES.get(item.resource_type)
-    return (ResourceType.CLUSTER, CLUSTER_NAME) if resource_type is None else (resource_type, name)
+    return (AclResourceType.CLUSTER, CLUSTER_NAME) if resource_type is None else (resource_type, name)
 
 
 def _handled_in_part(context: RequestContext, request: Request[Any], handle: Handler, row: Requirement) -> Steps[Reply]:

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from ..protocol.access_rules import AclOperation, AclResourceType
 from ..protocol.schema import Versions
-from .acls.acl import AclOperation, ResourceType
 from .config_sources import ResourceType as ConfigResourceType
 
-_O, _T = AclOperation, ResourceType
+_O, _T = AclOperation, AclResourceType
 
 
 class Scope(Enum):
@@ -46,7 +46,7 @@ class Requirement:
     """
 
     operation: AclOperation
-    resource_type: ResourceType
+    resource_type: AclResourceType
     scope: Scope
     array: str = ""
     field: str = ""
@@ -61,7 +61,7 @@ CONFIG_RESOURCES: Final = {ConfigResourceType.TOPIC: _T.TOPIC, ConfigResourceTyp
 
 def whole(
     operation: AclOperation,
-    resource_type: ResourceType,
+    resource_type: AclResourceType,
     field: str = "",
     *,
     versions: str = "0+",
@@ -75,7 +75,7 @@ def whole(
 
 def each(
     operation: AclOperation,
-    resource_type: ResourceType,
+    resource_type: AclResourceType,
     path: str,
     *,
     versions: str = "0+",
@@ -93,7 +93,7 @@ def each_config(operation: AclOperation) -> Requirement:
     return Requirement(operation, _T.CLUSTER, Scope.ITEM, "resources", "resource_name", kind_of_config=True)
 
 
-def inside(operation: AclOperation, resource_type: ResourceType) -> Requirement:
+def inside(operation: AclOperation, resource_type: AclResourceType) -> Requirement:
     """Leave it to the handler to refuse or to hide what is denied."""
     return Requirement(operation, resource_type, Scope.HANDLER)
 

@@ -6,16 +6,17 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any, Final, Protocol
 
 from ...auth.principal import Principal
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
-from .acl import CLUSTER_NAME, AclOperation, ResourceType
+from .acl import CLUSTER_NAME
 from .authorizer import OPERATIONS, Authorizer, Decision
 
 CODES: Final = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    AclResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    AclResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    AclResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    AclResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 """The error code of a refused operation, by the type of the resource."""
 
@@ -32,17 +33,17 @@ class Access(Protocol):
         """The units of work (`steps.py`) of one call of `allows`."""
 
     def allows(
-        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
+        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
     ) -> bool:
         """Return whether the client may execute the operation. A denial is logged unless `quiet` is true."""
 
-    def allows_on_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Return whether the client may execute the operation on at least one possible resource (KIP-679)."""
 
-    def require(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+    def require(self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> None:
         """Raise KafkaError with the code of the resource type unless the client may execute the operation."""
 
-    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+    def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the bits of the operations on the resource that the client may execute (KIP-430)."""
 
 
@@ -53,16 +54,16 @@ class _FullAccess:
     units = 0
 
     def allows(
-        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
+        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
     ) -> bool:
         return True
 
-    def allows_on_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         return True
 
-    def require(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None: ...
+    def require(self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> None: ...
 
-    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+    def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
         return sum(1 << operation for operation in OPERATIONS[resource_type])
 
 
@@ -83,7 +84,7 @@ class _ClientAccess:
         self._log = log
 
     def allows(
-        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
+        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
     ) -> bool:
         decision = self._authorizer.decide(self._principal, self._host, operation, resource_type, name)
         if not decision.allowed and not quiet:
@@ -94,20 +95,20 @@ class _ClientAccess:
     def units(self) -> int:
         return self._authorizer.units
 
-    def allows_on_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         decision = self._authorizer.decide_by_resource_type(self._principal, self._host, operation, resource_type)
         if not decision.allowed:
             self._report(decision, operation, resource_type, "any")
         return decision.allowed
 
-    def require(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+    def require(self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> None:
         if not self.allows(operation, resource_type, name):
             raise KafkaError(CODES[resource_type])
 
-    def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+    def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
         return self._authorizer.operations(self._principal, self._host, resource_type, name)
 
-    def _report(self, decision: Decision, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+    def _report(self, decision: Decision, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
         self._log.info(
             "access_denied",
             principal=self._principal,

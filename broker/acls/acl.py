@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final, NamedTuple
+
+from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 
 WILDCARD: Final = "*"
 """As the name of a literal pattern: every resource. As a host: every host."""
@@ -15,63 +16,10 @@ CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the only resource of the type CLUSTER."""
 
 
-class ResourceType(IntEnum):
-    """The kinds of resources; ANY is for filters only."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    """How a rule's name matches the names of resources. ANY and MATCH are for filters only (KIP-290)."""
-
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(IntEnum):
-    """Kafka's operations. Bit n of a response's `authorized_operations` is set if operation n is allowed (KIP-430)."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class Permission(IntEnum):
-    """Whether a rule denies or allows; ANY is for filters only."""
-
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
-
-
 class Acl(NamedTuple):
     """One rule: `principal` (`User:alice`) may, or may not, execute `operation` on the matching resources from `host`.
 
-    The numbers are those of the enumerations in this module.
+    The numbers are those of the enumerations in `protocol/access_rules.py`.
     """
 
     resource_type: int
@@ -86,7 +34,7 @@ class Acl(NamedTuple):
         pattern = PatternType(self.pattern_type).name.lower()
         return (
             f"{Permission(self.permission).name} {self.principal} from {self.host}"
-            f" {AclOperation(self.operation).name} on {ResourceType(self.resource_type).name} {pattern}"
+            f" {AclOperation(self.operation).name} on {AclResourceType(self.resource_type).name} {pattern}"
             f" {self.resource_name}"
         )
 
@@ -97,7 +45,7 @@ class AclFilter(NamedTuple):
     The pattern type MATCH matches the rules that apply to the resource `resource_name`.
     """
 
-    resource_type: int = ResourceType.ANY
+    resource_type: int = AclResourceType.ANY
     pattern_type: int = PatternType.ANY
     resource_name: str | None = None
     principal: str | None = None
@@ -108,7 +56,7 @@ class AclFilter(NamedTuple):
     def matches(self, acl: Acl) -> bool:
         """Return whether the filter matches a rule."""
         return (
-            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            self.resource_type in (AclResourceType.ANY, acl.resource_type)
             and self._matches_name(acl)
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from .acl import WILDCARD, Acl, AclFilter, PatternType, ResourceType
+from ...protocol.access_rules import AclResourceType, PatternType
+from .acl import WILDCARD, Acl, AclFilter
 
 RulesByClient: TypeAlias = Mapping[tuple[str, str], Collection[Acl]]
 """Rules by principal and host, as they name them."""
@@ -130,7 +131,7 @@ class AclIndex:
 
         The caller asks the filter about each of them.
         """
-        types = [wanted.resource_type] if wanted.resource_type != ResourceType.ANY else list(ResourceType)
+        types = [wanted.resource_type] if wanted.resource_type != AclResourceType.ANY else list(AclResourceType)
         name = wanted.resource_name
         if name is not None and wanted.pattern_type == PatternType.MATCH:
             groups = [rules for resource_type in types for rules in self.matching(resource_type, name)]

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
-from .acl import CLUSTER_NAME, EVERY_USER, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
+from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
+from .acl import CLUSTER_NAME, EVERY_USER, WILDCARD, Acl
 from .acl_index import AclIndex
 
 REMEMBERED: Final = 10_000
@@ -36,11 +37,11 @@ _ALLOWING: Final = {
 """For each operation, the operations whose ALLOW rules allow it."""
 
 OPERATIONS: Final = {
-    ResourceType.TOPIC: (
+    AclResourceType.TOPIC: (
         *(_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
     ),
-    ResourceType.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
-    ResourceType.CLUSTER: (
+    AclResourceType.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    AclResourceType.CLUSTER: (
         *(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
         _O.IDEMPOTENT_WRITE,
     ),
@@ -78,7 +79,7 @@ class Authorizer:
         self._version = acls.version
 
     def decide(
-        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> Decision:
         """Return the decision about one operation on the resource `name`. `host` is the client's address."""
         if self._version != self.acls.version or len(self._decisions) >= REMEMBERED:
@@ -94,7 +95,7 @@ class Authorizer:
         return decision
 
     def _decide(
-        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> Decision:
         if principal in self.super_users:
             return _SUPER_USER
@@ -121,7 +122,7 @@ class Authorizer:
         return 3 + self.acls.most_lengths // 8
 
     def decide_by_resource_type(
-        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType
     ) -> Decision:
         """Return whether the operation is allowed on at least one possible resource of a type (KIP-679).
 
@@ -140,7 +141,7 @@ class Authorizer:
         return known
 
     def _decide_by_resource_type(
-        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType
     ) -> Decision:
         allows: list[Acl] = []
         denied: set[tuple[int, str]] = set()
@@ -169,7 +170,7 @@ class Authorizer:
     def _applying(*rules: Iterable[Acl], host: str) -> Iterable[Acl]:
         return (acl for part in rules for acl in part if acl.host in (WILDCARD, host))
 
-    def operations(self, principal: str, host: str, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+    def operations(self, principal: str, host: str, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the bits of the operations on a resource that are allowed (KIP-430)."""
         return sum(
             1 << operation

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -27,7 +28,6 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ..acls.access import FULL_ACCESS
-from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.transaction.decisions import Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..handling import Deferred, Reply, RequestContext, handles
@@ -106,7 +106,7 @@ def _all_exist(context: RequestContext, topics: list[AddPartitionsToTxnTopic], c
     for requested in topics:
         topic = metadata.topic(requested.name)
         count = 0 if topic is None else topic.partitions
-        if not access.allows(AclOperation.WRITE, ResourceType.TOPIC, requested.name):
+        if not access.allows(AclOperation.WRITE, AclResourceType.TOPIC, requested.name):
             exist = _deny(requested.name, requested.partitions, codes)
         else:
             exist &= _look_up(requested.name, requested.partitions, count, codes)
@@ -284,7 +284,7 @@ def _looked_up(
         name = requested.name
         topic = metadata.topic(name)
         count = 0 if topic is None else topic.partitions
-        is_allowed = checked.allows(AclOperation.WRITE, ResourceType.TOPIC, name)
+        is_allowed = checked.allows(AclOperation.WRITE, AclResourceType.TOPIC, name)
         for indexes in _pieces(requested.partitions):
             if not is_allowed:
                 exist = _deny(name, indexes, codes)

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -17,7 +18,6 @@ from ...protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from ..acls.acl import AclOperation, ResourceType
 from ..handling import RequestContext, handles
 from ..slices import in_slices
 
@@ -46,7 +46,7 @@ async def handle(
         changes.setdefault(change.name, []).append(change)
     users = list(changes)
     response = AlterUserScramCredentialsResponse()
-    if not context.access.allows(AclOperation.ALTER, ResourceType.CLUSTER):
+    if not context.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER):
         refusal = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         response.results = [AlterUserScramCredentialsResult(user, int(refusal.code), refusal.message) for user in users]
         return response

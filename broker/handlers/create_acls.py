@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...auth.principal import Principal
+from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ..acl_requests import check_is_on, close_if_unknown
-from ..acls.acl import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
+from ..acls.acl import CLUSTER_NAME, Acl
 from ..handling import RequestContext, handles
 from ..slices import in_slices
 from ..steps import Steps, run_in_slices
@@ -106,11 +107,11 @@ def _problem(item: AclCreation) -> str | None:
     """Return what is wrong with a rule, None if it is valid. Kafka checks neither the host nor the operation."""
     if max(map(len, (item.resource_name, item.principal, item.host))) > MAX_CHARACTERS:
         return f"The name of the resource, the principal or the host has more than {MAX_CHARACTERS} characters."
-    if item.resource_type == ResourceType.CLUSTER and item.resource_name != CLUSTER_NAME:
+    if item.resource_type == AclResourceType.CLUSTER and item.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}."
     if not item.resource_name:
         return "The resource name is empty. Send a name, or * for all resources."
-    if item.resource_type not in list(ResourceType):
+    if item.resource_type not in list(AclResourceType):
         return f"Resource type {item.resource_type} does not exist."
     if item.resource_pattern_type not in _LITERAL_OR_PREFIXED:
         return f"Pattern type {item.resource_pattern_type} does not exist. Use 3 (literal) or 4 (prefixed)."

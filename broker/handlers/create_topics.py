@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_topics import (
     CreatableTopic,
@@ -18,7 +19,6 @@ from ...protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ..acls.acl import AclOperation, ResourceType
 from ..config_sources import describe_topic
 from ..handling import RequestContext, handles
 from ..metadata import Topic
@@ -96,7 +96,7 @@ class _Creation:
 
     def _result(self, plan: TopicPlan) -> CreatableTopicResult:
         self.context.rows()
-        if not self.context.access.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, plan.name):
+        if not self.context.access.allows(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, plan.name):
             code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return CreatableTopicResult(plan.name, error_message=None, topic_config_error_code=code)
         return CreatableTopicResult(

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import islice
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -18,7 +19,6 @@ from ...protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ...protocol.schema import NO_UUID
-from ..acls.acl import AclOperation, ResourceType
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..slices import in_slices
@@ -82,13 +82,13 @@ def _authorize(context: RequestContext, item: DeleteTopicState, result: Deletabl
     describe it gets both.
     """
     access, metadata = context.access, context.broker.metadata
-    if access.allows(AclOperation.DELETE, ResourceType.CLUSTER, quiet=True):
+    if access.allows(AclOperation.DELETE, AclResourceType.CLUSTER, quiet=True):
         return
     topic = metadata.topic_by_id(item.topic_id) if item.name is None else metadata.topic(item.name)
     name = item.name if topic is None else topic.name
-    if name is None or access.allows(AclOperation.DELETE, ResourceType.TOPIC, name):
+    if name is None or access.allows(AclOperation.DELETE, AclResourceType.TOPIC, name):
         return
-    if access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True):
+    if access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True):
         if topic is None:
             return  # reported as unknown
         result.name, result.topic_id = topic.name, topic.topic_id

@@ -6,6 +6,7 @@ request repeats is described once.
 
 from __future__ import annotations
 
+from ...protocol.access_rules import AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_groups import (
     DescribedGroup,
@@ -13,7 +14,6 @@ from ...protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ..acls.acl import ResourceType
 from ..authorization import NOT_ASKED
 from ..coordinator.group.member import metadata_for
 from ..coordinator.group.state import GroupState
@@ -35,7 +35,7 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> Steps[Des
             continue
         described.add(group_id)
         yield context.rows()
-        operations = context.access.operations(ResourceType.GROUP, group_id) if asked else NOT_ASKED
+        operations = context.access.operations(AclResourceType.GROUP, group_id) if asked else NOT_ASKED
         response.groups.append((yield from _group(context, group_id, operations)))
     return response
 

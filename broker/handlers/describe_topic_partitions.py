@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -12,7 +13,6 @@ from ...protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from ..acls.acl import AclOperation, ResourceType
 from ..handling import RequestContext, handles
 from ..metadata import Topic
 from ..partition import LEADER_EPOCH
@@ -39,7 +39,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
         yield 2
         if request.cursor is not None and name < request.cursor.topic_name:
             continue
-        if not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=not request.topics):
+        if not access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=not request.topics):
             if request.topics:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 response.topics.append(DescribeTopicPartitionsResponseTopic(int(code), name))
@@ -57,7 +57,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
             problem = name_problem(name) is not None
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if problem else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             unknown = DescribeTopicPartitionsResponseTopic(int(code), name)
-            unknown.topic_authorized_operations = access.operations(ResourceType.TOPIC, name)
+            unknown.topic_authorized_operations = access.operations(AclResourceType.TOPIC, name)
             response.topics.append(unknown)
             continue
         end = min(topic.partitions, start + left)
@@ -87,5 +87,5 @@ def _topic(
             else DescribeTopicPartitionsResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], [], [], [])
             for index in range(start, end)
         ],
-        context.access.operations(ResourceType.TOPIC, topic.name),
+        context.access.operations(AclResourceType.TOPIC, topic.name),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import KafkaError
 from ...protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -9,7 +10,6 @@ from ...protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.transaction.coordinator import TransactionCoordinator
 from ..handling import RequestContext, handles
 from ..steps import Steps, ordered
@@ -57,7 +57,7 @@ def _described(
     )
     access = context.access
     for name in names:
-        if not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True):
+        if not access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True):
             yield 1
             continue
         state.topics.append(TopicData(name, sorted(topics[name])))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import (
     AbortedTransaction,
@@ -21,7 +22,6 @@ from ...protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from ..acls.acl import AclOperation, ResourceType
 from ..fetch_session import FIRST_TOPIC_ID_VERSION, FetchPlan, FetchTarget
 from ..fetch_wait import FetchWait
 from ..handling import Answer, Deferred, RequestContext, handles
@@ -108,7 +108,7 @@ class _Fetch:
         if self.access is not None:  # also in a session, whose partitions the client may have been allowed before
             name = topic if isinstance(topic, str) else _name(self.context, topic)
             if name is not None:  # an unknown id gets its own error below
-                self.access.require(AclOperation.READ, ResourceType.TOPIC, name)
+                self.access.require(AclOperation.READ, AclResourceType.TOPIC, name)
         if isinstance(topic, str):
             partition = manager.partition(topic, target.partition)
         else:

@@ -7,15 +7,15 @@ group's producers.
 
 from __future__ import annotations
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.state_log import partition_for_key
 from ..handling import RequestContext, handles
 from ..steps import Steps, distinct
 from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
-RESOURCES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID, 64: ResourceType.GROUP}
+RESOURCES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID, 64: AclResourceType.GROUP}
 """The type of the resource that each key type names."""
 
 HOMES = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}

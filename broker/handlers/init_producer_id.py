@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ..acls.access import Access
-from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.claims import NO_GENERATION
 from ..coordinator.transaction.decisions import NO_IDENTITY, ProducerIdentity
 from ..coordinator.transaction.group_initialisation import GroupInitialisation, assigned_prefix
@@ -49,20 +49,20 @@ def _authorize(access: Access, request: InitProducerIdRequest) -> None:
     """Raise KafkaError unless the client may initialise the producer."""
     group_id, transactional_id = request.consumer_group_id, request.transactional_id
     if group_id is not None:
-        access.require(AclOperation.READ, ResourceType.GROUP, group_id)
+        access.require(AclOperation.READ, AclResourceType.GROUP, group_id)
         if transactional_id is None:
             transactional_id = assigned_prefix(group_id)
     if transactional_id is not None:
-        access.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        access.require(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
     elif not access.allows(
-        AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, quiet=True
-    ) and not access.allows_on_any(AclOperation.WRITE, ResourceType.TOPIC):
+        AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, quiet=True
+    ) and not access.allows_on_any(AclOperation.WRITE, AclResourceType.TOPIC):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _authorize_topics(access: Access, partitions: Iterable[tuple[str, int]]) -> Steps[None]:
     for topic, _ in partitions:
-        access.require(AclOperation.READ, ResourceType.TOPIC, topic)
+        access.require(AclOperation.READ, AclResourceType.TOPIC, topic)
         yield 1
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from ..acls.acl import AclOperation, ResourceType
 from ..handling import RequestContext, handles
 from ..steps import Steps, distinct
 
@@ -20,10 +20,10 @@ def handle(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGro
     types = yield from distinct(map(str.lower, request.types_filter))
     groups = context.broker.group_coordinator.groups() if not types or CLASSIC in types else []
     access = context.access
-    shows_all = access.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, quiet=True)
+    shows_all = access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER, quiet=True)
     response = ListGroupsResponse()
     for group in groups:
-        is_shown = shows_all or access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, quiet=True)
+        is_shown = shows_all or access.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id, quiet=True)
         if is_shown and (not states or group.state.value.lower() in states):
             response.groups.append(ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC))
             context.rows()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.transaction.queries import TransactionFilter
 from ..handling import RequestContext, handles
 from ..steps import Steps
@@ -26,7 +26,7 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> Steps[L
     for metadata in (yield from context.broker.transaction_coordinator.list(wanted)):
         yield 1
         name = metadata.transactional_id
-        if not context.access.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name, quiet=True):
+        if not context.access.allows(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, name, quiet=True):
             continue
         response.transaction_states.append(
             TransactionState(metadata.transactional_id, metadata.producer_id, metadata.state.label)

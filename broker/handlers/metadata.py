@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.metadata import (
     MetadataRequest,
@@ -15,7 +16,6 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.schema import NO_UUID
-from ..acls.acl import AclOperation, ResourceType
 from ..authorization import NOT_ASKED, cluster_operations
 from ..handling import Reply, RequestContext, handles
 from ..metadata import Topic
@@ -75,7 +75,7 @@ def _shown(context: RequestContext, names: Iterable[str]) -> Steps[Iterable[str]
         return names
     shown = []
     for name in names:
-        if access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True):
+        if access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True):
             shown.append(name)
         yield access.units
     return shown
@@ -90,7 +90,7 @@ def _missing(context: RequestContext, requested: Requested) -> Steps[list[str]]:
             isinstance(name, str)
             and name
             and metadata.topic(name) is None
-            and access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True)
+            and access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True)
         ):
             missing.append(name)
         if count % _TOPICS_PER_STEP == 0:
@@ -111,10 +111,10 @@ async def _create_and_answer(
 ) -> Steps[MetadataResponse]:
     broker, access = context.broker, context.access
     failures: dict[str, KafkaError] = {}
-    if not access.allows(AclOperation.CREATE, ResourceType.CLUSTER, quiet=True):
+    if not access.allows(AclOperation.CREATE, AclResourceType.CLUSTER, quiet=True):
         refusal = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         async for name in in_slices(missing, LOGGED + access.units):
-            if not access.allows(AclOperation.CREATE, ResourceType.TOPIC, name):
+            if not access.allows(AclOperation.CREATE, AclResourceType.TOPIC, name):
                 failures[name] = refusal
         missing = [name for name in missing if name not in failures]
     try:
@@ -150,7 +150,7 @@ def _answer(
         shown = name if isinstance(name, str) else None if topic is None else topic.name
         if access.is_limited:
             yield LOGGED + access.units
-        if shown is not None and not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, shown):
+        if shown is not None and not access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, shown):
             response.topics.append(_hidden(name))
         elif topic is not None:
             response.topics.append((yield from _topic(context, request, topic, offline.get(topic.name, ()))))
@@ -196,7 +196,7 @@ def _topic(
 def _operations(context: RequestContext, request: MetadataRequest, name: str) -> int:
     if not request.include_topic_authorized_operations:
         return NOT_ASKED
-    return context.access.operations(ResourceType.TOPIC, name)
+    return context.access.operations(AclResourceType.TOPIC, name)
 
 
 def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[MetadataResponsePartition]:

@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import Iterable
 from itertools import islice
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import PENDING_TRANSACTION, ErrorCode, KafkaError
 from ...protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -37,7 +38,6 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ..acls.access import Access
-from ..acls.acl import AclOperation, ResourceType
 from ..coordinator.group.coordinator import FetchedOffset
 from ..handling import Answer, Deferred, RequestContext, handles
 from ..steps import Steps, run_in_slices
@@ -218,7 +218,7 @@ def _offsets(
 
 
 def _may_describe(access: Access, item: FetchedOffset) -> bool:
-    return access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, item.partition[0], quiet=True)
+    return access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, item.partition[0], quiet=True)
 
 
 def _row(access: Access, item: FetchedOffset, unstable: ErrorCode | None) -> tuple[int, int, int, str, int]:

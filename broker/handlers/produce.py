@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import (
     PartitionProduceData,
@@ -24,7 +25,6 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.schema import Buffer
-from ..acls.acl import AclOperation, ResourceType
 from ..handling import Answer, Deferred, Reply, RequestContext, handles
 from ..log import AT_ONCE_BYTES
 from ..steps import Steps, run_in_slices, run_slice
@@ -83,7 +83,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Reply:
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}. Set it to 0, 1 or -1 (all).")
     if request.transactional_id is not None and context.broker.access_control is not None:
-        context.access.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        context.access.require(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id)
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
     partitions = 0
@@ -261,7 +261,7 @@ def _may_write(context: RequestContext, asked: TopicProduceData) -> bool:
         if topic is None:
             return True
         name = topic.name
-    return context.access.allows(AclOperation.WRITE, ResourceType.TOPIC, name)
+    return context.access.allows(AclOperation.WRITE, AclResourceType.TOPIC, name)
 
 
 def _check(context: RequestContext, partition: Partition, records: Buffer | None) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from oncelog import Broker
 from oncelog.broker import requirements
-from oncelog.broker.acls.acl import Acl, PatternType, Permission
+from oncelog.broker.acls.acl import Acl
+from oncelog.protocol.access_rules import PatternType, Permission
 from oncelog.protocol.apis import api_name
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oncelog.broker.acls.acl import Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType
+from oncelog.broker.acls.acl import Acl, AclFilter
 from oncelog.broker.acls.acl_index import AclIndex
 from oncelog.broker.acls.authorizer import Authorizer
+from oncelog.protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 
 Op = AclOperation
 NAMES = st.text("ab*", min_size=1, max_size=4)
-TYPES = st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP])
+TYPES = st.sampled_from([AclResourceType.TOPIC, AclResourceType.GROUP])
 OPERATIONS = st.sampled_from(list(AclOperation)[3:])
 PRINCIPALS = st.sampled_from(["User:a", "User:b", "Role:a"])
 HOSTS = st.sampled_from(["h1", "h2"])
@@ -94,7 +95,7 @@ def test_decisions_agree_with_the_model(changes: list[tuple[bool, Acl]], everyon
 @given(st.sets(ACLS, max_size=30), st.data())
 def test_filters_find_the_same_rules_through_the_index(acls: set[Acl], data: st.DataObject) -> None:
     wanted = AclFilter(
-        data.draw(TYPES | st.just(ResourceType.ANY)),
+        data.draw(TYPES | st.just(AclResourceType.ANY)),
         data.draw(st.sampled_from(list(PatternType)[1:])),
         data.draw(NAMES | st.none()),
         data.draw(PRINCIPALS | st.none()),

@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from oncelog import Broker
-from oncelog.broker.acls.acl import Acl, PatternType, Permission
-from oncelog.broker.acls.acl import AclOperation as Op
-from oncelog.broker.acls.acl import ResourceType as Type
+from oncelog.broker.acls.acl import Acl
+from oncelog.protocol.access_rules import AclOperation as Op
+from oncelog.protocol.access_rules import AclResourceType as Type
+from oncelog.protocol.access_rules import PatternType, Permission
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.schema import Struct
 from support.raw_connection import RawConnection

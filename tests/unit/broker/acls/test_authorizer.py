@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from oncelog.broker.acls.acl import Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType
+from oncelog.broker.acls.acl import Acl, AclFilter
 from oncelog.broker.acls.acl_index import AclIndex
 from oncelog.broker.acls.authorizer import REMEMBERED, Authorizer
+from oncelog.protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 
-Op, T = AclOperation, ResourceType
+Op, T = AclOperation, AclResourceType
 
 
 def rule(
@@ -15,7 +16,7 @@ def rule(
     operation: AclOperation = Op.READ,
     permission: str = "ALLOW",
     *,
-    type: ResourceType = T.TOPIC,
+    type: AclResourceType = T.TOPIC,
     pattern: str = "LITERAL",
     principal: str = "User:alice",
     host: str = "*",
