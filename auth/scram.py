@@ -24,6 +24,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
+from .mechanism_names import SCRAM_NUMBERS
+
 MIN_ITERATIONS: Final = 4096
 """The fewest iterations of a credential, and the default (RFC 7677)."""
 
@@ -90,8 +92,7 @@ class ScramMechanism:
 
 
 SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
-    mechanism.name: mechanism
-    for mechanism in (ScramMechanism("SCRAM-SHA-256", "sha256"), ScramMechanism("SCRAM-SHA-512", "sha512"))
+    name: ScramMechanism(name, hash_name) for name, hash_name in zip(SCRAM_NUMBERS, ("sha256", "sha512"), strict=True)
 }
 """The mechanisms by their names."""
 

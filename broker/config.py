@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ..auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
 from .acls.settings import AclSettings
 from .listener_config import ListenerConfig, SecurityProtocol, problem_of_items, problem_of_map, read_listeners
 from .security.settings import ListenerSettings, SecuritySettings
@@ -101,7 +102,7 @@ This release supports none, so they are refused and never ignored.
 
 HARMLESS: Final = {
     "security.inter.broker.protocol": tuple(SecurityProtocol),
-    "sasl.mechanism.inter.broker.protocol": ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+    "sasl.mechanism.inter.broker.protocol": ("GSSAPI", PLAIN, *SCRAM_NUMBERS, OAUTHBEARER),
     "ssl.protocol": ("TLS", "TLSv1.2", "TLSv1.3"),
     "ssl.endpoint.identification.algorithm": ("https",),
 }

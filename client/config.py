@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from ..auth.scram import SCRAM_MECHANISMS
+from ..auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
 from ..auth.stores import STORE_TYPES
 from ..auth.suites import VERSIONS
 from .addresses import parse_address
@@ -27,7 +27,7 @@ IDEMPOTENT_MAX_IN_FLIGHT: Final = 5
 producer and partition, so more in flight could be duplicated or reordered.
 """
 
-_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
+_MECHANISMS: Final = (PLAIN, *SCRAM_NUMBERS, OAUTHBEARER)
 """The SASL mechanisms."""
 
 _NOT_OFFERED: Final = "is not offered by this client, which"

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ...auth.mechanism_names import SCRAM_NAMES
 from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_user_scram_credentials import (
@@ -23,9 +24,6 @@ from ..slices import in_slices
 
 if TYPE_CHECKING:
     from ...auth.scram import ScramCredential
-
-SCRAM_TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""The names of the mechanisms by their numbers in requests."""
 
 CHANGED_AT_A_TIME: Final = 20
 """The number of users whose credentials are changed and made durable together."""
@@ -88,7 +86,7 @@ def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredenti
         raise KafkaError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The user name must have 1 to {MAX_NAME_BYTES} bytes. Use another name."
         )
-    name = SCRAM_TYPES.get(change.mechanism)
+    name = SCRAM_NAMES.get(change.mechanism)
     if name is None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_SASL_MECHANISM,

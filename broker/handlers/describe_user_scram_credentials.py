@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
+from ...auth.mechanism_names import SCRAM_NUMBERS
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -14,9 +14,6 @@ from ...protocol.messages.describe_user_scram_credentials import (
 )
 from ..handling import RequestContext, handles
 from ..steps import Steps
-
-SCRAM_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""The numbers of the mechanisms in responses."""
 
 
 @handles(DescribeUserScramCredentialsRequest)

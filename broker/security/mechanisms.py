@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ...auth.mechanism_names import OAUTHBEARER, PLAIN
 from ...auth.scram import SCRAM_MECHANISMS, ScramDecoys
 from ..listener_config import ListenerConfig
 from ..ports import Lane, Threads
@@ -14,7 +15,7 @@ from ..settings import ConfigError
 from .login import LoginRules, Mechanism
 from .plain import JaasUsers, PlainExchange, PlainUsers, UserFile
 from .scram import FindCredential, ScramExchange
-from .settings import OAUTHBEARER, PLAIN, ListenerSettings
+from .settings import ListenerSettings
 
 if TYPE_CHECKING:  # imported at its first use, because most listeners have no tokens
     from .token_keys import TokenKeys

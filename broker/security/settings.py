@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
 from ...auth.stores import STORE_TYPES
 from ...auth.suites import VERSIONS
 from ..settings import ConfigTable, at_least, between, integer, long, password, text, text_list
 
-PLAIN: Final = "PLAIN"
-OAUTHBEARER: Final = "OAUTHBEARER"
-SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 CLIENT_AUTH: Final = ("none", "requested", "required")
 
 
@@ -148,8 +146,8 @@ class SecuritySettings(ConfigTable):
         per_listener=True,
     )
     sasl_enabled_mechanisms: list[str] = text_list(
-        list(SCRAM),
-        choices=(*SCRAM, PLAIN, OAUTHBEARER),
+        list(SCRAM_NUMBERS),
+        choices=(*SCRAM_NUMBERS, PLAIN, OAUTHBEARER),
         doc="The SASL mechanisms by which clients can log in. SCRAM: the users are in the cluster's metadata. PLAIN:"
         " the users are those of plain.users.location and plain.sasl.jaas.config. OAUTHBEARER: clients send a token"
         " that a key of sasl.oauthbearer.jwks.endpoint.url has signed. Kafka's default is GSSAPI.",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final, NamedTuple
 
+from ...auth.mechanism_names import SCRAM_NAMES, SCRAM_NUMBERS
 from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_user_scram_credentials import (
@@ -45,7 +46,6 @@ _MATCH: Final = 2
 """The pattern type of a filter whose name is that of a resource: it finds all rules that apply to the resource."""
 
 SALT_BYTES: Final = 24
-_MECHANISM_NUMBERS: Final = {name: number for number, name in enumerate(SCRAM_MECHANISMS, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ async def set_password(calls: AdminCalls, user: str, password: str, mechanism: s
     """Set the password with which a user logs in by a SCRAM mechanism. The password itself is not sent."""
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise ValueError(f"iterations {iterations} is not from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
-    number, salt = _number(mechanism, _MECHANISM_NUMBERS), secrets.token_bytes(SALT_BYTES)
+    number, salt = _number(mechanism, SCRAM_NUMBERS), secrets.token_bytes(SALT_BYTES)
     salted = await asyncio.to_thread(SCRAM_MECHANISMS[mechanism].salted_password, password, salt, iterations)
     change = ScramCredentialUpsertion(user, number, iterations, salt, salted)
     await _alter(calls, AlterUserScramCredentialsRequest([], [change]), f"set the password of user {user!r}")
@@ -216,7 +216,7 @@ async def set_password(calls: AdminCalls, user: str, password: str, mechanism: s
 
 async def delete_password(calls: AdminCalls, user: str, mechanism: str) -> None:
     """Remove a user's password for a SCRAM mechanism."""
-    deletion = ScramCredentialDeletion(user, _number(mechanism, _MECHANISM_NUMBERS))
+    deletion = ScramCredentialDeletion(user, _number(mechanism, SCRAM_NUMBERS))
     await _alter(calls, AlterUserScramCredentialsRequest([deletion], []), f"delete the password of user {user!r}")
 
 
@@ -235,13 +235,12 @@ async def scram_users(calls: AdminCalls, names: Iterable[str] | None) -> list[Sc
     answer = await calls.simple(DescribeUserScramCredentialsRequest(wanted), "list users")
     if answer.error_code:
         raise error_for(answer.error_code, answer.error_message)
-    mechanisms = {number: name for name, number in _MECHANISM_NUMBERS.items()}
     users = []
     for result in answer.results:
         if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
             continue
         if result.error_code:
             raise error_for(result.error_code, result.error_message)
-        known = {mechanisms.get(one.mechanism, str(one.mechanism)): one.iterations for one in result.credential_infos}
+        known = {SCRAM_NAMES.get(one.mechanism, str(one.mechanism)): one.iterations for one in result.credential_infos}
         users.append(ScramUser(result.user, known))
     return sorted(users)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from ...auth.mechanism_names import OAUTHBEARER, PLAIN
 from ...auth.scram import SCRAM_MECHANISMS, ScramClient
 from ...protocol.errors import ErrorCode
 from ..errors import AuthenticationError
@@ -41,7 +42,7 @@ class Plain:
 
     username: str
     password: str = field(repr=False)
-    name: str = "PLAIN"
+    name: str = PLAIN
 
     async def authenticate(self, ask: Ask) -> None:
         """Send the only message."""
@@ -75,7 +76,7 @@ class OAuthBearer:
     `extensions` are sent with the token.
     """
 
-    name: Final = "OAUTHBEARER"
+    name: Final = OAUTHBEARER
 
     def __init__(self, tokens: TokenSource, extensions: Mapping[str, str]) -> None:
         self._tokens = tokens

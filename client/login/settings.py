@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...auth.jaas import parse_jaas
-from ...auth.scram import SCRAM_MECHANISMS, TOKEN_EXTENSION
+from ...auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
+from ...auth.scram import TOKEN_EXTENSION
 from ..config import ClientConfig
 from ..errors import ConfigError
 from .mechanisms import Mechanism, OAuthBearer, Plain, Scram
@@ -30,9 +31,9 @@ _EXTENSION: Final = re.compile(r"\s*(?!auth=)([A-Za-z]+)=([\x20-\x7e\t\r\n]+)")
 """An extension of the token (RFC 7628)."""
 
 _MODULES: Final = {
-    "PLAIN": "PlainLoginModule",
-    **dict.fromkeys(SCRAM_MECHANISMS, "ScramLoginModule"),
-    "OAUTHBEARER": "OAuthBearerLoginModule",
+    PLAIN: "PlainLoginModule",
+    **dict.fromkeys(SCRAM_NUMBERS, "ScramLoginModule"),
+    OAUTHBEARER: "OAuthBearerLoginModule",
 }
 """Java's login modules by mechanism."""
 
@@ -52,10 +53,10 @@ def login_of(config: ClientConfig) -> Mechanism | None:
         raise ConfigError("sasl.mechanism", "is missing: security.protocol needs it", "security.protocol")
     _check_unused(config, mechanism)
     options = _jaas_options(config, mechanism)
-    if mechanism == "OAUTHBEARER":
+    if mechanism == OAUTHBEARER:
         return _bearer(config, options or {})
     username, password = _credentials(config, mechanism, options)
-    if mechanism == "PLAIN":
+    if mechanism == PLAIN:
         return Plain(username, password)
     with_token = options is not None and options.get(TOKEN_EXTENSION, "").lower() == "true"
     return Scram(mechanism, username, password, {TOKEN_EXTENSION: "true"} if with_token else {})
@@ -65,7 +66,7 @@ def _check_unused(config: ClientConfig, mechanism: str) -> None:
     """Raise ConfigError for a setting that belongs to another mechanism."""
     of_all = {name.replace(".", "_") for name in (*_MECHANISM, _JAAS)}
     for name in sorted(config.explicit - of_all):
-        if name.startswith("sasl_") and name.startswith("sasl_oauth") != (mechanism == "OAUTHBEARER"):
+        if name.startswith("sasl_") and name.startswith("sasl_oauth") != (mechanism == OAUTHBEARER):
             problem = f"has no effect with sasl.mechanism = {mechanism}: leave it out"
             raise ConfigError(name.replace("_", "."), problem, _MECHANISM[0])
 

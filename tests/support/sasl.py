@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from oncelog.auth.mechanism_names import PLAIN, SCRAM_NUMBERS
 from oncelog.auth.scram import SCRAM_MECHANISMS, ScramClient
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.messages.alter_user_scram_credentials import (
@@ -22,7 +23,7 @@ from .raw_connection import RawConnection
 ALICE: Final = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice;secret";'
 """The JAAS line of the user alice, whose password is `alice;secret`."""
 
-ALL_MECHANISMS: Final = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+ALL_MECHANISMS: Final = ",".join((PLAIN, *SCRAM_NUMBERS))
 
 
 @asynccontextmanager
@@ -50,7 +51,7 @@ def upsertion(user: str, mechanism: str, password: str, *, iterations: int = 409
     """Return the change that sets a password, as an admin client computes it."""
     salt = b"salt of " + user.encode()
     salted = SCRAM_MECHANISMS[mechanism].salted_password(password, salt, iterations)
-    return ScramCredentialUpsertion(user, 1 + list(SCRAM_MECHANISMS).index(mechanism), iterations, salt, salted)
+    return ScramCredentialUpsertion(user, SCRAM_NUMBERS[mechanism], iterations, salt, salted)
 
 
 async def alter_credentials(
@@ -73,7 +74,7 @@ async def authenticate(wire: RawConnection, message: bytes) -> SaslAuthenticateR
 async def log_in(wire: RawConnection, mechanism: str, user: str, password: str) -> SaslAuthenticateResponse:
     """Log in by PLAIN or SCRAM; return the last response."""
     await wire.call(SaslHandshakeRequest(mechanism), 1)
-    if mechanism == "PLAIN":
+    if mechanism == PLAIN:
         return await authenticate(wire, f"\0{user}\0{password}".encode())
     client = ScramClient(SCRAM_MECHANISMS[mechanism], user, password)
     challenge = await authenticate(wire, client.first())

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from oncelog.auth.principal import ANONYMOUS, Principal
-from oncelog.auth.scram import SCRAM_MECHANISMS
 from oncelog.broker.security.login import Login, LoginRefused, LoginRules, Proof
-from oncelog.broker.security.settings import SCRAM
 from oncelog.protocol.errors import ErrorCode, KafkaError
 
 API_VERSIONS, HANDSHAKE, AUTHENTICATE, PRODUCE = 18, 17, 36, 0
@@ -58,10 +56,6 @@ def admitted(state: Login) -> set[int]:
 async def log_in(state: Login, message: bytes = b"alice:right") -> tuple[bytes, int]:
     assert state.choose("X", 1)
     return await state.answer(message)
-
-
-def test_the_mechanisms_of_the_settings_are_those_that_exist() -> None:
-    assert list(SCRAM) == list(SCRAM_MECHANISMS)
 
 
 async def test_a_login_goes_from_versions_to_all_requests() -> None:
