@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +16,6 @@ from .tables import print_items
 
 if TYPE_CHECKING:
     from ..client.admin import Acl
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = ("permission", "principal", "host", "operation", "kind", "pattern", "name")
 _OPERATIONS = (
@@ -31,23 +30,28 @@ def acl() -> None:
     """List, add and remove access rules (ACLs). The broker needs an authorizer (authorizer.class.name)."""
 
 
-def resource_options(command: F) -> F:
-    """Add the options that name the resource of a rule: --topic, --group, --transactional-id and --cluster."""
+def resource_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name the resource of a rule: --topic, --group, --transactional-id and --cluster.
+
+    The command receives the kind and the name of the resource as the argument `resource`; both are None without these
+    options. More than one of them is a UsageError.
+    """
+
+    @wraps(command)
+    def with_resource(*, cluster: bool, **given: Any) -> None:
+        names = {kind: given.pop(option) for option, kind in _RESOURCES.items()}
+        chosen = [(kind, name) for kind, name in names.items() if name is not None]
+        chosen += [("CLUSTER", "kafka-cluster")] if cluster else []
+        if len(chosen) > 1:
+            raise click.UsageError("give only one of --topic, --group, --transactional-id and --cluster")
+        command(resource=chosen[0] if chosen else (None, None), **given)
+
     for name in reversed(_RESOURCES):
-        option = f"--{name.replace('_', '-')}"
-        command = click.option(option, metavar="NAME", help=f"The {name.replace('_', ' ')} NAME; * is every one.")(
-            command
+        option = click.option(
+            f"--{name.replace('_', '-')}", metavar="NAME", help=f"The {name.replace('_', ' ')} NAME; * is every one."
         )
-    return click.option("--cluster", is_flag=True, help="The cluster itself.")(command)
-
-
-def _resource(cluster: bool, names: dict[str, str | None]) -> tuple[str | None, str | None]:
-    """Return the kind and the name of the chosen resource. Raises UsageError if there is more than one."""
-    chosen: list[tuple[str, str]] = [(_RESOURCES[name], value) for name, value in names.items() if value is not None]
-    chosen += [("CLUSTER", "kafka-cluster")] if cluster else []
-    if len(chosen) > 1:
-        raise click.UsageError("give only one of --topic, --group, --transactional-id and --cluster")
-    return chosen[0] if chosen else (None, None)
+        with_resource = option(with_resource)
+    return click.option("--cluster", is_flag=True, help="The cluster itself.")(with_resource)
 
 
 def _print(rules: list[Acl], empty: str, *, as_json: bool) -> None:
@@ -59,15 +63,7 @@ def _print(rules: list[Acl], empty: str, *, as_json: bool) -> None:
 @resource_options
 @json_option
 @bootstrap_option
-def list_rules(
-    principal: str | None,
-    topic: str | None,
-    group: str | None,
-    transactional_id: str | None,
-    cluster: bool,
-    as_json: bool,
-    bootstrap: str,
-) -> None:
+def list_rules(principal: str | None, resource: tuple[str | None, str | None], as_json: bool, bootstrap: str) -> None:
     """List access rules. With a resource, list all rules that apply to it, those with a prefix or * included.
 
     \b
@@ -77,7 +73,7 @@ def list_rules(
     """
     from ..client.admin import AclFilter
 
-    kind, name = _resource(cluster, {"topic": topic, "group": group, "transactional_id": transactional_id})
+    kind, name = resource
 
     async def work() -> list[Acl]:
         async with connect_admin(bootstrap) as admin:
@@ -86,8 +82,34 @@ def list_rules(
     _print(run(work()), "There are no such access rules.", as_json=as_json)
 
 
-def rule_options(command: F) -> F:
-    """Add the options that describe one rule besides its resource."""
+def rule_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that describe rules and their resource.
+
+    The command receives the rules, one for each operation, as the argument `rules`. It is a UsageError if no resource
+    is named.
+    """
+
+    @wraps(command)
+    def with_rules(
+        *,
+        principal: str,
+        operations: tuple[str, ...],
+        prefix: bool,
+        deny: bool,
+        host: str,
+        resource: tuple[str | None, str | None],
+        **others: Any,
+    ) -> None:
+        from ..client.admin import Acl
+
+        kind, name = resource
+        if kind is None or name is None:
+            raise click.UsageError("name the resource by --topic, --group, --transactional-id or --cluster")
+        permission, pattern = ("DENY" if deny else "ALLOW"), ("PREFIXED" if prefix else "LITERAL")
+        rules = [Acl(kind, name, principal, operation, permission, host, pattern) for operation in operations]
+        command(rules=rules, **others)
+
+    decorated = resource_options(with_rules)
     for option in (
         click.option("--host", default="*", show_default=True, metavar="IP", help="The address of the client."),
         click.option("--deny", is_flag=True, help="Deny the operations instead of allowing them."),
@@ -104,45 +126,15 @@ def rule_options(command: F) -> F:
             "--principal", required=True, metavar="USER", help="For example User:alice; User:* is every user."
         ),
     ):
-        command = option(command)
-    return command
-
-
-def _rules(
-    principal: str,
-    operations: tuple[str, ...],
-    prefix: bool,
-    deny: bool,
-    host: str,
-    resource: tuple[str | None, str | None],
-) -> list[Acl]:
-    from ..client.admin import Acl
-
-    kind, name = resource
-    if kind is None or name is None:
-        raise click.UsageError("name the resource by --topic, --group, --transactional-id or --cluster")
-    permission, pattern = ("DENY" if deny else "ALLOW"), ("PREFIXED" if prefix else "LITERAL")
-    return [Acl(kind, name, principal, operation, permission, host, pattern) for operation in operations]
+        decorated = option(decorated)
+    return decorated
 
 
 @acl.command(short_help="Add access rules.")
 @rule_options
-@resource_options
 @json_option
 @bootstrap_option
-def add(
-    principal: str,
-    operations: tuple[str, ...],
-    prefix: bool,
-    deny: bool,
-    host: str,
-    topic: str | None,
-    group: str | None,
-    transactional_id: str | None,
-    cluster: bool,
-    as_json: bool,
-    bootstrap: str,
-) -> None:
+def add(rules: list[Acl], as_json: bool, bootstrap: str) -> None:
     """Add access rules, one for each operation.
 
     \b
@@ -150,8 +142,6 @@ def add(
     oncelog acl add --principal User:alice --operation READ --group billing- --prefix
     oncelog acl add --principal User:bob --operation WRITE --topic '*' --deny --host 10.0.0.7
     """
-    resource = _resource(cluster, {"topic": topic, "group": group, "transactional_id": transactional_id})
-    rules = _rules(principal, operations, prefix, deny, host, resource)
 
     async def work() -> None:
         async with connect_admin(bootstrap) as admin:
@@ -163,24 +153,10 @@ def add(
 
 @acl.command(short_help="Remove access rules.")
 @rule_options
-@resource_options
 @yes_option
 @json_option
 @bootstrap_option
-def remove(
-    principal: str,
-    operations: tuple[str, ...],
-    prefix: bool,
-    deny: bool,
-    host: str,
-    topic: str | None,
-    group: str | None,
-    transactional_id: str | None,
-    cluster: bool,
-    yes: bool,
-    as_json: bool,
-    bootstrap: str,
-) -> None:
+def remove(rules: list[Acl], yes: bool, as_json: bool, bootstrap: str) -> None:
     """Remove exactly these access rules, and print those that existed.
 
     \b
@@ -188,13 +164,11 @@ def remove(
     """
     from ..client.admin import AclFilter
 
-    resource = _resource(cluster, {"topic": topic, "group": group, "transactional_id": transactional_id})
-    rules = _rules(principal, operations, prefix, deny, host, resource)
     filters = [
         AclFilter(rule.kind, rule.name, rule.principal, rule.operation, rule.permission, rule.host, rule.pattern)
         for rule in rules
     ]
-    confirm(f"Remove {len(rules)} access rule(s) of {principal}?", yes=yes)
+    confirm(f"Remove {len(rules)} access rule(s) of {rules[0].principal}?", yes=yes)
 
     async def work() -> list[Acl]:
         async with connect_admin(bootstrap) as admin:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..auth.mechanism_names import SCRAM_NUMBERS
 from .bootstrap import bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .json_output import json_option, report
@@ -15,13 +17,18 @@ from .tables import print_items
 if TYPE_CHECKING:
     from ..client.admin import ScramUser
 
-
-_MECHANISMS = click.Choice(["SCRAM-SHA-512", "SCRAM-SHA-256"])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(short_help="Manage users who log in by SASL.")
 def user() -> None:
     """Manage users who log in by SASL."""
+
+
+def mechanism_option(meaning: str = "The SASL mechanism.") -> Callable[[F], F]:
+    """Return a decorator that adds the option `--mechanism`, of which `meaning` is the help."""
+    mechanisms = click.Choice(sorted(SCRAM_NUMBERS, reverse=True))
+    return click.option("--mechanism", type=mechanisms, default="SCRAM-SHA-512", show_default=True, help=meaning)
 
 
 def _password() -> str:
@@ -54,7 +61,7 @@ def list_users(as_json: bool, bootstrap: str) -> None:
 
 @user.command(name="set-password", short_help="Add a user, or change a user's password.")
 @click.argument("name")
-@click.option("--mechanism", type=_MECHANISMS, default="SCRAM-SHA-512", show_default=True, help="The SASL mechanism.")
+@mechanism_option()
 @json_option
 @bootstrap_option
 def set_password(name: str, mechanism: str, as_json: bool, bootstrap: str) -> None:
@@ -77,7 +84,7 @@ def set_password(name: str, mechanism: str, as_json: bool, bootstrap: str) -> No
 
 @user.command(short_help="Remove a user's password.")
 @click.argument("name")
-@click.option("--mechanism", type=_MECHANISMS, default="SCRAM-SHA-512", show_default=True, help="The SASL mechanism.")
+@mechanism_option()
 @yes_option
 @json_option
 @bootstrap_option
@@ -95,13 +102,7 @@ def remove(name: str, mechanism: str, yes: bool, as_json: bool, bootstrap: str) 
 
 @user.command(name="hash", short_help="Print a user's line with the salted hash of a password.")
 @click.argument("name")
-@click.option(
-    "--mechanism",
-    type=_MECHANISMS,
-    default="SCRAM-SHA-512",
-    show_default=True,
-    help="The mechanism by which the hash is made. A SCRAM login needs the hash of its own mechanism.",
-)
+@mechanism_option("The mechanism by which the hash is made. A SCRAM login needs the hash of its own mechanism.")
 def hash_password(name: str, mechanism: str) -> int:
     """Read a password, and print the line NAME:HASH.
 
