@@ -6,10 +6,12 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ...auth.mechanism_names import SCRAM_NAMES, SCRAM_NUMBERS
 from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS
+from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -18,32 +20,22 @@ from ...protocol.messages.alter_user_scram_credentials import (
 )
 from ...protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ...protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsMatchingAcl, DeleteAclsRequest
-from ...protocol.messages.describe_acls import DescribeAclsRequest
+from ...protocol.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource
 from ...protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from ..errors import KafkaError, error_for
 from .calls import AdminCalls, failure
 
+
+def _by_name(numbers: Iterable[IntEnum]) -> dict[str, int]:
+    return {number.name: number.value for number in numbers}
+
+
+KINDS: Final = _by_name(kind for kind in AclResourceType if kind > AclResourceType.ANY)
+PATTERNS: Final = _by_name((PatternType.LITERAL, PatternType.PREFIXED))
+OPERATIONS: Final = _by_name(each for each in AclOperation if AclOperation.ANY < each < AclOperation.TWO_PHASE_COMMIT)
+PERMISSIONS: Final = _by_name((Permission.ALLOW, Permission.DENY))
 _ANY: Final = 1
-KINDS: Final = {"TOPIC": 2, "GROUP": 3, "CLUSTER": 4, "TRANSACTIONAL_ID": 5, "DELEGATION_TOKEN": 6, "USER": 7}
-PATTERNS: Final = {"LITERAL": 3, "PREFIXED": 4}
-OPERATIONS: Final = {
-    "ALL": 2,
-    "READ": 3,
-    "WRITE": 4,
-    "CREATE": 5,
-    "DELETE": 6,
-    "ALTER": 7,
-    "DESCRIBE": 8,
-    "CLUSTER_ACTION": 9,
-    "DESCRIBE_CONFIGS": 10,
-    "ALTER_CONFIGS": 11,
-    "IDEMPOTENT_WRITE": 12,
-    "CREATE_TOKENS": 13,
-    "DESCRIBE_TOKENS": 14,
-}
-PERMISSIONS: Final = {"ALLOW": 3, "DENY": 2}
-_MATCH: Final = 2
-"""The pattern type of a filter whose name is that of a resource: it finds all rules that apply to the resource."""
+"""The number of ANY in filters, the same for kinds, patterns, operations and permissions."""
 
 SALT_BYTES: Final = 24
 
@@ -148,19 +140,7 @@ async def list_acls(calls: AdminCalls, chosen: AclFilter) -> list[Acl]:
     answer = await calls.simple(DescribeAclsRequest(*_filter(chosen)), "list access rules")
     if answer.error_code:
         raise error_for(answer.error_code, answer.error_message)
-    found = [
-        Acl(
-            _word(resource.resource_type, KINDS),
-            resource.resource_name,
-            one.principal,
-            _word(one.operation, OPERATIONS),
-            _word(one.permission_type, PERMISSIONS),
-            one.host,
-            _word(resource.pattern_type, PATTERNS),
-        )
-        for resource in answer.resources
-        for one in resource.acls
-    ]
+    found = [_acl(resource, rule) for resource in answer.resources for rule in resource.acls]
     return sorted(found, key=astuple)
 
 
@@ -175,24 +155,25 @@ async def delete_acls(calls: AdminCalls, filters: Sequence[AclFilter]) -> list[A
         for one in result.matching_acls:
             if one.error_code:
                 raise error_for(one.error_code, one.error_message)
-            deleted[_deleted(one)] = None
+            deleted[_acl(one, one)] = None
     return sorted(deleted, key=astuple)
 
 
-def _deleted(one: DeleteAclsMatchingAcl) -> Acl:
+def _acl(resource: DescribeAclsResource | DeleteAclsMatchingAcl, rule: AclDescription | DeleteAclsMatchingAcl) -> Acl:
+    """Return the rule in a response as an Acl."""
     return Acl(
-        _word(one.resource_type, KINDS),
-        one.resource_name,
-        one.principal,
-        _word(one.operation, OPERATIONS),
-        _word(one.permission_type, PERMISSIONS),
-        one.host,
-        _word(one.pattern_type, PATTERNS),
+        _word(resource.resource_type, KINDS),
+        resource.resource_name,
+        rule.principal,
+        _word(rule.operation, OPERATIONS),
+        _word(rule.permission_type, PERMISSIONS),
+        rule.host,
+        _word(resource.pattern_type, PATTERNS),
     )
 
 
 def _filter(chosen: AclFilter) -> tuple[int, str | None, int, str | None, str | None, int, int]:
-    pattern = _MATCH if chosen.applies_to else _number(chosen.pattern, PATTERNS)
+    pattern = PatternType.MATCH if chosen.applies_to else _number(chosen.pattern, PATTERNS)
     return (
         _number(chosen.kind, KINDS),
         chosen.name,
