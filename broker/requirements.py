@@ -22,7 +22,7 @@ from typing import Final
 
 from ..protocol.access_rules import AclOperation, AclResourceType
 from ..protocol.schema import Versions
-from .config_sources import ResourceType as ConfigResourceType
+from .config_sources import ResourceType
 
 _O, _T = AclOperation, AclResourceType
 
@@ -55,7 +55,7 @@ class Requirement:
     kind_of_config: bool = False
 
 
-CONFIG_RESOURCES: Final = {ConfigResourceType.TOPIC: _T.TOPIC, ConfigResourceType.GROUP: _T.GROUP}
+CONFIG_RESOURCES: Final = {ResourceType.TOPIC: _T.TOPIC, ResourceType.GROUP: _T.GROUP}
 """The resource types of config resources. Those of all other config resources are settings of the cluster."""
 
 
