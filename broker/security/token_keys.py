@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -56,13 +56,10 @@ class KeysError(Exception):
 class TokenKeys:
     """The key set at one address. Call `start` before use, and `stop` at the end."""
 
-    def __init__(
-        self, url: str, refresh_s: float, threads: Threads, log: Any, fetch: Callable[[str], bytes] | None = None
-    ) -> None:
-        """`url` begins with file:, http: or https:. `fetch` reads it, blocks, and raises KeysError."""
+    def __init__(self, url: str, refresh_s: float, threads: Threads, log: Any) -> None:
+        """`url` begins with file:, http: or https:."""
         self._url, self._refresh_s = url, refresh_s
         self._threads, self._log = threads, log
-        self._read = fetch or fetch_url
         self._keys: Mapping[str | None, PyJWK] = {}
         self._fetching: asyncio.Future[Mapping[str | None, PyJWK]] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -124,7 +121,7 @@ class TokenKeys:
 
     async def _fetch(self) -> Mapping[str | None, PyJWK]:
         self._last = asyncio.get_running_loop().time()
-        return await self._threads.run(Lane.OUTSIDE, lambda: parse_keys(self._read(self._url)))
+        return await self._threads.run(Lane.OUTSIDE, lambda: parse_keys(fetch_url(self._url)))
 
 
 def fetch_url(url: str) -> bytes:
