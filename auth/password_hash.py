@@ -55,5 +55,7 @@ class PasswordHash:
         """Return whether this is the hash of `password`. It takes milliseconds, and releases the GIL."""
         mechanism, credential = self.mechanism, self.credential
         salted = mechanism.salted_password(password, credential.salt, credential.iterations)
-        client_key = mechanism.hmac(salted, b"Client Key")
-        return hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)
+        given = ScramCredential.of_salted_password(
+            mechanism, salted, salt=credential.salt, iterations=credential.iterations
+        )
+        return hmac.compare_digest(given.stored_key, credential.stored_key)
