@@ -94,11 +94,7 @@ SECURITY_NAMES: Final = frozenset(
         "client.quota.callback.class",
     }
 )
-"""Settings of Kafka that restrict what clients may do.
-
-This release supports none, so they are refused and never ignored.
-"""
-
+"""Settings of Kafka that restrict what clients may do. Those that the broker does not have are refused."""
 
 HARMLESS: Final = {
     "security.inter.broker.protocol": tuple(SecurityProtocol),
@@ -108,7 +104,7 @@ HARMLESS: Final = {
 }
 """Values of unsupported security settings that need no support.
 
-There is no other broker, `ssl.enabled.protocols` names the versions, and no principal is used.
+There is no other broker, and `ssl.enabled.protocols` names the versions of TLS.
 """
 
 
@@ -823,12 +819,7 @@ class BrokerConfig(SecuritySettings, AclSettings):
             for listener in protected:
                 ListenerTls(listener, self.of_listener(listener.name))
             return
-        for name in sorted((*self.explicit, *self.overrides)):
-            if ".ssl." in f".{name}" and name != "ssl.reload.interval.ms":
-                raise ConfigError(
-                    name,
-                    "is set, but no listener uses TLS. Use the protocol SSL in `listeners`, or remove the setting",
-                )
+        self._refuse_unused(("ssl.",), "TLS", SecurityProtocol.SSL)
 
     def _check_logins(self, listeners: Iterable[ListenerConfig]) -> None:
         """Raise ConfigError if the settings of a SASL listener are wrong, or if no listener uses a SASL setting."""
@@ -839,12 +830,16 @@ class BrokerConfig(SecuritySettings, AclSettings):
             for listener in protected:
                 ListenerLogins(listener, self.of_listener(listener.name))
             return
-        for name in sorted(self.explicit):
-            if name.startswith(("sasl.", "plain.")) or name == "connections.max.reauth.ms":
+        self._refuse_unused(("sasl.", "plain.", "connections.max.reauth.ms"), "SASL", SecurityProtocol.SASL_SSL)
+
+    def _refuse_unused(self, prefixes: tuple[str, ...], protection: str, protocol: SecurityProtocol) -> None:
+        """Raise ConfigError if a setting is given that only a listener with this protection would use."""
+        for name in sorted(self.explicit - {"ssl.reload.interval.ms"}):
+            if name.startswith(prefixes):
                 raise ConfigError(
                     name,
-                    "is set, but no listener uses SASL. Use the protocol SASL_SSL in `listeners`, or remove the"
-                    " setting",
+                    f"is set, but no listener uses {protection}. Use the protocol {protocol} in `listeners`, or remove"
+                    " the setting",
                 )
 
     def read_listeners(self) -> list[ListenerConfig]:

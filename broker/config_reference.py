@@ -50,9 +50,9 @@ These settings turn on access control by ACLs. [ACLs](how-to/acls.md) shows how 
 
 {acls}
 
-Kafka's other security settings (`sasl.*`, `delegation.token.*` and others) are refused and never
-ignored. So are `ssl.*` settings if no listener uses TLS. Empty values have no effect. The
-following values are accepted without effect, too:
+Kafka's other security settings (`delegation.token.*`, `password.encoder.*` and others) are refused and never ignored.
+So are `ssl.*` settings if no listener uses TLS, and `sasl.*`, `plain.*` and `connections.max.reauth.ms` if no listener
+uses SASL. Empty values have no effect. The following values are accepted without effect, too:
 
 {harmless}
 
