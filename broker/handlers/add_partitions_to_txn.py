@@ -106,7 +106,7 @@ def _all_exist(context: RequestContext, topics: list[AddPartitionsToTxnTopic], c
     for requested in topics:
         topic = metadata.topic(requested.name)
         count = 0 if topic is None else topic.partitions
-        if not access.allows(AclOperation.WRITE, AclResourceType.TOPIC, requested.name):
+        if access.is_limited and not access.allows(AclOperation.WRITE, AclResourceType.TOPIC, requested.name):
             exist = _deny(requested.name, requested.partitions, codes)
         else:
             exist &= _look_up(requested.name, requested.partitions, count, codes)
