@@ -54,7 +54,8 @@ async def handle(
             result = AlterUserScramCredentialsResult(user)
             response.results.append(result)
             try:
-                made = dict(_change(context, change) for change in _checked(changes[user]))
+                _check_mechanisms(changes[user])
+                made = dict(_change(context, change) for change in changes[user])
                 pending.append((result, context.broker.metadata.change_scram_credentials(user, made)))
             except KafkaError as error:
                 result.error_code, result.error_message = int(error.code), error.message
@@ -66,15 +67,14 @@ async def handle(
     return response
 
 
-def _checked(changes: list[Change]) -> list[Change]:
-    """Return the changes of one user. Raises KafkaError DUPLICATE_RESOURCE if two concern the same credential."""
+def _check_mechanisms(changes: list[Change]) -> None:
+    """Raise KafkaError DUPLICATE_RESOURCE if two changes of one user concern the same credential."""
     counts = Counter(change.mechanism for change in changes)
     if max(counts.values()) > 1:
         raise KafkaError(
             ErrorCode.DUPLICATE_RESOURCE,
             "A user credential cannot be altered twice in the same request. Send one change of it.",
         )
-    return changes
 
 
 def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredential | None]:
