@@ -27,6 +27,7 @@ context.rows(len(members))`. This module knows no API, no socket and no service;
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -70,6 +71,16 @@ class Deferred(Generic[ResultT]):
     ) -> None:
         self.awaitable = awaitable
         self.finish = finish
+
+
+def answer_and_close(connection: ConnectionInfo, response: Response, reason: str) -> Deferred[None]:
+    """Return an answer after which the connection is closed. `reason` is for the broker's log."""
+
+    def finish(_: None) -> Response:
+        asyncio.get_running_loop().call_soon(connection.close, reason)
+        return response
+
+    return Deferred(None, finish)
 
 
 Answer: TypeAlias = Response | Deferred[Any] | None

@@ -5,11 +5,9 @@ A refused login is answered with SASL_AUTHENTICATION_FAILED, and the connection 
 
 from __future__ import annotations
 
-import asyncio
-
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ..handling import Deferred, Reply, RequestContext, handles
+from ..handling import Reply, RequestContext, answer_and_close, handles
 from ..security.login import LoginRefused
 
 
@@ -23,12 +21,6 @@ async def handle(context: RequestContext, request: SaslAuthenticateRequest) -> R
     try:
         challenge, session_ms = await answering
     except LoginRefused as error:
-        message = str(error)
-    else:
-        return SaslAuthenticateResponse(auth_bytes=challenge, session_lifetime_ms=session_ms)
-
-    def refuse(_: None) -> SaslAuthenticateResponse:
-        asyncio.get_running_loop().call_soon(context.connection.close, "the login was refused")
-        return SaslAuthenticateResponse(int(ErrorCode.SASL_AUTHENTICATION_FAILED), message)
-
-    return Deferred(None, refuse)
+        refusal = SaslAuthenticateResponse(int(ErrorCode.SASL_AUTHENTICATION_FAILED), str(error))
+        return answer_and_close(context.connection, refusal, "the login was refused")
+    return SaslAuthenticateResponse(auth_bytes=challenge, session_lifetime_ms=session_ms)

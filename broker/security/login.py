@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -75,11 +75,6 @@ class LoginRules:
     mechanisms: Mapping[str, Callable[[], Mechanism]]
     session_ms: int
     failure_delay_s: float
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the enabled mechanisms."""
-        return list(self.mechanisms)
 
 
 class LoginOwner(Protocol):
