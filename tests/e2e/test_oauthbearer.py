@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -25,7 +24,7 @@ from oncelog.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from oncelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from support.identity_provider import ISSUER, IdentityProvider, KeyServer
 from support.raw_connection import RawConnection
-from support.sasl import authenticate, broker_with_sasl, sasl_address
+from support.sasl import authenticate, broker_with_sasl, login_settings, sasl_address
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listeners")
 
@@ -93,12 +92,7 @@ async def test_aiokafka_logs_in_with_a_token(provider: IdentityProvider, tmp_pat
             return provider.token()
 
     async with broker_with_tokens(provider.write_keys(tmp_path / "keys")) as broker:
-        settings: dict[str, Any] = {
-            "bootstrap_servers": sasl_address(broker),
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauth_token_provider": Provider(),
-        }
+        settings = login_settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=Provider())
         async with AIOKafkaProducer(**settings) as producer:
             assert (await producer.send_and_wait("topic", b"value")).offset == 0
 
@@ -110,12 +104,7 @@ async def test_kafka_python_logs_in_with_a_token(provider: IdentityProvider, tmp
             return provider.token()
 
     async with broker_with_tokens(provider.write_keys(tmp_path / "keys")) as broker:
-        settings: dict[str, Any] = {
-            "bootstrap_servers": sasl_address(broker),
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauth_token_provider": Provider(),
-        }
+        settings = login_settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=Provider())
 
         def produce() -> int:
             producer = KafkaProducer(**settings)

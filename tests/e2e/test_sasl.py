@@ -39,6 +39,7 @@ from support.sasl import (
     authenticate,
     broker_with_sasl,
     log_in,
+    login_settings,
     sasl_address,
     upsertion,
 )
@@ -101,13 +102,7 @@ async def test_clients_of_librdkafka_log_in(mechanism: str, user: str, password:
 async def test_aiokafka_logs_in(mechanism: str, user: str, password: str) -> None:
     async with broker_with_sasl() as broker:
         await add_bob(broker)
-        settings: dict[str, Any] = {
-            "bootstrap_servers": sasl_address(broker),
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": user,
-            "sasl_plain_password": password,
-        }
+        settings = login_settings(broker, mechanism, sasl_plain_username=user, sasl_plain_password=password)
         async with AIOKafkaProducer(**settings) as producer:
             await producer.send_and_wait("topic", b"value")
         async with AIOKafkaConsumer("topic", group_id="g", auto_offset_reset="earliest", **settings) as consumer:
@@ -119,13 +114,7 @@ async def test_aiokafka_logs_in(mechanism: str, user: str, password: str) -> Non
 async def test_kafka_python_logs_in(mechanism: str, user: str, password: str) -> None:
     async with broker_with_sasl() as broker:
         await add_bob(broker)
-        settings: dict[str, Any] = {
-            "bootstrap_servers": sasl_address(broker),
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": user,
-            "sasl_plain_password": password,
-        }
+        settings = login_settings(broker, mechanism, sasl_plain_username=user, sasl_plain_password=password)
 
         def produce_and_consume() -> bytes:
             producer = KafkaProducer(**settings)

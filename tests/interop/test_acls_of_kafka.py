@@ -86,6 +86,7 @@ from oncelog.protocol.messages.write_txn_markers import (
 )
 from oncelog.protocol.records import Record, encode_batch
 from oncelog.protocol.schema import Request, Struct
+from support.access import codes
 from support.apache_kafka import ApacheKafka, free_port
 from support.raw_connection import RawConnection
 
@@ -300,7 +301,7 @@ class Side:
     async def ready(self, request: Request[Any], version: int) -> None:
         """Repeat a request until it succeeds. Apache Kafka creates its internal topics when they are first needed."""
         async with asyncio.timeout(60):
-            while any(_codes(await self.admin.call(request, version))):
+            while codes(await self.admin.call(request, version)):
                 await asyncio.sleep(0.1)
 
     async def replace(self, items: list[AclCreation]) -> tuple[list[int], list[Any]]:
@@ -309,9 +310,9 @@ class Side:
         assert deleted.filter_results[0].error_code == 0
         await self.until_listed(0)
         created = await self.admin.call(CreateAclsRequest(items), 3)
-        codes = [row.error_code for row in created.results]
-        distinct = {repr(item) for item, code in zip(items, codes, strict=True) if code == 0}
-        return codes, await self.until_listed(len(distinct))
+        error_codes = [row.error_code for row in created.results]
+        distinct = {repr(item) for item, code in zip(items, error_codes, strict=True) if code == 0}
+        return error_codes, await self.until_listed(len(distinct))
 
     async def until_listed(self, count: int) -> list[Any]:
         async with asyncio.timeout(30):
@@ -339,16 +340,6 @@ class Side:
         for request, version in requests(self.ids):
             answer = await self.client.call(request, version)
             yield f"{request} v{version}", outline(answer, names)
-
-
-def _codes(struct: Struct) -> Iterator[int]:
-    for spec in struct.fields:
-        value = getattr(struct, spec.name)
-        if spec.name.endswith("error_code"):
-            yield value
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, Struct):
-                yield from _codes(item)
 
 
 @pytest.mark.skipif(shutil.which("mvn") is None, reason="needs Java and Maven")

@@ -47,6 +47,16 @@ def sasl_address(broker: BrokerNode) -> str:
     return f"127.0.0.1:{broker._listeners.named('SASL_PLAINTEXT').port}"
 
 
+def login_settings(broker: BrokerNode, mechanism: str, **more: Any) -> dict[str, Any]:
+    """Return the settings, as keywords, with which aiokafka and kafka-python log in at the SASL listener."""
+    return {
+        "bootstrap_servers": sasl_address(broker),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        **more,
+    }
+
+
 def upsertion(user: str, mechanism: str, password: str, *, iterations: int = 4096) -> ScramCredentialUpsertion:
     """Return the change that sets a password, as an admin client computes it."""
     salt = b"salt of " + user.encode()
