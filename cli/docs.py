@@ -18,7 +18,7 @@ def pages() -> dict[str, str]:
     from ..connect.worker.metrics import metrics_markdown as connect_metrics_markdown
     from ..pipeline import documentation as pipeline_pages
     from ..protocol.documentation import updated
-    from . import command_docs, connect_docs, keyword_types, settings_docs, transaction_docs
+    from . import access_docs, command_docs, connect_docs, keyword_types, settings_docs, transaction_docs
 
     formats, transactions, pipeline = "docs/formats.md", "docs/transactions.md", "docs/pipeline.md"
     return {
@@ -27,6 +27,7 @@ def pages() -> dict[str, str]:
         "docs/configuration.md": configuration_markdown(),
         "docs/connect-metrics.md": connect_metrics_markdown(),
         "docs/metrics.md": metrics_markdown(),
+        "docs/reference/access.md": access_docs.page(),
         "docs/reference/client-settings.md": settings_docs.page(),
         "docs/reference/commands.md": command_docs.page(),
         "docs/reference/connect-settings.md": connect_docs.page(),
