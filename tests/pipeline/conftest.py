@@ -83,7 +83,10 @@ class Topics:
         return name
 
     def send(self, topic: str, values: list[Any], *, commit: bool = True, **record: Any) -> None:
-        """Send values (str) in one transaction: value n to partition n modulo, unless `partition` says otherwise."""
+        """Send values (str) in one transaction: value n to partition n modulo, unless `partition` says otherwise.
+
+        Return when the transaction is complete, so that a reader that begins now gets all of its committed records.
+        """
 
         async def send() -> None:
             async with Producer(
@@ -97,6 +100,8 @@ class Topics:
                         if not commit:
                             await producer.flush()
                             raise _AbortError
+                # EndTxn is answered before the markers are written, and InitProducerId only afterwards.
+                await producer.init_transactions()
 
         asyncio.run(send())
 

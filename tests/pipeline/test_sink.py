@@ -338,7 +338,6 @@ def test_an_old_driver_ends_when_a_newer_one_has_started(spark: SparkSession, to
         query.processAllAvailable()
         newer = topics.claim(name)
         topics.send(source, range(5, 10))
-        # processAllAvailable returns when a look that began before the records came finds nothing new.
         with pytest.raises(StreamingQueryException, match="superseded: a newer driver"):
             query.awaitTermination(120)
         with pytest.raises(SupersededError):

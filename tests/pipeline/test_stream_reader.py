@@ -42,12 +42,6 @@ def readers(topics: Any) -> Iterator[Readers]:
     made.close()
 
 
-def send(topics: Any, topic: str, values: range) -> None:
-    """Send, and wait until readers may have it."""
-    topics.send(topic, values)
-    topics.records(topic)
-
-
 def delete(topics: Any, topic: str) -> None:
     async def delete() -> None:
         async with Admin(bootstrap_servers=topics.bootstrap) as admin:
@@ -75,11 +69,21 @@ def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> in
     return sum(batch.num_rows for task in tasks for batch in reader.read(task))
 
 
+def test_the_records_of_a_complete_transaction_are_there_at_once(topics: Any, readers: Readers) -> None:
+    """The other tests rely on it: whatever `send` has sent is in the next micro-batch."""
+    topic = topics.make("in")
+    reader = readers(subscribe=topic)
+    for sent in range(1, 11):
+        topics.send(topic, range(3))  # to each partition a record and a marker
+        end = reader.latestOffset({}, ReadAllAvailable())
+        assert end == {topic: {str(partition): 2 * sent for partition in range(3)}}
+
+
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_topic_that_is_gone_is_a_loss(topics: Any, readers: Readers, available_now: bool) -> None:
     kept, gone = topics.make("kept"), topics.make("gone")
-    send(topics, kept, range(3))
-    send(topics, gone, range(3))
+    topics.send(kept, range(3))
+    topics.send(gone, range(3))
     both = f"{kept},{gone}"
     start = readers(subscribe=both).initialOffset()
     delete(topics, gone)
@@ -99,8 +103,8 @@ def test_a_topic_that_is_gone_is_a_loss(topics: Any, readers: Readers, available
 def test_a_planned_batch_whose_topic_is_gone_is_a_loss_at_once(topics: Any, readers: Readers) -> None:
     """A batch that Spark runs again, because the query was stopped in its middle."""
     kept, gone = topics.make("kept"), topics.make("gone")
-    send(topics, kept, range(3))
-    send(topics, gone, range(3))
+    topics.send(kept, range(3))
+    topics.send(gone, range(3))
     both = f"{kept},{gone}"
     reader = readers(subscribe=both)
     start = reader.initialOffset()
@@ -119,10 +123,10 @@ def test_a_topic_that_is_not_told_of_for_a_moment_is_not_gone(
 ) -> None:
     """As by a broker that has just started: reading on from its beginning would double its records."""
     topic = topics.make("in")
-    send(topics, topic, range(3))
+    topics.send(topic, range(3))
     reader = readers(subscribe=topic, failOnDataLoss="false")
     start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    send(topics, topic, range(3, 9))
+    topics.send(topic, range(3, 9))
     ask, times = reader._partitions, iter([True, True])
     monkeypatch.setattr(reader, "_partitions", lambda: set() if next(times, False) else ask())
     end = reader.latestOffset(start, ReadAllAvailable())
@@ -131,11 +135,11 @@ def test_a_topic_that_is_not_told_of_for_a_moment_is_not_gone(
 
 def test_a_topic_made_anew_is_read_from_its_beginning(topics: Any, readers: Readers) -> None:
     topic = topics.make("in")
-    send(topics, topic, range(9))
+    topics.send(topic, range(9))
     start = readers(subscribe=topic).latestOffset({}, ReadAllAvailable())
     delete(topics, topic)
     make_again(topics, topic)
-    send(topics, topic, range(3))
+    topics.send(topic, range(3))
     with pytest.raises(DataLossError, match=f"{topic}-. ends at offset 2, but was read up to 4 already"):
         readers(subscribe=topic).latestOffset(start, ReadAllAvailable())
     reader = readers(subscribe=topic, failOnDataLoss="false")
@@ -147,7 +151,7 @@ def test_records_of_a_new_partition_that_are_deleted_before_it_is_seen_are_a_los
     topics: Any, readers: Readers
 ) -> None:
     topic = topics.make("in")
-    send(topics, topic, range(3))
+    topics.send(topic, range(3))
     start = readers(subscribe=topic).latestOffset({}, ReadAllAvailable())
     topics.grow(topic, 4)
     new = TopicPartition(topic, 3)
@@ -174,7 +178,7 @@ def test_a_beginning_that_an_open_transaction_hides_is_waited_for_and_is_no_loss
     topics: Any, readers: Readers, available_now: bool
 ) -> None:
     topic = topics.make("topic")
-    send(topics, topic, range(3))
+    topics.send(topic, range(3))
 
     async def begin_behind_an_open_transaction() -> dict[str, Any]:
         async with (
@@ -188,6 +192,7 @@ def test_a_beginning_that_an_open_transaction_hides_is_waited_for_and_is_no_loss
             reader = readers(subscribe=topic, startingOffsets=json.dumps({topic: {"0": begin, "1": -1, "2": -1}}))
             start = await asyncio.to_thread(plan, reader)
             await producer.commit_transaction()
+            await producer.init_transactions()  # when the markers are written
             return start
 
     def plan(reader: StreamReader) -> dict[str, Any]:
@@ -200,6 +205,5 @@ def test_a_beginning_that_an_open_transaction_hides_is_waited_for_and_is_no_loss
         return start
 
     start = asyncio.run(begin_behind_an_open_transaction())
-    topics.records(topic)
     reader = readers(subscribe=topic)
     assert rows(reader, start, reader.latestOffset(start, ReadAllAvailable())) == 1
