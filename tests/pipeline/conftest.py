@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 3
+MARKERS_WAIT_S = 20.0
+"""How long a decided transaction may take to write its markers, in s: less than the sink's transaction.timeout.ms."""
 STATE_TOPIC = "__oncelog_pipeline"
 
 try:
@@ -196,12 +198,13 @@ class Topics:
         asyncio.run(delete())
 
     async def _settled(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """The ends, when no transaction is open: which must be at once."""
+        """The ends, as soon as no transaction is open; a decided one is open until its markers are written."""
         async with (
             Consumer(bootstrap_servers=self.bootstrap, isolation_level="read_committed") as stable,
             Consumer(bootstrap_servers=self.bootstrap) as all_of_it,
         ):
-            for _ in range(100):
+            deadline = time.monotonic() + MARKERS_WAIT_S
+            while time.monotonic() < deadline:
                 ends = await all_of_it.end_offsets(partitions)
                 if await stable.end_offsets(partitions) == ends:
                     return ends
