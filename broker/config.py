@@ -17,7 +17,16 @@ from typing import Any, Final
 
 from ..auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
 from .acls.settings import AclSettings
-from .listener_config import ListenerConfig, SecurityProtocol, problem_of_items, problem_of_map, read_listeners
+from .listener_config import (
+    METRICS,
+    ListenerConfig,
+    SecurityProtocol,
+    problem_of_http_address,
+    problem_of_items,
+    problem_of_map,
+    read_http_address,
+    read_listeners,
+)
 from .security.settings import ListenerSettings, SecuritySettings
 from .settings import (
     INT32_MAX,
@@ -125,7 +134,7 @@ def _prefix(listener: str) -> str:
 
 
 def _address(value: str) -> str | None:
-    return problem_of_items([value]) if value else None
+    return problem_of_http_address(value) if value else None
 
 
 def _open_files(value: int) -> str | None:
@@ -168,8 +177,26 @@ class BrokerConfig(SecuritySettings, AclSettings):
     metrics_listener: str = text(
         "",
         _address,
-        doc="The address (host:port) on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`."
-        " Empty: none.",
+        doc="The address on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`, as host:port,"
+        " http://host:port or https://host:port. TLS uses the settings of a listener with the name METRICS, such as"
+        " listener.name.metrics.ssl.keystore.location. An empty host means 127.0.0.1, or all interfaces if clients"
+        " must authenticate. Empty: none.",
+    )
+    metrics_users_location: str = text(
+        "",
+        doc="The file with the users who may read the metrics, by HTTP basic authentication. Each line has a name, a"
+        " colon and a salted hash of the password, and `oncelog user hash NAME` makes it. The broker reads the file"
+        " again when it changes.",
+    )
+    metrics_bearer_token_location: str = text(
+        "",
+        doc="The file with the tokens of clients that may read the metrics, one per line: clients send"
+        " `Authorization: Bearer TOKEN`. The broker reads the file again when it changes.",
+    )
+    metrics_health_public: bool = boolean(
+        True,
+        doc="Whether `GET /health` is answered to clients without credentials, with the status but without the reason."
+        " Has no effect without metrics.users.location and metrics.bearer.token.location.",
     )
     health_flush_max_ms: int = integer(
         30000,
@@ -785,7 +812,7 @@ class BrokerConfig(SecuritySettings, AclSettings):
                 f"{self.group_min_session_timeout_ms} is more than group.max.session.timeout.ms"
                 f" = {self.group_max_session_timeout_ms}. Lower one or raise the other",
             )
-        listeners = self.read_listeners()
+        listeners = self.read_listeners() + self._check_metrics()
         self._check_overrides(listeners)
         self._check_tls(listeners)
         self._check_logins(listeners)
@@ -793,6 +820,20 @@ class BrokerConfig(SecuritySettings, AclSettings):
             raise ConfigError("log.dirs", "names more than one directory. This release uses a single data directory")
         if "\0" in self.log_dirs:
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
+
+    def _check_metrics(self) -> list[ListenerConfig]:
+        """Return the listener for metrics, if there is one. Raises ConfigError if its settings contradict others."""
+        metrics = self.read_metrics_listener()
+        if metrics is None:
+            for name in ("metrics.users.location", "metrics.bearer.token.location"):
+                if self.get(name):
+                    raise ConfigError(name, "is set, but metrics.listener is empty. Set the address, or remove this")
+            return []
+        if metrics.protocol.uses_tls and any(row.name == METRICS for row in self.read_listeners()):
+            raise ConfigError(
+                "listeners", f"uses the name {METRICS}, which is that of metrics.listener. Use another name"
+            )
+        return [metrics]
 
     def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
         """Raise ConfigError if a setting of one listener belongs to none, or to one without TLS or SASL."""
@@ -845,6 +886,15 @@ class BrokerConfig(SecuritySettings, AclSettings):
     def read_listeners(self) -> list[ListenerConfig]:
         """Return the listeners in the order of `listeners`; raise ConfigError if they contradict each other."""
         return read_listeners(self.listeners, self.listener_security_protocol_map, self.advertised_listeners)
+
+    def read_metrics_listener(self) -> ListenerConfig | None:
+        """Return the address of `metrics.listener` with the name METRICS, None for none."""
+        if not self.metrics_listener:
+            return None
+        certificates = self.of_listener(METRICS).get("ssl.client.auth") == "required"
+        credentials = bool(self.metrics_users_location or self.metrics_bearer_token_location)
+        encrypted = read_http_address(self.metrics_listener, authenticated=True).protocol.uses_tls
+        return read_http_address(self.metrics_listener, authenticated=credentials or (encrypted and certificates))
 
     def of_listener(self, listener: str) -> ListenerSettings:
         """Return the settings of the listener with that name."""

@@ -132,8 +132,23 @@ class BrokerKeywords(TypedDict, total=False):
     SASL_PLAINTEXT and SASL_SSL need no entry.
     """
     metrics_listener: str
-    """The address (host:port) on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`. Empty:
-    none.
+    """The address on which the broker answers `GET /metrics`, for Prometheus, and `GET /health`, as host:port,
+    http://host:port or https://host:port. TLS uses the settings of a listener with the name METRICS, such as
+    listener.name.metrics.ssl.keystore.location. An empty host means 127.0.0.1, or all interfaces if clients must
+    authenticate. Empty: none.
+    """
+    metrics_users_location: str
+    """The file with the users who may read the metrics, by HTTP basic authentication. Each line has a name, a colon
+    and a salted hash of the password, and `oncelog user hash NAME` makes it. The broker reads the file again when
+    it changes.
+    """
+    metrics_bearer_token_location: str
+    """The file with the tokens of clients that may read the metrics, one per line: clients send `Authorization:
+    Bearer TOKEN`. The broker reads the file again when it changes.
+    """
+    metrics_health_public: bool
+    """Whether `GET /health` is answered to clients without credentials, with the status but without the reason. Has
+    no effect without metrics.users.location and metrics.bearer.token.location.
     """
     health_flush_max_ms: int
     """The longest time in ms that a flush to disk may take before `GET /health` is answered with 503."""

@@ -17,6 +17,9 @@ from .settings import ConfigError
 ANY_HOST: Final = ("", "0.0.0.0", "::")
 """Hosts that mean all interfaces."""
 
+METRICS: Final = "METRICS"
+"""The name of the listener for metrics and health, in names of settings such as `listener.name.metrics.ssl.*`."""
+
 
 class SecurityProtocol(StrEnum):
     """The protection of a listener's connections, with Kafka's names."""
@@ -78,6 +81,33 @@ def problem_of_items(items: Iterable[str]) -> str | None:
         except ValueError as error:
             return str(error)
     return None
+
+
+def problem_of_http_address(item: str) -> str | None:
+    """Return why the address of an HTTP listener is invalid, or None."""
+    try:
+        read_http_address(item, authenticated=True)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def read_http_address(item: str, *, authenticated: bool) -> ListenerConfig:
+    """Parse `http://host:port`, `https://host:port` or `host:port`, which means HTTP.
+
+    Without a host, the address is that of all interfaces if clients are `authenticated`, else 127.0.0.1. Raises
+    ValueError if the item is invalid.
+    """
+    parsed = ListenerConfig.parse(item)
+    protocols = {
+        "HTTP": SecurityProtocol.PLAINTEXT,
+        "PLAINTEXT": SecurityProtocol.PLAINTEXT,
+        "HTTPS": SecurityProtocol.SSL,
+    }
+    if parsed.name not in protocols:
+        raise ValueError(f"has the scheme {parsed.name.lower()}://. Use http:// or https://")
+    host = parsed.host or ("" if authenticated else "127.0.0.1")
+    return ListenerConfig(METRICS, host, parsed.port, protocols[parsed.name])
 
 
 def problem_of_map(items: Iterable[str]) -> str | None:

@@ -221,7 +221,7 @@ _PAGE: Final = """\
 # Metrics
 
 If `metrics.listener` is set to `host:port`, the broker answers `GET /metrics` there in Prometheus' text format.
-Otherwise it does not listen.
+Otherwise it does not listen. [TLS and credentials](operations.md#who-may-read-metrics-and-health) protect it.
 
 `GET /health` is answered there with 200, or with 503 and the reason if one of these conditions holds:
 

@@ -28,7 +28,6 @@ from .features import TRANSACTION_VERSION, group_aware
 from .fetch_session import FetchSessionCache
 from .fetch_wait import FetchPurgatory
 from .keywords import BrokerKeywords
-from .listener_config import ListenerConfig
 from .log import DiskProbe, LogManager
 from .logging import make_logger
 from .metadata_store import MetadataStore
@@ -355,13 +354,14 @@ class BrokerNode:
             return
         from .network.metrics_listener import MetricsListener
 
-        row = ListenerConfig.parse(self.config.metrics_listener)
-        listener = MetricsListener(row, self.metrics, self.log, self._problem)
+        listener = MetricsListener(self.config, self.threads, self.metrics, self.log, self._problem)
         try:
             await listener.start()
+        except ConfigError as error:
+            raise BrokerStartError(str(error)) from error
         except OSError as error:
             raise BrokerStartError(
-                f"Cannot serve metrics on {row.host or '*'}:{row.port}: {error.strerror or error}."
+                f"Cannot serve metrics on {listener.host or '*'}:{listener.port}: {error.strerror or error}."
                 " Stop the program that uses the port, or change `metrics.listener`."
             ) from error
         self.metrics_listener = listener

@@ -11,18 +11,46 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...auth.stores import reason_of
 from ..security.alerts import failed
 from .connection import Connection
 from .shared_limits import SharedLimits
 
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
 PAUSE_S: Final = 1.0
 """Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
 
 _OF_THE_PEER: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 """Errors that concern one connection, which is gone already."""
+
+
+async def shake_hands(
+    make: Callable[[], P], peer: socket.socket, context: ssl.SSLContext, timeout_s: float
+) -> tuple[asyncio.Transport, P]:
+    """Return the transport and the protocol object, which `make` returns, of a connection that has been accepted.
+
+    Raises OSError if the handshake fails (ssl.SSLError is one), after the peer has been sent the reason, and
+    TimeoutError if it does not end within `timeout_s` seconds. The caller then closes `peer`.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    failures: list[ssl.SSLError] = []
+
+    def end(error: ssl.SSLError) -> None:
+        failures.append(error)
+        loop.call_soon(task.cancel)  # when the alert is sent
+
+    failed.set(end)
+    try:
+        return await loop.connect_accepted_socket(make, peer, ssl=context, ssl_handshake_timeout=timeout_s)
+    except asyncio.CancelledError:
+        if not failures:
+            raise
+        task.uncancel()
+        raise failures[0] from None
 
 
 class TlsAcceptor:
@@ -96,30 +124,16 @@ class TlsAcceptor:
 
     async def _shake_hands(self, peer: socket.socket, host: str) -> None:
         made: list[Connection] = []
-        task = asyncio.current_task()
-        assert task is not None
-        failures: list[ssl.SSLError] = []
-
-        def end(error: ssl.SSLError) -> None:
-            failures.append(error)
-            self._loop.call_soon(task.cancel)  # when the alert is sent
-
-        failed.set(end)
 
         def make() -> Connection:
             made.append(self._make())
             return made[0]
 
         try:
-            await self._loop.connect_accepted_socket(
-                make, peer, ssl=self._context(), ssl_handshake_timeout=self._timeout_s
-            )
+            await shake_hands(make, peer, self._context(), self._timeout_s)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._failed(peer, host, error)
         except BaseException:
-            if failures:
-                self._failed(peer, host, failures[0])
-                return
             if not (made and made[0].is_registered):  # a registered connection ends with its listener
                 self._limits.closed(host)
                 peer.close()

@@ -46,7 +46,7 @@ class Listeners:
         self._limits = SharedLimits(config)
         self._rows = {row.name: row for row in config.read_listeners()}
         self._open: dict[str, Listener] = {}
-        self._contexts: list[_WatchedContext] = []
+        self._contexts: list[WatchedContext] = []
         self._logins: list[ListenerLogins] = []
 
     async def bind(self) -> None:
@@ -75,7 +75,7 @@ class Listeners:
         if row.protocol.uses_tls:
             from ..security.tls import ListenerTls
 
-            context = _WatchedContext(ListenerTls(row, self._config.of_listener(row.name)), self._threads, self._log)
+            context = WatchedContext(ListenerTls(row, self._config.of_listener(row.name)), self._threads, self._log)
             await context.start(self._config.ssl_reload_interval_ms / 1000)
             self._contexts.append(context)
         logins = None
@@ -145,7 +145,7 @@ def _explained(row: ListenerConfig) -> Iterator[None]:
         ) from error
 
 
-class _WatchedContext:
+class WatchedContext:
     """The TLS side of a listener; its context is created again when one of its files has changed."""
 
     def __init__(self, tls: ListenerTls, threads: Threads, log: Any) -> None:

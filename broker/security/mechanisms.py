@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN
 from ...auth.scram import SCRAM_MECHANISMS, ScramDecoys
+from ...auth.user_file import UserFile
 from ..listener_config import ListenerConfig
 from ..ports import Lane, Threads
 from ..settings import ConfigError
 from .login import LoginRules, Mechanism
-from .plain import JaasUsers, PlainExchange, PlainUsers, UserFile
+from .plain import JaasUsers, PlainExchange, PlainUsers
 from .scram import FindCredential, ScramExchange
 from .settings import ListenerSettings
 

@@ -7,19 +7,13 @@ file with a name and a salted hash per line, `alice:SCRAM-SHA-512$4096:...`. The
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from ...auth.jaas import parse_jaas
-from ...auth.password_hash import PasswordHash
 from ...auth.principal import Principal
-from ...auth.scram_users import parse_scram_user
 from ..ports import Lane, Threads
 from .login import LoginRefused, Proof
-
-MAX_FILE_BYTES: Final = 10_000_000
-"""The largest file of users that is read."""
 
 _WRONG: Final = "Authentication failed: Invalid username or password"
 _USER: Final = "user_"
@@ -47,50 +41,6 @@ class JaasUsers:
         """Return whether the user exists and has this password."""
         known = self._passwords.get(name)
         return hmac.compare_digest((known or "").encode(), password.encode()) and known is not None
-
-
-class UserFile:
-    """The users of a file with one `name:hash` per line. Empty lines and lines that begin with # are ignored."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._state: tuple[int, int, int] | None = None
-        self._hashes: Mapping[str, PasswordHash] = {}
-        self._decoy = PasswordHash.of_password("decoy")
-
-    def load(self) -> None:
-        """Read the file if it has changed. Blocks. Raises OSError, and ValueError that names the line."""
-        found = self.path.stat()
-        state = found.st_ino, found.st_size, found.st_mtime_ns
-        if state != self._state:
-            if found.st_size > MAX_FILE_BYTES:
-                raise ValueError(f"{self.path} has more than {MAX_FILE_BYTES:,} bytes")
-            self._hashes = _parse_users(self.path.read_text(encoding="utf-8"), str(self.path))
-            self._state = state
-
-    def verify(self, name: str, password: str) -> bool:
-        """Return whether the user exists and has this password.
-
-        It takes milliseconds, also for a user that does not exist. Raises OSError and ValueError as `load`.
-        """
-        self.load()
-        known = self._hashes.get(name)
-        return (known or self._decoy).matches(password) and known is not None
-
-
-def _parse_users(text: str, path: str) -> dict[str, PasswordHash]:
-    hashes: dict[str, PasswordHash] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        try:
-            name, hashed = parse_scram_user(line)
-            if name in hashes:
-                raise ValueError("names a user twice")
-            hashes[name] = hashed
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
-    return hashes
 
 
 class PlainExchange:
