@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
-from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.errors import ErrorCode, KafkaError, error_code
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ..protocol.schema import Request, Response
@@ -365,7 +365,9 @@ class Cluster:
         answer: FindCoordinatorResponse = await connection.send(request, version)
         found = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
         if found.error_code:
-            raise error_for(found.error_code, getattr(found, "error_message", None))
+            kind = "transactional id" if key_type is KeyType.TRANSACTION else "group"
+            code = error_code(found.error_code)
+            raise error_for(code, f"{kind} {key!r}: {getattr(found, 'error_message', None) or code.text}")
         if found.node_id < 0 or not found.host:
             raise error_for(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{connection.address} named no coordinator for {key!r}"

@@ -13,7 +13,7 @@ from ...client.errors import error_for
 from ...client.values import TopicPartition
 from ...protocol.batch_header import BatchHeader, iter_batches, read_batch_header
 from ...protocol.compression import Compression
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import ErrorCode, KafkaError, error_code
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ...protocol.schema import NO_UUID
 
@@ -38,7 +38,7 @@ async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data
         for found in topic.partitions:
             code, records = code or found.error_code, found.records
     if code:
-        raise error_for(code, f"{partition}: the first batch cannot be read")
+        raise error_for(code, f"{partition}: the task cannot read its first batch back: {error_code(code).text}")
     for _, header in iter_batches(records or b""):
         return _same(header, read_batch_header(data))
     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: the first batch is not in the log yet")
