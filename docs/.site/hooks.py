@@ -46,9 +46,10 @@ def _examples() -> str:
     """Return the page of the programs in examples/: their README, and behind it each program."""
     folder = ROOT / "examples"
     text = (folder / "README.md").read_text(encoding="utf-8").replace("](../docs/", "](")
-    text = re.sub(r"\]\((\w+)\.py\)", r"](#\1)", text)
+    text = re.sub(r"\]\((\w+)\.(py|toml)\)", r"](#\1)", text)
     text = re.sub(r"\[([^\]]+)\]\([^)#]+\.ipynb\)", r"`\1`", text)
-    for program in sorted(folder.glob("*.py")):
+    for program in sorted([*folder.glob("*.py"), *folder.glob("*.toml")]):
+        language = {".py": "python", ".toml": "toml"}[program.suffix]
         code = program.read_text(encoding="utf-8").rstrip()
-        text += f"\n## {program.name} {{ #{program.stem} }}\n\n```python\n{code}\n```\n"
+        text += f"\n## {program.name} {{ #{program.stem} }}\n\n```{language}\n{code}\n```\n"
     return text

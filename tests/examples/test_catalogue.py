@@ -7,7 +7,14 @@ import re
 
 from support.example_programs import EXAMPLES, notebook_source
 
-PROGRAMS = sorted(path for path in EXAMPLES.iterdir() if path.suffix in {".py", ".ipynb"})
+PROGRAMS = sorted(path for path in EXAMPLES.iterdir() if path.suffix in {".py", ".ipynb", ".toml"})
+
+
+def header_of(text: str, suffix: str) -> str:
+    """Return the docstring of a program, or the comment at the top of a job file."""
+    if suffix == ".toml":
+        return re.sub(r"^# ?", "", text.split("\n\n")[0], flags=re.MULTILINE)
+    return ast.get_docstring(ast.parse(text)) or ""
 
 
 def test_the_readme_lists_every_program() -> None:
@@ -22,13 +29,15 @@ def test_each_program_is_short_and_says_how_to_run_it() -> None:
             continue
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) < 80, path.name
-        header = ast.get_docstring(ast.parse(text)) or ""
+        header = header_of(text, path.suffix)
         assert re.search(r"^Shows   \w", header, re.MULTILINE), path.name
         assert re.search(rf"^Run     (.*\n)+?.*{path.stem}", header, re.MULTILINE), path.name
 
 
 def test_programs_import_public_names_only() -> None:
     for path in PROGRAMS:
+        if path.suffix == ".toml":
+            continue
         text = notebook_source(path) if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
         modules = {
             node.module or ""
