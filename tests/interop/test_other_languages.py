@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.client_programs import CLIENTS, copied, need, run
 
-CLIENTS = Path(__file__).resolve().parent / "clients"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-def run(*command: str, cwd: Path, timeout: float = 300) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
-    assert done.returncode == 0, f"{' '.join(command)[:200]}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return done.stdout
-
-
-def need(program: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
-
-
-def copied(language: str, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(CLIENTS / language, tmp_path / language))
 
 
 def test_java_client(bootstrap: str, tmp_path: Path) -> None:
