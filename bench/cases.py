@@ -31,10 +31,11 @@ class Figure:
     more_is_better: bool = True
 
 
-def fresh_topic(address: str, partitions: int = 1) -> str:
+def fresh_topic(address: str, partitions: int = 1, **config: Any) -> str:
     """Create a topic with a random name and return the name."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": address})  # kept in a variable: its removal would cancel the request
+    # The client is kept in a variable, because its removal would cancel the request.
+    admin = AdminClient({"bootstrap.servers": address, **config})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(TIMEOUT_S)
     return name
 
@@ -75,7 +76,7 @@ def produce(address: str, topic: str, size: int, count: int, **config: Any) -> f
     return took
 
 
-def consume(address: str, topic: str, count: int) -> float:
+def consume(address: str, topic: str, count: int, **config: Any) -> float:
     """Read `count` records from the start of partition 0; return the seconds from the first batch to the last.
 
     Raises RuntimeError on an error, or if the records do not arrive in time.
@@ -87,6 +88,7 @@ def consume(address: str, topic: str, count: int) -> float:
             "enable.auto.commit": False,
             "queued.max.messages.kbytes": 1_000_000,
             "fetch.message.max.bytes": 8_000_000,
+            **config,
         }
     )
     try:
