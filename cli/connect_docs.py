@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import Final
 
 from ..connect.config import REQUIRED, ConfigDef, ConfigKey, Type
+from ..connect.config.types import Password
 from ..connect.settings.connector import source_config_def
 from ..connect.settings.distributed import DISTRIBUTED
+from ..connect.settings.rest import SSL
 from ..connect.settings.worker import COMMON, STANDALONE
 from ..protocol.documentation import table
 
@@ -24,6 +26,13 @@ Settings of workers and connectors have Kafka Connect's names. Give them in a `.
 A worker also accepts the settings of its clients, with the prefixes `producer.`, `consumer.` and `admin.`.
 
 {common}
+
+## TLS of the REST interface
+
+Give these settings with the prefix `listeners.https.`, such as `listeners.https.ssl.keystore.location`. If a worker has
+none with this prefix, its REST interface uses the settings without it, which are also those of the worker's clients.
+
+{https}
 
 ## Standalone worker
 
@@ -56,6 +65,7 @@ def page() -> str:
     connectors = [f"## {name}\n\n{_table(_settings(module))}" for name, module in _CONNECTORS]
     return _PAGE.format(
         common=_table(COMMON),
+        https=_table(SSL),
         standalone=_table(_besides(STANDALONE, COMMON)),
         distributed=_table(_besides(DISTRIBUTED, COMMON)),
         connector=_table(source_config_def({})),
@@ -82,7 +92,7 @@ def _table(keys: Iterable[ConfigKey]) -> str:
 def _default(key: ConfigKey) -> str:
     if key.default is REQUIRED:
         return "(required)"
-    if key.default is None or key.default == "" or key.default == []:
+    if key.default in (None, "", []) or (isinstance(key.default, Password) and not key.default.value):
         return "(none)"
     if key.type is Type.BOOLEAN:
         return f"`{str(key.default).lower()}`"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .bootstrap import bootstrap_option, client_settings, run
+from .http_client import exchange, http_options
 from .json_output import json_option, print_json
 
 if TYPE_CHECKING:
@@ -22,18 +23,36 @@ TIMEOUT_S = 2.5
 @click.command(short_help="Check that a broker answers and can write.")
 @json_option
 @bootstrap_option
-def health(as_json: bool, bootstrap: str) -> int:
+@click.option("--url", metavar="URL", help="Ask metrics.listener at this address, such as https://localhost:9404.")
+@http_options
+def health(as_json: bool, bootstrap: str, url: str | None) -> int:
     """Exit with code 0 if the broker answers and can write to its data directory, else with code 1.
+
+    The command sends a request of Kafka's protocol to --bootstrap or, with --url, `GET /health` to metrics.listener.
+    The files of authorities, certificates, users and tokens concern --url only.
 
     \b
     oncelog health --bootstrap 127.0.0.1:9092
+    oncelog health --url https://localhost:9404 --ca-file ca.pem
     """
-    problem = run(_problem(bootstrap))
+    problem = run(_problem(bootstrap)) if url is None else _problem_at(url)
     if as_json:
-        print_json({"broker": bootstrap, "healthy": problem is None, "problem": problem})
+        print_json({"broker": url or bootstrap, "healthy": problem is None, "problem": problem})
     else:
-        click.echo(f"{bootstrap}: {problem or 'healthy'}", err=problem is not None)
+        click.echo(f"{url or bootstrap}: {problem or 'healthy'}", err=problem is not None)
     return 1 if problem else 0
+
+
+def _problem_at(url: str) -> str | None:
+    """Return the problem that `GET /health` of a broker has, or None."""
+    try:
+        status, body = exchange("GET", f"{url.rstrip('/')}/health", timeout_s=TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        return f"cannot be reached: {getattr(reason, 'strerror', None) or reason}"
+    if status == 200:
+        return None
+    return f"answers {status}: {body[:500].decode('utf-8', 'replace').strip()}"
 
 
 async def _problem(bootstrap: str) -> str | None:

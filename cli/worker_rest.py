@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import click
 
+from .http_client import exchange, http_options
 from .waiting import Waiting
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,8 +22,10 @@ TIMEOUT_S = 90
 def worker_options(command: F) -> F:
     """Add the options `--url` and `--json` to a command, which receives them as the arguments `url` and `as_json`.
 
-    The default URL is the environment variable ONCELOG_CONNECT_URL, else http://127.0.0.1:8083.
+    It also has the options of `http_options`, for TLS and credentials. The default URL is the environment variable
+    ONCELOG_CONNECT_URL, else http://127.0.0.1:8083.
     """
+    command = http_options(command)
     command = click.option("--json", "as_json", is_flag=True, help="Print the worker's response as JSON.")(command)
     return click.option(
         "--url",
@@ -44,29 +47,20 @@ def request(url: str, method: str, where: str, body: Any = None) -> Any:
 
     Raise ClickException with a remedy if the request fails.
     """
-    import urllib.error
-    import urllib.request
-
-    if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--url {url}: the address has to begin with http:// or https://")
     data = None if body is None else json.dumps(body).encode()
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     try:
-        asked = urllib.request.Request(url.rstrip("/") + where, data, headers, method=method)
-        with (
-            Waiting(f"waiting for the worker at {url}"),
-            urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer,
-        ):
-            text = answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _refusal(error.code, error.read()) from None
+        with Waiting(f"waiting for the worker at {url}"):
+            status, text = exchange(method, url.rstrip("/") + where, data, headers, timeout_s=TIMEOUT_S)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise click.ClickException(
             f"no worker answers at {url}: {getattr(reason, 'strerror', None) or reason}. Start one with `oncelog "
             "connect standalone` or `distributed`, or give another address by --url"
+            f"{' or other authorities by --ca-file' if url.startswith('https') else ''}"
         ) from None
+    if status >= 400:
+        raise _refusal(status, text)
     if not text:
         return None
     try:
@@ -81,7 +75,9 @@ def _refusal(status: int, body: bytes) -> click.ClickException:
     except (ValueError, KeyError, TypeError):
         message = body[:200].decode("utf-8", "replace") or "no message"
     remedy = ""
-    if status == 404 and "onnector" in message:
+    if status == 401:
+        remedy = "\nGive credentials by --user-file or --token-file."
+    elif status == 404 and "onnector" in message:
         remedy = "\n`oncelog connect list` prints the connectors."
     elif status == 409 and "already exists" in message:
         remedy = "\n`oncelog connect update` changes it."

@@ -12,9 +12,13 @@ from typing import Final
 from .errors import ConfigValueError
 from .herder.distributed import DistributedHerder
 from .herder.group_member import WorkerGroupMember
+from .herder.herder import Herder
 from .herder.standalone import StandaloneHerder
+from .rest.access import RestAccess
+from .rest.client import RestClient
 from .rest.leader_client import LeaderClient
-from .rest.server import RestServer
+from .rest.server import RestServer, make_router
+from .rest.tls import RestTls
 from .settings.distributed import CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE, DistributedConfig
 from .settings.files import read_settings
 from .settings.worker import STANDALONE, WorkerConfig
@@ -26,19 +30,51 @@ from .stores.topic_log import TopicLog
 log = logging.getLogger(__name__)
 
 
-class _Address:
-    """The REST server of a worker, and the address under which other machines reach it."""
+_ONE_MACHINE: Final = (
+    "listeners: an address without a host answers this machine only, because clients need not authenticate. The worker"
+    " tells other workers the host %s. If they run on other machines, write http://0.0.0.0:PORT, or set"
+    " rest.users.location"
+)
 
-    def __init__(self, config: WorkerConfig) -> None:
-        self.server = RestServer(config["listeners"])
+
+class _Rest:
+    """The REST interface of a worker: its server, its client, and the address under which other machines reach it."""
+
+    def __init__(self, config: WorkerConfig, *, internal: bool) -> None:
+        """Read the files and bind the addresses. `internal` says whether other workers send requests.
+
+        Raises ConnectError.
+        """
+        settings = config.rest
+        self._config = config
+        self._tls = None if settings.ssl is None else RestTls(settings)
+        access = RestAccess(config, internal=internal) if settings.has_credentials else None
+        tls = self._tls
+        self.client = RestClient() if tls is None else RestClient(lambda: tls.client)
+        self.server = RestServer(settings.addresses, None if tls is None else tls.server, access)
         self.server.bind()
         if config.unknown:
             log.info("settings without meaning here: %s", ", ".join(sorted(config.unknown)))
-        host = config["rest.advertised.host.name"] or self.server.host
+        advertised = settings.advertised
+        host = config["rest.advertised.host.name"] or advertised.host
         if host in ("", "0.0.0.0", "::"):
             host = _own_address()
-        self.worker_id = f"{host}:{config['rest.advertised.port'] or self.server.port}"
-        self.url = f"http://{self.worker_id}"
+        if internal and not settings.authenticates and any("//:" in item for item in config["listeners"]):
+            log.warning(_ONE_MACHINE, host)
+        self.worker_id = f"{host}:{config['rest.advertised.port'] or self.server.port_of(advertised)}"
+        self.url = f"{advertised.scheme}://{self.worker_id}"
+
+    async def serve(self, herder: Herder) -> None:
+        """Start to answer requests."""
+        if self._tls is not None:
+            self._tls.watch(self._config["rest.ssl.reload.interval.ms"] / 1000)
+        await self.server.serve(herder, self._config["rest.max.body.bytes"], make_router(self.client))
+
+    async def stop(self) -> None:
+        """Answer the requests that are under way, and close all connections."""
+        await self.server.stop()
+        if self._tls is not None:
+            await self._tls.stop()
 
 
 class StandaloneWorker:
@@ -50,22 +86,22 @@ class StandaloneWorker:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.config = WorkerConfig(STANDALONE, settings)
         self.herder: StandaloneHerder
-        self._address: _Address
+        self._rest: _Rest
 
     @property
     def url(self) -> str:
         """The URL of the worker's REST interface; available after `start` was called."""
-        return self._address.url
+        return self._rest.url
 
     async def start(self, connectors: Sequence[Mapping[str, str]] = ()) -> None:
         """Open the REST interface, connect to the cluster and start these connectors.
 
         Raises ConnectError and KafkaError.
         """
-        self._address = _Address(self.config)
-        self.herder = StandaloneHerder(self.config, OffsetStore(self._offsets()), self._address.worker_id)
+        self._rest = _Rest(self.config, internal=False)
+        self.herder = StandaloneHerder(self.config, OffsetStore(self._offsets()), self._rest.worker_id)
         try:
-            await self._address.server.serve(self.herder, self.config["rest.max.body.bytes"])
+            await self._rest.serve(self.herder)
             await self.herder.start()
             for connector in connectors:
                 name = connector.get("name")
@@ -78,7 +114,7 @@ class StandaloneWorker:
 
     async def stop(self) -> None:
         """Close the REST interface, then stop all connectors and tasks."""
-        await self._address.server.stop()
+        await self._rest.stop()
         await self.herder.stop()
 
     def _offsets(self) -> TopicLog:
@@ -109,30 +145,30 @@ class DistributedWorker:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.config = DistributedConfig(settings)
         self.herder: DistributedHerder
-        self._address: _Address
+        self._rest: _Rest
 
     @property
     def url(self) -> str:
         """The URL of the worker's REST interface; available after `start` was called."""
-        return self._address.url
+        return self._rest.url
 
     async def start(self) -> None:
         """Open the REST interface and join the group; raises ConnectError, KafkaError."""
         config = self.config
-        self._address = _Address(config)
+        self._rest = _Rest(config, internal=True)
         self.herder = DistributedHerder(
             config,
-            self._address.worker_id,
+            self._rest.worker_id,
             self._topic(CONFIG_STORAGE, partitions=1),
             self._topic(STATUS_STORAGE, partitions=config["status.storage.partitions"]),
             self._topic(OFFSET_STORAGE, partitions=config["offset.storage.partitions"]),
             make_member=lambda configs: WorkerGroupMember(config, f"{self.url}/", configs),
             make_client=lambda configs: LeaderClient(
-                lambda: configs.session_key, config["inter.worker.signature.algorithm"]
+                self._rest.client, lambda: configs.session_key, config["inter.worker.signature.algorithm"]
             ),
         )
         try:
-            await self._address.server.serve(self.herder, config["rest.max.body.bytes"])
+            await self._rest.serve(self.herder)
             await self.herder.start()
         except BaseException:
             await self.stop()
@@ -145,7 +181,7 @@ class DistributedWorker:
     async def stop(self) -> None:
         """Stop all connectors and tasks, leave the group, then close the REST interface."""
         await self.herder.stop()
-        await self._address.server.stop()
+        await self._rest.stop()
 
     def _topic(self, prefix: str, partitions: int) -> KafkaLog:
         """Return the log of an internal topic. The log always reads committed records only.

@@ -53,7 +53,12 @@ class DistributedHerder(BaseHerder):
         self._group = GroupWorker(
             config, store, self._statuses, self._worker, self, make_member(store), make_client(store)
         )
-        self._internal = InternalRequests(self._group, store, config["inter.worker.verification.algorithms"])
+        self._internal = InternalRequests(
+            self._group,
+            store,
+            config["inter.worker.verification.algorithms"],
+            always_signed=config.rest.has_credentials,
+        )
         self._started = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 

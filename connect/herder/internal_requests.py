@@ -13,10 +13,16 @@ from .group_worker import GroupWorker
 
 
 class InternalRequests:
-    """Handles the internal requests to one worker. `algorithms` is inter.worker.verification.algorithms."""
+    """Handles the internal requests to one worker. `algorithms` is inter.worker.verification.algorithms.
 
-    def __init__(self, group: GroupWorker, configs: ConfigStore, algorithms: Sequence[str]) -> None:
+    With `always_signed`, a request needs a signature even if the group has agreed on a protocol without signatures.
+    """
+
+    def __init__(
+        self, group: GroupWorker, configs: ConfigStore, algorithms: Sequence[str], *, always_signed: bool
+    ) -> None:
         self._group, self._configs, self._algorithms = group, configs, algorithms
+        self._always_signed = always_signed
 
     async def put_task_configs(self, connector: str, body: bytes, signature: str | None, algorithm: str | None) -> None:
         """Write the settings of a connector's tasks; raises the errors of `check_signature` and of the write."""
@@ -35,7 +41,7 @@ class InternalRequests:
         await self._group.fencing.fence(connector)
 
     def _check(self, body: bytes, signature: str | None, algorithm: str | None) -> None:
-        if self._group.leadership.signs_requests:
+        if self._always_signed or self._group.leadership.signs_requests:
             key = self._configs.session_key
             check_signature(None if key is None else key.key, body, signature, algorithm, self._algorithms)
 

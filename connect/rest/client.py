@@ -1,9 +1,10 @@
-"""Sends a request to the REST interface of another worker."""
+"""`RestClient`: sends requests to the REST interfaces of other workers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -15,29 +16,36 @@ from .messages import Response
 _READ_BYTES = 65_536
 
 
-async def send(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-    """Return the response to a request; the names of its headers are in lower case.
+class RestClient:
+    """Sends requests over HTTP, and over HTTPS with a context."""
 
-    Raises OSError if there is no complete response within REQUEST_TIMEOUT_S.
-    """
-    parts = urlsplit(url)
-    encrypted = parts.scheme == "https"
-    port = parts.port or (443 if encrypted else 80)
-    async with asyncio.timeout(REQUEST_TIMEOUT_S):
-        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=encrypted or None)
-        try:
-            sent = {**headers, "Host": parts.netloc, "Content-Length": str(len(body)), "Connection": "close"}
-            target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-            http = h11.Connection(h11.CLIENT)
-            encoded = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
-            events = h11.Request(method=method, target=target, headers=encoded), h11.Data(body), h11.EndOfMessage()
-            writer.writelines([http.send(event) or b"" for event in events])
-            await writer.drain()
-            return await _response(http, reader)
-        except h11.ProtocolError as error:
-            raise ConnectionError(f"{url}: {error}") from error
-        finally:
-            writer.close()
+    def __init__(self, context: Callable[[], ssl.SSLContext] = ssl.create_default_context) -> None:
+        """`context` returns the TLS context of a new connection, by default one with the system's authorities."""
+        self._context = context
+
+    async def send(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
+        """Return the response to a request; the names of its headers are in lower case.
+
+        Raises OSError if there is no complete response within REQUEST_TIMEOUT_S.
+        """
+        parts = urlsplit(url)
+        context = self._context() if parts.scheme == "https" else None
+        port = parts.port or (80 if context is None else 443)
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
+            try:
+                sent = {**headers, "Host": parts.netloc, "Content-Length": str(len(body)), "Connection": "close"}
+                target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+                http = h11.Connection(h11.CLIENT)
+                encoded = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
+                events = h11.Request(method=method, target=target, headers=encoded), h11.Data(body), h11.EndOfMessage()
+                writer.writelines([http.send(event) or b"" for event in events])
+                await writer.drain()
+                return await _response(http, reader)
+            except h11.ProtocolError as error:
+                raise ConnectionError(f"{url}: {error}") from error
+            finally:
+                writer.close()
 
 
 async def _response(http: h11.Connection, reader: asyncio.StreamReader) -> Response:

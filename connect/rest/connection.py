@@ -13,6 +13,7 @@ from typing import Final
 import h11
 
 from ..herder.herder import Herder
+from .access import RestAccess
 from .errors import refusal
 from .messages import Handler, HttpError, Request, Response
 
@@ -40,9 +41,11 @@ class Connection:
         herder: Herder,
         handler: Handler,
         max_body_bytes: int,
+        access: RestAccess | None = None,
     ) -> None:
         self._reader, self._writer = reader, writer
         self._herder, self._handler, self._max_body_bytes = herder, handler, max_body_bytes
+        self._access = access
         self._http = h11.Connection(h11.SERVER)
         self._answering = False
         self._ending = False
@@ -67,14 +70,19 @@ class Connection:
         """Receive a request and answer it. Return whether another request may follow."""
         method = ""
         try:
-            head = await self._event()
+            async with asyncio.timeout(IDLE_S):  # also for a client that sends its head byte by byte
+                head = await self._event()
             if not isinstance(head, h11.Request):
                 return False
             self._answering = True
             method, target = head.method.decode(), head.target.decode()
             headers = _headers(head)
-            request = Request(method, target, headers, await self._body(headers), self._herder)
-            response = await self._handler(request)
+            refused = None if self._access is None else await self._access.refusal(method, target, headers)
+            if refused is not None:  # before the body is received
+                response = refused
+            else:
+                request = Request(method, target, headers, await self._body(headers), self._herder)
+                response = await self._handler(request)
         except h11.RemoteProtocolError as error:
             response = refusal(HttpError(HTTPStatus(error.error_status_hint)))
         except HttpError as error:

@@ -12,9 +12,9 @@ from urllib.parse import urljoin
 
 from ..errors import RequestTargetError
 from ..signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
-from .client import send
+from .client import RestClient
 from .errors import error_answer
-from .messages import Handler, Request, Response
+from .messages import Handler, Middleware, Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -22,32 +22,37 @@ _PASSED_ON: Final = ("Authorization", "Content-Type", SIGNATURE_HEADER, ALGORITH
 _RETURNED: Final = ("Content-Type", "Location")
 
 
-async def forwarding(request: Request, handler: Handler) -> Response:
-    """Answer the request here, or return the answer of the worker that a RequestTargetError names."""
-    hops = request.query.get("forward", [""])[0].lower()
-    try:
-        return await handler(request)
-    except RequestTargetError as error:
-        if hops not in ("", "true"):
-            return error_answer(
-                409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
-            )
-        if error.url is None:
-            return error_answer(
-                409,
-                "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was "
-                "underway.",
-            )
-        return await _forwarded(request, error.url, "false" if hops else "true")
+def forwarding(client: RestClient) -> Middleware:
+    """Return the middleware that forwards by `client` the requests that another worker has to answer."""
+
+    async def answered(request: Request, handler: Handler) -> Response:
+        """Answer the request here, or return the answer of the worker that a RequestTargetError names."""
+        hops = request.query.get("forward", [""])[0].lower()
+        try:
+            return await handler(request)
+        except RequestTargetError as error:
+            if hops not in ("", "true"):
+                return error_answer(
+                    409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+                )
+            if error.url is None:
+                return error_answer(
+                    409,
+                    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was "
+                    "underway.",
+                )
+            return await _forwarded(client, request, error.url, "false" if hops else "true")
+
+    return answered
 
 
-async def _forwarded(request: Request, worker: str, forward: str) -> Response:
+async def _forwarded(client: RestClient, request: Request, worker: str, forward: str) -> Response:
     path, _, query = request.target.partition("?")
     kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] != "forward"]
     url = f"{urljoin(worker, path)}?{'&'.join([*kept, f'forward={forward}'])}"
     headers = {name: request.headers[name.lower()] for name in _PASSED_ON if name.lower() in request.headers}
     try:
-        response = await send(request.method, url, request.body, headers)
+        response = await client.send(request.method, url, request.body, headers)
     except OSError as error:
         log.warning("could not forward %s %s to %s: %r", request.method, request.path, worker, error)
         return error_answer(500, f"IO Error trying to forward REST request to {worker}: {error!r}")

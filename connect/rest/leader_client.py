@@ -9,14 +9,14 @@ from urllib.parse import quote, urljoin
 from ..errors import LeaderRequestError
 from ..signatures import signed
 from ..stores.config_records import SessionKey
-from .client import send
+from .client import RestClient
 
 
 class LeaderClient:
-    """Sends one worker's internal requests. `algorithm` is inter.worker.signature.algorithm."""
+    """Sends one worker's internal requests by `client`. `algorithm` is inter.worker.signature.algorithm."""
 
-    def __init__(self, session_key: Callable[[], SessionKey | None], algorithm: str) -> None:
-        self._session_key, self._algorithm = session_key, algorithm
+    def __init__(self, client: RestClient, session_key: Callable[[], SessionKey | None], algorithm: str) -> None:
+        self._client, self._session_key, self._algorithm = client, session_key, algorithm
 
     async def fence(self, leader_url: str, connector: str) -> None:
         """Ask the leader to fence the producers of a connector's earlier tasks; raises LeaderRequestError."""
@@ -33,7 +33,7 @@ class LeaderClient:
         if key is not None:
             headers |= signed(key.key, body, self._algorithm)
         try:
-            response = await send(method, url, body, headers)
+            response = await self._client.send(method, url, body, headers)
         except OSError as error:
             raise LeaderRequestError(f"{method} {url} failed: {error!r}", None) from error
         if response.status >= 400:

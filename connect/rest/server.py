@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Final
-from urllib.parse import urlsplit
+import ssl
+from collections.abc import Sequence
+from typing import Any, Final
 
-from ..errors import ConfigValueError, ConnectError
+from ..errors import ConnectError
 from ..herder.herder import Herder
+from ..settings.rest import RestAddress
 from ..version import VERSION
 from ..worker.metrics import CONTENT_TYPE
 from . import connectors, loggers, plugins
-from .connection import Connection
+from .access import RestAccess
+from .client import RestClient
+from .connection import IDLE_S, Connection
 from .errors import answer, errors, timeouts
 from .forwarding import forwarding
 from .messages import Handler, Request, Response
@@ -63,49 +67,58 @@ ROOT: Final = (
 )
 
 
-ROUTER: Final = Router(
-    [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *loggers.ROUTES], [errors, timeouts, negotiation, forwarding]
-)
-"""All endpoints."""
+def make_router(client: RestClient) -> Router:
+    """Return the handler of all endpoints, which forwards requests to other workers by `client`."""
+    routes = [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *loggers.ROUTES]
+    return Router(routes, [errors, timeouts, negotiation, forwarding(client)])
 
 
 class RestServer:
-    """The listeners of a worker. The worker advertises the first listener to other workers."""
+    """The listeners of a worker."""
 
-    def __init__(self, listeners: list[str]) -> None:
-        """Raise ConfigValueError for a listener that is not an http:// address."""
-        self._addresses = [_address(listener) for listener in listeners]
+    def __init__(
+        self, addresses: Sequence[RestAddress], tls: ssl.SSLContext | None = None, access: RestAccess | None = None
+    ) -> None:
+        """`tls` is for listeners that use it. `access` decides which requests are admitted; all, if it is None."""
+        self._addresses = addresses
+        self._tls, self._access = tls, access
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[None], Connection] = {}
-        self.host, self.port = self._addresses[0]
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self.port_of(self._addresses[0])
+
+    def port_of(self, address: RestAddress) -> int:
+        """Return the actual port of a listener, after `bind`."""
+        return int(self._sockets[self._addresses.index(address)].getsockname()[1])
 
     def bind(self) -> None:
-        """Open the listening sockets; afterwards `port` is the actual port.
-
-        Raises ConnectError if an address is in use.
-        """
-        for host, port in self._addresses:
+        """Open the listening sockets. Raises ConnectError if an address is in use."""
+        for address in self._addresses:
             try:
-                self._sockets.append(_listener(host, port))
+                self._sockets.append(_listener(address.host, address.port))
             except OSError as error:
                 self._close_sockets()
                 raise ConnectError(
-                    f"listeners: cannot listen on {host}:{port}: {error.strerror or error}; name a free address"
+                    f"listeners: cannot listen on {address.host}:{address.port}: {error.strerror or error}; name a"
+                    " free address"
                 ) from error
-        self.port = self._sockets[0].getsockname()[1]
 
-    async def serve(self, herder: Herder, max_body_bytes: int, handler: Handler = ROUTER) -> None:
+    async def serve(self, herder: Herder, max_body_bytes: int, handler: Handler) -> None:
         """Start to answer requests. Requests that arrived since `bind` have waited."""
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            connection = Connection(reader, writer, herder, handler, max_body_bytes)
+            connection = Connection(reader, writer, herder, handler, max_body_bytes, self._access)
             task = asyncio.create_task(connection.run(), name="connection of the REST interface")
             self._connections[task] = connection
             task.add_done_callback(self._connections.pop)
 
-        for each in self._sockets:
-            self._servers.append(await asyncio.start_server(connected, sock=each))
+        for address, each in zip(self._addresses, self._sockets, strict=True):
+            tls: dict[str, Any] = {"ssl": self._tls, "ssl_handshake_timeout": IDLE_S} if address.encrypted else {}
+            self._servers.append(await asyncio.start_server(connected, sock=each, **tls))
 
     async def stop(self) -> None:
         """Close the listeners, answer the requests that are under way, within STOP_S, and close all connections."""
@@ -132,14 +145,3 @@ def _listener(host: str, port: int) -> socket.socket:
         return socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual)
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     return socket.create_server((str(address[0]), port), family=family)
-
-
-def _address(listener: str) -> tuple[str, int]:
-    parts = urlsplit(listener if "://" in listener else f"http://{listener}")
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    if parts.scheme.lower() != "http" or port is None:
-        raise ConfigValueError("listeners", listener, "must be http://host:port; TLS is not supported")
-    return parts.hostname or "", port

@@ -149,6 +149,14 @@ class DistributedConfig(WorkerConfig):
             raise ConfigValueError(
                 "heartbeat.interval.ms", interval_ms, f"must be less than session.timeout.ms = {session_ms}"
             )
+        protocol = self["connect.protocol"].lower()
+        if self.rest.has_credentials and protocol != "sessioned":
+            raise ConfigValueError(
+                "connect.protocol",
+                protocol,
+                "must be sessioned with rest.users.location or rest.bearer.token.location, because workers prove who"
+                " they are by the signatures of their requests",
+            )
         algorithm = self["inter.worker.signature.algorithm"]
         if algorithm not in self["inter.worker.verification.algorithms"]:
             raise ConfigValueError(

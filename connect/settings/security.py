@@ -1,6 +1,7 @@
 """Refuse settings that ask for a protection that workers and their clients do not have.
 
-An operator who sets `rest.extension.classes` relies on what the extension protects, so the setting must not be ignored.
+An operator who sets `admin.listeners` relies on what the setting protects, so it must not be ignored.
+`rest.py` has the settings of the REST interface that are supported.
 The clients' own tables of settings say which security settings the clients support. A value that asks for no protection
 is accepted.
 """
@@ -23,19 +24,16 @@ _WORKERS_CLIENTS: Final = {
     "consumer.": ConsumerConfig,
     "admin.": AdminConfig,
 }
+_OF_LISTENERS: Final = "ssl.client.auth"
+"""The only setting of TLS that concerns no client, but the REST interface."""
+
 _OVERRIDES: Final = {
     "producer.override.": ProducerConfig,
     "consumer.override.": ConsumerConfig,
     "admin.override.": AdminConfig,
 }
 
-_PLAIN_REST: Final = (
-    "is not supported: the REST interface answers every client that can reach it, over HTTP. Remove the setting, and"
-    " limit who can reach the port (a firewall, a proxy that authenticates its clients)"
-)
 _OF_THE_REST_INTERFACE: Final[Mapping[str, str]] = {
-    "rest.extension.classes": _PLAIN_REST,
-    "listeners.https.": _PLAIN_REST,
     "admin.listeners": (
         "is not supported: /admin/loggers is served on the addresses of listeners. Remove the setting, and limit who"
         " can reach these addresses"
@@ -43,20 +41,17 @@ _OF_THE_REST_INTERFACE: Final[Mapping[str, str]] = {
     "rest.host.name": "is not supported, as in Kafka 3.0 and newer: set listeners=http://HOST:PORT instead",
     "response.http.headers.config": "is not supported. Remove the setting, and let a proxy add the headers",
 }
-"""By name, or by prefix with a dot at its end."""
 
 
 def refuse_of_worker(settings: Mapping[str, str]) -> None:
     """Raise ConfigValueError for the first setting of a worker that asks for an unsupported protection."""
     for name, value in settings.items():
         for refused, problem in _OF_THE_REST_INTERFACE.items():
-            named = name == refused or (refused.endswith(".") and name.startswith(refused))
             # An empty list of admin.listeners closes the endpoints, which is a protection, too.
-            if named and (asks_for_protection(value) or name == "admin.listeners"):
+            if name == refused and (asks_for_protection(value) or name == "admin.listeners"):
                 raise ConfigValueError(name, HIDDEN, problem)
-    if settings.get("rest.advertised.listener", "").strip().lower() == "https":
-        raise ConfigValueError("rest.advertised.listener", "https", _PLAIN_REST)
-    for name, problem in _of_clients(settings, _WORKERS_CLIENTS):
+    of_clients = {name: value for name, value in settings.items() if name != _OF_LISTENERS}
+    for name, problem in _of_clients(of_clients, _WORKERS_CLIENTS):
         raise ConfigValueError(name, HIDDEN, problem)
 
 

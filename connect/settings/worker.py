@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
 from ..errors import ConfigValueError
+from .rest import HTTPS_PREFIX, ROWS, RestSettings
 from .security import refuse_of_worker
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -24,9 +25,7 @@ COMMON: Final = ConfigDef(
         _LOW,
         "Converter of headers for connectors that set none.",
     ),
-    ConfigKey("listeners", Type.LIST, ["http://:8083"], _LOW, "Address of the REST interface, as http://host:port."),
-    ConfigKey("rest.advertised.host.name", Type.STRING, None, _LOW, "Host at which other workers reach this worker."),
-    ConfigKey("rest.advertised.port", Type.INT, None, _LOW, "Port at which other workers reach this worker."),
+    *ROWS,
     ConfigKey(
         "offset.flush.interval.ms", Type.LONG, 60_000, _LOW, "Time between commits of offsets, in ms.", at_least(0)
     ),
@@ -146,6 +145,7 @@ class WorkerConfig:
         refuse_of_worker(self.originals)
         self.table = table
         self._values = table.parse(originals)
+        self.rest = RestSettings(self)
         self._check()
 
     def __getitem__(self, name: str) -> Any:
@@ -160,7 +160,8 @@ class WorkerConfig:
     def unknown(self) -> list[str]:
         """The names that are not settings of the worker, its clients or its converters."""
         known = set(self.table.keys) | _names(ClientConfig) | _names(ProducerConfig) | _names(ConsumerConfig)
-        prefixes = (*_CLIENT_PREFIXES, "key.converter.", "value.converter.", "header.converter.")
+        known |= {"ssl.client.auth"}
+        prefixes = (*_CLIENT_PREFIXES, HTTPS_PREFIX, "key.converter.", "value.converter.", "header.converter.")
         return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
 
     def client(self, kind: str = "") -> dict[str, str]:

@@ -103,7 +103,7 @@ class LocalWorker:
 
     @property
     def worker_id(self) -> str:
-        return self.url.removeprefix("http://")
+        return self.url.partition("://")[2]
 
     async def start(self) -> None:
         self.worker = DistributedWorker(self.settings)
@@ -133,7 +133,7 @@ class WorkerProcess:
 
     @property
     def worker_id(self) -> str:
-        return self.url.removeprefix("http://")
+        return self.url.partition("://")[2]
 
     @property
     def log(self) -> str:

@@ -9,12 +9,13 @@ from typing import cast
 from oncelog.connect.herder.herder import Herder
 from oncelog.connect.rest.messages import Handler
 from oncelog.connect.rest.server import RestServer
+from oncelog.connect.settings.rest import RestAddress
 
 
 @asynccontextmanager
 async def serving(handler: Handler, max_body_bytes: int = 100) -> AsyncIterator[str]:
     """Serve requests with a handler that needs no herder, on a free port of 127.0.0.1. Yield the URL."""
-    server = RestServer(["http://127.0.0.1:0"])
+    server = RestServer([RestAddress(False, "127.0.0.1", 0)])
     server.bind()
     await server.serve(cast(Herder, None), max_body_bytes, handler)
     try:

@@ -11,6 +11,7 @@ from oncelog.connect.signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from aiohttp import ClientSession
+from oncelog.connect.rest.client import RestClient
 from oncelog.connect.rest.errors import answer, errors
 from oncelog.connect.rest.forwarding import forwarding
 from oncelog.connect.rest.messages import Request, Response
@@ -40,7 +41,7 @@ async def worker(stack: AsyncExitStack, error: Exception | None) -> str:
         }
         return answer(asked, 201, {"Location": "/connectors/f1"})
 
-    router = Router([Route("POST", "/connectors/{name}/tasks", handle)], [errors, forwarding])
+    router = Router([Route("POST", "/connectors/{name}/tasks", handle)], [errors, forwarding(RestClient())])
     return await stack.enter_async_context(serving(router)) + "/"
 
 

@@ -16,6 +16,7 @@ from oncelog.connect.rest.errors import answer, errors
 from oncelog.connect.rest.messages import Request, Response
 from oncelog.connect.rest.routing import Route, Router
 from oncelog.connect.rest.server import RestServer
+from oncelog.connect.settings.rest import RestAddress
 from support.rest_server import serving
 
 HOST = b"Host: worker:8083\r\n"
@@ -148,7 +149,7 @@ async def test_a_server_that_stops_answers_what_runs_and_ends_idle_connections()
         await leave.wait()
         return Response(body=b"done")
 
-    server = RestServer(["http://127.0.0.1:0"])
+    server = RestServer([RestAddress(False, "127.0.0.1", 0)])
     server.bind()
     await server.serve(None, 100, slow)  # type: ignore[arg-type]
     url = f"http://127.0.0.1:{server.port}"

@@ -1,0 +1,252 @@
+"""The settings that protect a worker's REST interface: its addresses, TLS, and who may use it.
+
+The names are Kafka Connect's. TLS has the settings with the prefix `listeners.https.`. If there are none, it has those
+without the prefix, which are also the settings of the worker's clients. This is Kafka Connect's rule, and the two are
+never mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from ...auth.stores import STORE_TYPES
+from ...auth.suites import VERSIONS
+from ..config import ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
+from ..config.protection import HIDDEN, asks_for_protection
+from ..config.types import Password
+from ..errors import ConfigValueError
+
+if TYPE_CHECKING:
+    from .worker import WorkerConfig
+
+HTTPS_PREFIX: Final = "listeners.https."
+BASIC_AUTH: Final = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
+"""Kafka Connect's extension for HTTP basic authentication."""
+
+_LOW: Final = Importance.LOW
+
+
+def _versions(name: str, value: list[str]) -> None:
+    for version in value:
+        OneOf(*VERSIONS)(name, version)
+
+
+def _extensions(name: str, value: list[str]) -> None:
+    for extension in value:
+        if extension not in (BASIC_AUTH, BASIC_AUTH.rpartition(".")[2], ""):
+            problem = (
+                f"is not supported. The only extension is {BASIC_AUTH}, with the users of rest.users.location. Remove"
+                " the setting, and limit who can reach the port (rest.users.location, rest.bearer.token.location, TLS"
+                " with listeners.https.ssl.client.auth, or a proxy)"
+            )
+            raise ConfigValueError(name, HIDDEN, problem)
+
+
+ROWS: Final = (
+    ConfigKey(
+        "listeners",
+        Type.LIST,
+        ["http://:8083"],
+        _LOW,
+        "Addresses of the REST interface, each as http://host:port or https://host:port. Without a host: all "
+        "interfaces if clients must authenticate, else 127.0.0.1. Kafka Connect then always uses all interfaces.",
+    ),
+    ConfigKey("rest.advertised.host.name", Type.STRING, None, _LOW, "Host at which other workers reach this worker."),
+    ConfigKey("rest.advertised.port", Type.INT, None, _LOW, "Port at which other workers reach this worker."),
+    ConfigKey(
+        "rest.advertised.listener",
+        Type.STRING,
+        None,
+        _LOW,
+        "Which of the listeners other workers use: http or https. By default http, unless all listeners are https.",
+        lambda name, value: None if value is None else OneOfIgnoringCase("http", "https")(name, value),
+    ),
+    ConfigKey(
+        "rest.extension.classes",
+        Type.LIST,
+        [],
+        _LOW,
+        f"The only extension is {BASIC_AUTH}, which needs rest.users.location.",
+        _extensions,
+    ),
+    ConfigKey(
+        "rest.users.location",
+        Type.STRING,
+        "",
+        Importance.MEDIUM,
+        "File of the users of the REST interface, who authenticate by HTTP basic authentication. Each line has a name, "
+        "a colon and a salted hash of the password, and `oncelog user hash NAME` makes it. The worker reads the file "
+        "again when it changes. All workers of a group need the same users. Not a setting of Kafka Connect.",
+    ),
+    ConfigKey(
+        "rest.bearer.token.location",
+        Type.STRING,
+        "",
+        Importance.MEDIUM,
+        "File of the tokens of clients of the REST interface, one per line: clients send `Authorization: Bearer TOKEN`."
+        " The worker reads the file again when it changes. Not a setting of Kafka Connect.",
+    ),
+    ConfigKey(
+        "rest.health.public",
+        Type.BOOLEAN,
+        True,
+        _LOW,
+        "Whether GET /health needs no credentials. Not a setting of Kafka Connect, which always demands them.",
+    ),
+    ConfigKey(
+        "rest.ssl.reload.interval.ms",
+        Type.LONG,
+        10_000,
+        _LOW,
+        "Time between two checks whether a key or certificate file of the REST interface has changed, in ms; 0: never. "
+        "Not a setting of Kafka Connect.",
+        at_least(0),
+    ),
+)
+
+SSL: Final = ConfigDef(
+    ConfigKey(
+        "ssl.keystore.location", Type.STRING, "", _LOW,
+        "File with the private key and certificate chain of the REST interface. The worker also uses them for its "
+        "requests to other workers.",
+    ),
+    ConfigKey(
+        "ssl.keystore.type", Type.STRING, "PEM", _LOW, "Format of this file; JKS means PKCS12. Kafka's default is JKS.",
+        OneOf(*STORE_TYPES),
+    ),
+    ConfigKey("ssl.keystore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 file with the key."),
+    ConfigKey("ssl.key.password", Type.PASSWORD, Password(""), _LOW, "Password of the private key, if it has one."),
+    ConfigKey(
+        "ssl.truststore.location", Type.STRING, "", _LOW,
+        "File with the certificates of the authorities that sign certificates of clients and of other workers. Without "
+        "it, the worker trusts the authorities of the system in its requests to other workers.",
+    ),
+    ConfigKey(
+        "ssl.truststore.type", Type.STRING, "PEM", _LOW,
+        "Format of this file; JKS means PKCS12. Kafka's default is JKS.", OneOf(*STORE_TYPES),
+    ),
+    ConfigKey(
+        "ssl.truststore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 file with certificates."
+    ),
+    ConfigKey(
+        "ssl.client.auth", Type.STRING, "none", _LOW,
+        "Whether clients must present a certificate: required, requested (only a trusted one is accepted, but clients "
+        "may have none) or none.", OneOf("required", "requested", "none"),
+    ),
+    ConfigKey("ssl.enabled.protocols", Type.LIST, list(VERSIONS), _LOW, "Accepted versions of TLS.", _versions),
+    ConfigKey(
+        "ssl.cipher.suites", Type.LIST, [], _LOW,
+        "Accepted cipher suites, by their standard names or OpenSSL's. Empty: OpenSSL's defaults.",
+    ),
+    ConfigKey(
+        "ssl.endpoint.identification.algorithm", Type.STRING, "https", _LOW,
+        "Whether the certificate of another worker must have the host name of its address: https (yes) or empty.",
+        OneOf("https", "none", ""),
+    ),
+)  # fmt: skip
+"""The settings of TLS without their prefix."""
+
+
+@dataclass(frozen=True)
+class RestAddress:
+    """One of the `listeners`. An empty host means all interfaces."""
+
+    encrypted: bool
+    host: str
+    port: int
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the address: http or https."""
+        return "https" if self.encrypted else "http"
+
+
+class RestSettings:
+    """The settings of a worker's REST interface, checked without reading files."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        """Raise ConfigValueError for a setting that is invalid, or that asks for a protection without effect."""
+        self._config = config
+        self._prefix = HTTPS_PREFIX if config.with_prefix(HTTPS_PREFIX) else ""
+        encrypted = any(_address(item, "").encrypted for item in config["listeners"])
+        self.ssl: Mapping[str, Any] | None = self._read_ssl() if encrypted else None
+        """The settings of TLS without prefix; None without a listener that uses it."""
+        self._check(encrypted)
+        self.addresses = read_addresses(config["listeners"], authenticated=self.authenticates)
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether clients need a password or a token."""
+        return bool(self._config["rest.users.location"] or self._config["rest.bearer.token.location"])
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether each client must prove who it is, by a password, a token or a certificate."""
+        only_encrypted = all(_address(item, "").encrypted for item in self._config["listeners"])
+        certificates = self.ssl is not None and self.ssl["ssl.client.auth"] == "required"
+        return self.has_credentials or (only_encrypted and certificates)
+
+    @property
+    def advertised(self) -> RestAddress:
+        """The listener that other workers use."""
+        scheme = self._config["rest.advertised.listener"]
+        wanted = "http" if scheme is None else scheme.lower()
+        return next((address for address in self.addresses if address.scheme == wanted), self.addresses[0])
+
+    def name(self, setting: str) -> str:
+        """Return the full name of a setting of TLS."""
+        return f"{self._prefix}{setting}"
+
+    def _read_ssl(self) -> dict[str, Any]:
+        rows = ConfigDef(*(replace(row, name=self.name(row.name)) for row in SSL))
+        values = {name.removeprefix(self._prefix): value for name, value in rows.parse(self._config.originals).items()}
+        if not values["ssl.keystore.location"]:
+            problem = "must be set, because a listener is https: name the file with its private key and certificates"
+            raise ConfigValueError(self.name("ssl.keystore.location"), "", problem)
+        if values["ssl.client.auth"] != "none" and not values["ssl.truststore.location"]:
+            problem = f"must be set with ssl.client.auth={values['ssl.client.auth']}: name the authorities of clients"
+            raise ConfigValueError(self.name("ssl.truststore.location"), "", problem)
+        return values
+
+    def _check(self, encrypted: bool) -> None:
+        for name, value in self._config.originals.items():
+            own = name.startswith(HTTPS_PREFIX)
+            if not (own or name == "ssl.client.auth") or not asks_for_protection(value):
+                continue
+            if own and name.removeprefix(HTTPS_PREFIX) not in SSL.keys:
+                raise ConfigValueError(name, HIDDEN, "is not supported. Remove the setting")
+            if not encrypted:
+                problem = "has no effect, because no address in listeners begins with https://. Add one, or remove it"
+                raise ConfigValueError(name, HIDDEN, problem)
+        if str(self._config["rest.advertised.listener"]).lower() == "https" and not encrypted:
+            problem = "needs an address in listeners that begins with https://"
+            raise ConfigValueError("rest.advertised.listener", "https", problem)
+        if any(self._config["rest.extension.classes"]) and not self._config["rest.users.location"]:
+            problem = (
+                "needs rest.users.location, the file of users, because a worker of oncelog has no JAAS configuration."
+                " `oncelog user hash NAME` makes a line of it"
+            )
+            raise ConfigValueError("rest.extension.classes", HIDDEN, problem)
+
+
+def read_addresses(listeners: Sequence[str], *, authenticated: bool = False) -> list[RestAddress]:
+    """Return the addresses to bind. Raise ConfigValueError for an item that is none.
+
+    An address without a host is 127.0.0.1, or that of all interfaces if clients are `authenticated`.
+    """
+    return [_address(item, "" if authenticated else "127.0.0.1") for item in listeners]
+
+
+def _address(item: str, no_host: str) -> RestAddress:
+    parts = urlsplit(item if "://" in item else f"http://{item}")
+    scheme = parts.scheme.lower()
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if scheme not in ("http", "https") or port is None:
+        raise ConfigValueError("listeners", item, "must be http://host:port or https://host:port")
+    return RestAddress(scheme == "https", parts.hostname or no_host, port)
