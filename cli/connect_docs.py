@@ -29,8 +29,9 @@ A worker also accepts the settings of its clients, with the prefixes `producer.`
 
 ## TLS of the REST interface
 
-Give these settings with the prefix `listeners.https.`, such as `listeners.https.ssl.keystore.location`. If a worker has
-none with this prefix, its REST interface uses the settings without it, which are also those of the worker's clients.
+Give these settings with the prefix `listeners.https.`, such as `listeners.https.ssl.keystore.location`, and for
+`admin.listeners` with the prefix `admin.listeners.https.`. If a worker has none with a prefix, these addresses use the
+settings without it, which are also those of the worker's clients.
 
 {https}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from .errors import ConfigValueError
+from .errors import ConfigValueError, ConnectError
 from .herder.distributed import DistributedHerder
 from .herder.group_member import WorkerGroupMember
 from .herder.herder import Herder
@@ -17,10 +17,11 @@ from .herder.standalone import StandaloneHerder
 from .rest.access import RestAccess
 from .rest.client import RestClient
 from .rest.leader_client import LeaderClient
-from .rest.server import RestServer, make_router
+from .rest.server import ADMIN_ROUTER, RestServer, make_router
 from .rest.tls import RestTls
 from .settings.distributed import CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE, DistributedConfig
 from .settings.files import read_settings
+from .settings.rest import RestListeners
 from .settings.worker import STANDALONE, WorkerConfig
 from .stores.file_log import FileLog
 from .stores.kafka_log import CONFIGS, OFFSETS, STATUSES, KafkaLog
@@ -38,7 +39,7 @@ _ONE_MACHINE: Final = (
 
 
 class _Rest:
-    """The REST interface of a worker: its server, its client, and the address under which other machines reach it."""
+    """The REST interface of a worker: its servers, its client, and the address under which other machines reach it."""
 
     def __init__(self, config: WorkerConfig, *, internal: bool) -> None:
         """Read the files and bind the addresses. `internal` says whether other workers send requests.
@@ -47,34 +48,47 @@ class _Rest:
         """
         settings = config.rest
         self._config = config
-        self._tls = None if settings.ssl is None else RestTls(settings)
         access = RestAccess(config, internal=internal) if settings.has_credentials else None
-        tls = self._tls
+        self._tls = {each: RestTls(each) for each in (settings.main, settings.admin) if each.ssl is not None}
+        tls = self._tls.get(settings.main)
         self.client = RestClient() if tls is None else RestClient(lambda: tls.client)
-        self.server = RestServer(settings.addresses, None if tls is None else tls.server, access)
+        self.server = self._server(settings.main, access)
+        self._admin = self._server(settings.admin, access)
         self.server.bind()
+        try:
+            self._admin.bind()
+        except ConnectError:
+            self.server.close_sockets()
+            raise
         if config.unknown:
             log.info("settings without meaning here: %s", ", ".join(sorted(config.unknown)))
         advertised = settings.advertised
         host = config["rest.advertised.host.name"] or advertised.host
         if host in ("", "0.0.0.0", "::"):
             host = _own_address()
-        if internal and not settings.authenticates and any("//:" in item for item in config["listeners"]):
+        if internal and not settings.main.authenticates and any("//:" in item for item in config["listeners"]):
             log.warning(_ONE_MACHINE, host)
         self.worker_id = f"{host}:{config['rest.advertised.port'] or self.server.port_of(advertised)}"
         self.url = f"{advertised.scheme}://{self.worker_id}"
 
     async def serve(self, herder: Herder) -> None:
         """Start to answer requests."""
-        if self._tls is not None:
-            self._tls.watch(self._config["rest.ssl.reload.interval.ms"] / 1000)
-        await self.server.serve(herder, self._config["rest.max.body.bytes"], make_router(self.client))
+        for tls in self._tls.values():
+            tls.watch(self._config["rest.ssl.reload.interval.ms"] / 1000)
+        max_body_bytes = self._config["rest.max.body.bytes"]
+        router = make_router(self.client, admin=self._config.rest.serves_admin)
+        await self.server.serve(herder, max_body_bytes, router)
+        await self._admin.serve(herder, max_body_bytes, ADMIN_ROUTER)
 
     async def stop(self) -> None:
         """Answer the requests that are under way, and close all connections."""
-        await self.server.stop()
-        if self._tls is not None:
-            await self._tls.stop()
+        await asyncio.gather(self.server.stop(), self._admin.stop())
+        for tls in self._tls.values():
+            await tls.stop()
+
+    def _server(self, listeners: RestListeners, access: RestAccess | None) -> RestServer:
+        tls = self._tls.get(listeners)
+        return RestServer(listeners.addresses, None if tls is None else tls.server, access)
 
 
 class StandaloneWorker:

@@ -67,10 +67,17 @@ ROOT: Final = (
 )
 
 
-def make_router(client: RestClient) -> Router:
-    """Return the handler of all endpoints, which forwards requests to other workers by `client`."""
-    routes = [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *loggers.ROUTES]
+def make_router(client: RestClient, *, admin: bool) -> Router:
+    """Return the handler of all endpoints, which forwards requests to other workers by `client`.
+
+    `admin` says whether the endpoints under /admin belong to it.
+    """
+    routes = [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *(loggers.ROUTES if admin else ())]
     return Router(routes, [errors, timeouts, negotiation, forwarding(client)])
+
+
+ADMIN_ROUTER: Final = Router(loggers.ROUTES, [errors, timeouts, negotiation])
+"""The endpoints under /admin, for the addresses in `admin.listeners`."""
 
 
 class RestServer:
@@ -101,7 +108,7 @@ class RestServer:
             try:
                 self._sockets.append(_listener(address.host, address.port))
             except OSError as error:
-                self._close_sockets()
+                self.close_sockets()
                 raise ConnectError(
                     f"listeners: cannot listen on {address.host}:{address.port}: {error.strerror or error}; name a"
                     " free address"
@@ -124,7 +131,7 @@ class RestServer:
         """Close the listeners, answer the requests that are under way, within STOP_S, and close all connections."""
         for server in self._servers:
             server.close()
-        self._close_sockets()
+        self.close_sockets()
         connections = dict(self._connections)
         for connection in connections.values():
             connection.end()
@@ -134,7 +141,8 @@ class RestServer:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    def _close_sockets(self) -> None:
+    def close_sockets(self) -> None:
+        """Close the listening sockets."""
         for each in self._sockets:
             each.close()
 

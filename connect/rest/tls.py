@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...auth.stores import StoreError, key_from_store, load_key, load_trusted, trusted_from_store
 from ...auth.suites import SuitesError, restrict
 from ..errors import ConfigValueError
-from ..settings.rest import RestSettings
+from ..settings.rest import RestListeners
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class ReloadedContext(ssl.SSLContext):
 class RestTls:
     """The contexts of one worker: `server` for its listeners, and `client` for its requests to other workers."""
 
-    def __init__(self, settings: RestSettings) -> None:
+    def __init__(self, settings: RestListeners) -> None:
         """Read the files. Raises ConfigValueError that names the setting and the file."""
         assert settings.ssl is not None, "a listener uses TLS"
         self._settings, self._ssl = settings, settings.ssl

@@ -1,13 +1,13 @@
 """The settings that protect a worker's REST interface: its addresses, TLS, and who may use it.
 
-The names are Kafka Connect's. TLS has the settings with the prefix `listeners.https.`. If there are none, it has those
-without the prefix, which are also the settings of the worker's clients. This is Kafka Connect's rule, and the two are
-never mixed.
+The names are Kafka Connect's. TLS has the settings with the prefix `listeners.https.`, or `admin.listeners.https.` for
+the addresses in `admin.listeners`. If there are none, it has those without the prefix, which are also the settings of
+the worker's clients. This is Kafka Connect's rule, and the two are never mixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -22,7 +22,9 @@ from ..errors import ConfigValueError
 if TYPE_CHECKING:
     from .worker import WorkerConfig
 
-HTTPS_PREFIX: Final = "listeners.https."
+LISTENERS: Final = "listeners"
+ADMIN_LISTENERS: Final = "admin.listeners"
+HTTPS_PREFIXES: Final = (f"{LISTENERS}.https.", f"{ADMIN_LISTENERS}.https.")
 BASIC_AUTH: Final = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
 """Kafka Connect's extension for HTTP basic authentication."""
 
@@ -53,6 +55,14 @@ ROWS: Final = (
         _LOW,
         "Addresses of the REST interface, each as http://host:port or https://host:port. Without a host: all "
         "interfaces if clients must authenticate, else 127.0.0.1. Kafka Connect then always uses all interfaces.",
+    ),
+    ConfigKey(
+        "admin.listeners",
+        Type.LIST,
+        None,
+        _LOW,
+        "Addresses for the endpoints under /admin, in the form of listeners. An empty list closes these endpoints. "
+        "By default they are served on the addresses in listeners.",
     ),
     ConfigKey("rest.advertised.host.name", Type.STRING, None, _LOW, "Host at which other workers reach this worker."),
     ConfigKey("rest.advertised.port", Type.INT, None, _LOW, "Port at which other workers reach this worker."),
@@ -164,37 +174,24 @@ class RestAddress:
         return "https" if self.encrypted else "http"
 
 
-class RestSettings:
-    """The settings of a worker's REST interface, checked without reading files."""
+class RestListeners:
+    """The addresses of `listeners` or `admin.listeners`, which share their settings of TLS."""
 
-    def __init__(self, config: WorkerConfig) -> None:
-        """Raise ConfigValueError for a setting that is invalid, or that asks for a protection without effect."""
-        self._config = config
-        self._prefix = HTTPS_PREFIX if config.with_prefix(HTTPS_PREFIX) else ""
-        encrypted = any(_address(item, "").encrypted for item in config["listeners"])
+    def __init__(self, config: WorkerConfig, setting: str, *, has_credentials: bool) -> None:
+        """`setting` is one of the two names. Raise ConfigValueError."""
+        self._originals = config.originals
+        prefix = f"{setting}.https."
+        self._prefix = prefix if config.with_prefix(prefix) else ""
+        self.addresses = [_address(setting, item) for item in config[setting] or ()]
+        encrypted = any(address.encrypted for address in self.addresses)
+        self._check_prefixed(setting, prefix, encrypted)
         self.ssl: Mapping[str, Any] | None = self._read_ssl() if encrypted else None
-        """The settings of TLS without prefix; None without a listener that uses it."""
-        self._check(encrypted)
-        self.addresses = read_addresses(config["listeners"], authenticated=self.authenticates)
-
-    @property
-    def has_credentials(self) -> bool:
-        """Whether clients need a password or a token."""
-        return bool(self._config["rest.users.location"] or self._config["rest.bearer.token.location"])
-
-    @property
-    def authenticates(self) -> bool:
-        """Whether each client must prove who it is, by a password, a token or a certificate."""
-        only_encrypted = all(_address(item, "").encrypted for item in self._config["listeners"])
+        """The settings of TLS without prefix; None if no address uses it."""
         certificates = self.ssl is not None and self.ssl["ssl.client.auth"] == "required"
-        return self.has_credentials or (only_encrypted and certificates)
-
-    @property
-    def advertised(self) -> RestAddress:
-        """The listener that other workers use."""
-        scheme = self._config["rest.advertised.listener"]
-        wanted = "http" if scheme is None else scheme.lower()
-        return next((address for address in self.addresses if address.scheme == wanted), self.addresses[0])
+        self.authenticates = has_credentials or (certificates and all(each.encrypted for each in self.addresses))
+        """Whether each client must prove who it is, by a password, a token or a certificate."""
+        if not self.authenticates:
+            self.addresses = [replace(address, host=address.host or "127.0.0.1") for address in self.addresses]
 
     def name(self, setting: str) -> str:
         """Return the full name of a setting of TLS."""
@@ -202,7 +199,7 @@ class RestSettings:
 
     def _read_ssl(self) -> dict[str, Any]:
         rows = ConfigDef(*(replace(row, name=self.name(row.name)) for row in SSL))
-        values = {name.removeprefix(self._prefix): value for name, value in rows.parse(self._config.originals).items()}
+        values = {name.removeprefix(self._prefix): value for name, value in rows.parse(self._originals).items()}
         if not values["ssl.keystore.location"]:
             problem = "must be set, because a listener is https: name the file with its private key and certificates"
             raise ConfigValueError(self.name("ssl.keystore.location"), "", problem)
@@ -211,16 +208,44 @@ class RestSettings:
             raise ConfigValueError(self.name("ssl.truststore.location"), "", problem)
         return values
 
-    def _check(self, encrypted: bool) -> None:
-        for name, value in self._config.originals.items():
-            own = name.startswith(HTTPS_PREFIX)
-            if not (own or name == "ssl.client.auth") or not asks_for_protection(value):
+    def _check_prefixed(self, setting: str, prefix: str, encrypted: bool) -> None:
+        for name, value in self._originals.items():
+            if not name.startswith(prefix) or not asks_for_protection(value):
                 continue
-            if own and name.removeprefix(HTTPS_PREFIX) not in SSL.keys:
+            if name.removeprefix(prefix) not in SSL.keys:
                 raise ConfigValueError(name, HIDDEN, "is not supported. Remove the setting")
             if not encrypted:
-                problem = "has no effect, because no address in listeners begins with https://. Add one, or remove it"
-                raise ConfigValueError(name, HIDDEN, problem)
+                raise ConfigValueError(name, HIDDEN, _WITHOUT_EFFECT.format(setting))
+
+
+class RestSettings:
+    """The settings of a worker's REST interface, checked without reading files."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        """Raise ConfigValueError for a setting that is invalid, or that asks for a protection without effect."""
+        self._config = config
+        self.has_credentials = bool(config["rest.users.location"] or config["rest.bearer.token.location"])
+        """Whether clients need a password or a token."""
+        self.main = RestListeners(config, LISTENERS, has_credentials=self.has_credentials)
+        self.admin = RestListeners(config, ADMIN_LISTENERS, has_credentials=self.has_credentials)
+        self.serves_admin = config[ADMIN_LISTENERS] is None
+        """Whether the endpoints under /admin are served on the addresses in `listeners`."""
+        self._check()
+
+    @property
+    def advertised(self) -> RestAddress:
+        """The listener that other workers use."""
+        scheme = self._config["rest.advertised.listener"]
+        wanted = "http" if scheme is None else scheme.lower()
+        return next((each for each in self.main.addresses if each.scheme == wanted), self.main.addresses[0])
+
+    def _check(self) -> None:
+        if not self.main.addresses:
+            raise ConfigValueError(LISTENERS, [], "must have at least one address, as http://host:port")
+        encrypted = self.main.ssl is not None
+        client_auth = self._config.originals.get("ssl.client.auth", "")
+        if asks_for_protection(client_auth) and not encrypted and self.admin.ssl is None:
+            raise ConfigValueError("ssl.client.auth", HIDDEN, _WITHOUT_EFFECT.format(LISTENERS))
         if str(self._config["rest.advertised.listener"]).lower() == "https" and not encrypted:
             problem = "needs an address in listeners that begins with https://"
             raise ConfigValueError("rest.advertised.listener", "https", problem)
@@ -232,15 +257,10 @@ class RestSettings:
             raise ConfigValueError("rest.extension.classes", HIDDEN, problem)
 
 
-def read_addresses(listeners: Sequence[str], *, authenticated: bool = False) -> list[RestAddress]:
-    """Return the addresses to bind. Raise ConfigValueError for an item that is none.
-
-    An address without a host is 127.0.0.1, or that of all interfaces if clients are `authenticated`.
-    """
-    return [_address(item, "" if authenticated else "127.0.0.1") for item in listeners]
+_WITHOUT_EFFECT: Final = "has no effect, because no address in {} begins with https://. Add one, or remove the setting"
 
 
-def _address(item: str, no_host: str) -> RestAddress:
+def _address(setting: str, item: str) -> RestAddress:
     parts = urlsplit(item if "://" in item else f"http://{item}")
     scheme = parts.scheme.lower()
     try:
@@ -248,5 +268,5 @@ def _address(item: str, no_host: str) -> RestAddress:
     except ValueError:
         port = None
     if scheme not in ("http", "https") or port is None:
-        raise ConfigValueError("listeners", item, "must be http://host:port or https://host:port")
-    return RestAddress(scheme == "https", parts.hostname or no_host, port)
+        raise ConfigValueError(setting, item, "must be http://host:port or https://host:port")
+    return RestAddress(scheme == "https", parts.hostname or "", port)

@@ -1,6 +1,6 @@
 """Refuse settings that ask for a protection that workers and their clients do not have.
 
-An operator who sets `admin.listeners` relies on what the setting protects, so it must not be ignored.
+An operator who sets such a setting relies on what it protects, so it must not be ignored.
 `rest.py` has the settings of the REST interface that are supported.
 The clients' own tables of settings say which security settings the clients support. A value that asks for no protection
 is accepted.
@@ -34,10 +34,6 @@ _OVERRIDES: Final = {
 }
 
 _OF_THE_REST_INTERFACE: Final[Mapping[str, str]] = {
-    "admin.listeners": (
-        "is not supported: /admin/loggers is served on the addresses of listeners. Remove the setting, and limit who"
-        " can reach these addresses"
-    ),
     "rest.host.name": "is not supported, as in Kafka 3.0 and newer: set listeners=http://HOST:PORT instead",
     "response.http.headers.config": "is not supported. Remove the setting, and let a proxy add the headers",
 }
@@ -47,8 +43,7 @@ def refuse_of_worker(settings: Mapping[str, str]) -> None:
     """Raise ConfigValueError for the first setting of a worker that asks for an unsupported protection."""
     for name, value in settings.items():
         for refused, problem in _OF_THE_REST_INTERFACE.items():
-            # An empty list of admin.listeners closes the endpoints, which is a protection, too.
-            if name == refused and (asks_for_protection(value) or name == "admin.listeners"):
+            if name == refused and asks_for_protection(value):
                 raise ConfigValueError(name, HIDDEN, problem)
     of_clients = {name: value for name, value in settings.items() if name != _OF_LISTENERS}
     for name, problem in _of_clients(of_clients, _WORKERS_CLIENTS):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
 from ..errors import ConfigValueError
-from .rest import HTTPS_PREFIX, ROWS, RestSettings
+from .rest import HTTPS_PREFIXES, LISTENERS, ROWS, RestSettings
 from .security import refuse_of_worker
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -161,14 +161,16 @@ class WorkerConfig:
         """The names that are not settings of the worker, its clients or its converters."""
         known = set(self.table.keys) | _names(ClientConfig) | _names(ProducerConfig) | _names(ConsumerConfig)
         known |= {"ssl.client.auth"}
-        prefixes = (*_CLIENT_PREFIXES, HTTPS_PREFIX, "key.converter.", "value.converter.", "header.converter.")
+        prefixes = (*_CLIENT_PREFIXES, *HTTPS_PREFIXES, "key.converter.", "value.converter.", "header.converter.")
         return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
 
     def client(self, kind: str = "") -> dict[str, str]:
         """Return a client's settings: the worker's settings for all clients, and those with the prefix `kind`."""
         shared = {name: value for name, value in self.originals.items() if name in _names(ClientConfig)}
         shared["bootstrap.servers"] = ",".join(self["bootstrap.servers"])
-        return {**shared, **(self.with_prefix(f"{kind}.") if kind else {})}
+        own = self.with_prefix(f"{kind}.") if kind else {}
+        # admin.listeners is not a setting of the admin client.
+        return {**shared, **{name: value for name, value in own.items() if not name.startswith(LISTENERS)}}
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """Return the settings whose names begin with the prefix, with the prefix removed from the names."""

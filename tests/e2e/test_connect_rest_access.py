@@ -14,8 +14,10 @@ import pytest
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from oncelog.broker.node import BrokerNode  # noqa: E402
+from oncelog.connect.process import StandaloneWorker  # noqa: E402
+from oncelog.demo.processes import free_port  # noqa: E402
 from support.connect_workers import Rest, assert_exactly_once, beats, committed, each_has, group, owners, states  # noqa: E402
-from support.https import PASSWORD, TOKEN, basic, get, tokens_file, users_file  # noqa: E402
+from support.https import PASSWORD, TOKEN, basic, bearer, get, tokens_file, users_file  # noqa: E402
 from support.tls import HOST, Authority  # noqa: E402
 
 Names = Callable[[str], str]
@@ -85,6 +87,42 @@ async def test_workers_forward_and_sign_requests_over_tls_and_commands_reach_the
         assert "--user-file" in refused.stderr
         assert "hush" not in refused.stdout + refused.stderr
         assert "certificate" in (await oncelog("connect", "list", "--url", follower.url)).stderr
+
+
+@pytest.mark.parametrize("admin", ["default", "closed", "own"])
+async def test_the_endpoints_for_administrators_are_where_the_setting_says(
+    bootstrap: str, tmp_path: Path, authority: Authority, admin: str
+) -> None:
+    port = free_port()
+    settings = {"closed": {"admin.listeners": ""}, "own": {"admin.listeners": f"https://{HOST}:{port}"}}.get(admin, {})
+    worker = StandaloneWorker(
+        {
+            "bootstrap.servers": bootstrap,
+            "listeners": f"http://{HOST}:0",
+            "admin.listeners.https.ssl.keystore.location": str(authority.certificate("worker", HOST))
+            if admin == "own"
+            else "",
+            "rest.bearer.token.location": str(tokens_file(tmp_path)),
+            "key.converter": "JsonConverter",
+            "value.converter": "JsonConverter",
+            "offset.storage.file.filename": str(tmp_path / "offsets"),
+            **settings,
+        }
+    )
+    await worker.start()
+    try:
+        main, context = int(worker.url.rpartition(":")[2]), authority.context()
+        at_main = await get(main, "/admin/loggers", headers=bearer())
+        assert at_main.status == (200 if admin == "default" else 404)
+        assert (await get(main, "/connectors", headers=bearer())).status == 200
+        if admin == "own":
+            assert (await get(port, "/admin/loggers", context, headers=bearer())).status == 200
+            assert (await get(port, "/admin/loggers", context)).status == 401
+            assert (await get(port, "/connectors", context, headers=bearer())).status == 404
+    finally:
+        await worker.stop()
+    with pytest.raises(ConnectionRefusedError):
+        await get(port, "/admin/loggers", context)
 
 
 @pytest.mark.oncelog_only(reason="asks the broker's own listener")

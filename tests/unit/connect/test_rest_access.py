@@ -39,6 +39,7 @@ GROUP = {"group.id": "g", **{f"{kind}.storage.topic": kind for kind in ("config"
 HTTPS = "listeners.https.ssl."
 KEY = {f"{HTTPS}keystore.location": "x"}
 ALL = {"ssl.keystore.location": "x", "ssl.truststore.location": "x", "ssl.client.auth": "required"}
+ADMIN_AUTH = "admin.listeners.https.ssl.client.auth"
 REALM = 'Basic realm="oncelog", charset="UTF-8"'
 
 
@@ -71,9 +72,9 @@ async def worker(
 ) -> AsyncIterator[tuple[int, RestTls | None]]:
     """Serve the REST interface of a worker, which forwards all requests if there is a `leader`."""
     made = config(settings)
-    context = RestTls(made.rest) if made.rest.ssl is not None else None
+    context = RestTls(made.rest.main) if made.rest.main.ssl is not None else None
     access = RestAccess(made, internal=internal) if made.rest.has_credentials else None
-    server = RestServer(made.rest.addresses, None if context is None else context.server, access)
+    server = RestServer(made.rest.main.addresses, None if context is None else context.server, access)
     server.bind()
 
     async def forward(request: Request) -> Response:
@@ -280,16 +281,26 @@ def test_credentials_of_a_group_need_signed_requests() -> None:
 def test_without_a_host_only_a_worker_that_authenticates_is_open_to_other_machines(
     settings: dict[str, str], host: str
 ) -> None:
-    assert {address.host for address in config(settings).rest.addresses} == {host}
+    assert {address.host for address in config(settings).rest.main.addresses} == {host}
 
 
 def test_the_settings_of_tls_are_those_with_the_prefix_or_all_without_it() -> None:
     both = {"listeners": "https://h:1", "ssl.keystore.location": "all", "ssl.keystore.type": "PKCS12"}
-    assert config(both).rest.ssl is not None
-    shared = config(both).rest.ssl or {}
-    own = config({**both, f"{HTTPS}keystore.location": "own"}).rest.ssl or {}
+    assert config(both).rest.main.ssl is not None
+    shared = config(both).rest.main.ssl or {}
+    own = config({**both, f"{HTTPS}keystore.location": "own"}).rest.main.ssl or {}
     assert (shared["ssl.keystore.location"], shared["ssl.keystore.type"]) == ("all", "PKCS12")
     assert (own["ssl.keystore.location"], own["ssl.keystore.type"]) == ("own", "PEM")
+
+
+def test_the_addresses_for_administrators_have_tls_of_their_own() -> None:
+    own = {"admin.listeners.https.ssl.keystore.location": "admin", "listeners.https.ssl.keystore.location": "main"}
+    made = config({"listeners": "https://:1", "admin.listeners": "https://:2", "ssl.keystore.location": "all", **own})
+    assert (made.rest.main.ssl or {})["ssl.keystore.location"] == "main"
+    assert (made.rest.admin.ssl or {})["ssl.keystore.location"] == "admin"
+    assert [address.host for address in made.rest.admin.addresses] == ["127.0.0.1"]
+    assert made.unknown == []
+    assert "listeners" not in made.client("admin")
 
 
 @pytest.mark.parametrize(
@@ -325,6 +336,11 @@ def test_kafka_connects_extension_is_accepted_with_a_file_of_users(name: str) ->
         ({"listeners": "https://h:1", **KEY, f"{HTTPS}client.auth": "always"}, f"{HTTPS}client.auth"),
         ({"rest.extension.classes": "com.example.Mine", "rest.users.location": "x"}, "rest.extension.classes"),
         ({"listeners": "ftp://h:1"}, "listeners"),
+        ({"listeners": ""}, "listeners"),
+        ({"admin.listeners": "ftp://h:1"}, "admin.listeners"),
+        ({"admin.listeners": "https://h:1"}, "ssl.keystore.location"),
+        ({"admin.listeners": "http://h:1", "admin.listeners.https.ssl.client.auth": "required"}, ADMIN_AUTH),
+        ({"listeners": "https://h:1", **KEY, "admin.listeners.https.ssl.client.auth": "required"}, ADMIN_AUTH),
     ],
 )  # fmt: skip
 def test_settings_that_protect_nothing_are_refused(settings: dict[str, str], named: str) -> None:
@@ -346,6 +362,6 @@ async def test_files_that_cannot_be_used_are_named_and_their_secrets_are_not(tmp
         {"listeners": "https://h:1", f"{HTTPS}keystore.location": str(damaged), f"{HTTPS}key.password": "hush"}
     )
     with pytest.raises(ConfigValueError, match=f"{HTTPS}keystore.location") as refused:
-        RestTls(made.rest)
+        RestTls(made.rest.main)
     assert "secret" not in str(refused.value)
-    assert "hush" not in str(refused.value) + repr(made.rest.ssl)
+    assert "hush" not in str(refused.value) + repr(made.rest.main.ssl)

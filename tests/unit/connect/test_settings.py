@@ -205,8 +205,7 @@ CLIENTS = ("", "producer.", "consumer.", "admin.")
         ("rest.extension.classes", "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"),
         ("ssl.client.auth", "required"),
         (HTTPS, "/secret.jks"),
-        ("admin.listeners", "https://localhost:8443"),
-        ("admin.listeners", ""),  # no address: the endpoints are closed
+        ("admin.listeners.https.ssl.keystore.location", "/secret.jks"),
         ("rest.advertised.listener", "https"),
         ("rest.host.name", "127.0.0.1"),
         ("response.http.headers.config", "add X-Frame-Options: DENY"),
