@@ -121,7 +121,6 @@ class BrokerNode:
             cleaner_enable=self.config.log_cleaner_enable,
             index_cache_bytes=self.config.log_index_cache_bytes,
             journal_bytes=self.config.log_journal_bytes,
-            durability=self.config.durability,
         )
         self._disk_probe = DiskProbe(
             self.data_dir,

@@ -89,7 +89,7 @@ class LoadPoint:
     partition's directory was created just now. `same_boot`: whether the operating system has run without a restart
     since the last start of a broker, so that no written byte can have been lost. `cleaned_to`: compaction has left no
     gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on, records
-    may be in the page cache alone, after a sync that failed; None if a loss of power may take them anyway.
+    may be in the page cache alone, after a sync that failed.
     """
 
     clean: bool = False
@@ -98,7 +98,7 @@ class LoadPoint:
     fresh: bool = False
     same_boot: bool = False
     cleaned_to: int | None = None
-    unsynced_from: int | None = 0
+    unsynced_from: int = 0
 
 
 def load_log(
@@ -776,16 +776,14 @@ class _Loader:
         """Put a scanned segment on disk: write again what may not have been synced, and sync the file. Raises OSError.
 
         After a failed sync, the page cache may have bytes that the disk has refused, and a sync alone does not write
-        them.
+        them. This holds for each `durability`: what is synced here counts as on disk at the next start.
         """
         file = self._disk.open(segment.path())
         try:
-            if self._point.unsynced_from is not None:
-                unsynced_from = max(self._point.unsynced_from, self._flushed_offset, segment.base_offset)
-                position = segment.position_of(unsynced_from)
-                while piece := file.read_at(min(_PIECE, segment.size - position), position):
-                    file.write_at([piece], position)
-                    position += len(piece)
+            position = segment.position_of(max(self._point.unsynced_from, self._flushed_offset, segment.base_offset))
+            while piece := file.read_at(min(_PIECE, segment.size - position), position):
+                file.write_at([piece], position)
+                position += len(piece)
             file.fdatasync()
         finally:
             file.close()

@@ -92,7 +92,7 @@ class LogManager:
     `checkpoints`: the storage for the checkpoints, which have one offset per partition; None: files in the directory.
     `lost`: the partitions whose directories are missing, each with the offset up to which it was on disk. The caller
     must call `miss` for a lost partition whose topic exists, and `forget` for any other. `journal_bytes`: the size of
-    each file of the journal; 0: none is written. `durability`: that of most partitions ("flush" or "os").
+    each file of the journal; 0: none is written.
     """
 
     def __init__(
@@ -115,7 +115,6 @@ class LogManager:
         cleaner_enable: bool = True,
         index_cache_bytes: int = index_cache.DEFAULT_BYTES,
         journal_bytes: int = 0,
-        durability: str = "flush",
     ) -> None:
         self.directory = DataDirectory(directory, fs, ids, node_id)
         self.checkpoints = checkpoints or CheckpointFiles(fs, directory)
@@ -157,7 +156,6 @@ class LogManager:
         self._flusher: LogFlusher | None = None
         self._journal: Journal | None = None
         self._journal_bytes = journal_bytes
-        self._durability = durability
         self._left_journal = LeftJournal(directory)
         self._leftovers: list[Leftover] = []
         self._intervals = (checkpoint_interval_ms, retention_check_interval_ms, cleaner_backoff_ms)
@@ -328,7 +326,7 @@ class LogManager:
             self._start_offsets.get(key, 0) if start_known else None,
             same_boot=self.directory.same_boot,
             cleaned_to=self._cleaner_offsets.get(key, 0) if self._cleaned_known else None,
-            unsynced_from=None if self._durability == "os" else unsynced_from,
+            unsynced_from=unsynced_from,
         )
         try:
             if not self._fs.is_directory(path):

@@ -57,6 +57,28 @@ FOUND = {
         sync_s=0.15,
         broker="spread",
     ),
+    # With durability os, a start did not write again what a failed sync had left in the page cache, and counted it as
+    # on disk. The next loss of power took it, and the broker could not read its metadata.
+    "metadata-that-the-disk-has-refused": Scenario(
+        seed=206022172,
+        workers=(
+            WorkerPlan("kip447, fresh ids", timeout_ms=2000, session_ms=3000, lazy=4, aborts=0.3, rebalance_ms=150),
+        ),
+        events=(
+            Event(0.244, "sync fails", target=0, for_s=2.715),
+            Event(0.252, "topic", target=2, for_s=1.325),
+            Event(0.345, "stop", target=2, for_s=0.069),
+            Event(0.457, "crash at start", target=0, for_s=0.511),
+        ),
+        inputs=3,
+        outputs=2,
+        length_s=1.5,
+        sync_s=0.001,
+        max_epoch=6,
+        broker="os",
+        extra=True,
+        misnames=True,
+    ),
 }
 
 SEEDS = (

@@ -237,8 +237,8 @@ MUTANTS: Final = (
         "what the disk has refused is not written again at the next start",
         "log",
         "broker/log/log_loader.py",
-        "            if self._point.unsynced_from is not None:",
-        "            if False:",
+        "            while piece := file.read_at(",
+        "            while False and file.read_at(",
     ),
     Mutant(
         "a Fetch does not list the first aborted transaction",

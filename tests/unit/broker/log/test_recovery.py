@@ -125,16 +125,6 @@ def refuse_all(fs: FaultyFileSystem, log: PartitionLog) -> None:
             segment.file.fdatasync()
 
 
-def test_with_durability_os_nothing_is_written_again(fs: FaultyFileSystem) -> None:
-    """The active segment, which was never synced, may have a gigabyte."""
-    written(fs, flushed=2)
-    fs.kill()
-    writes: list[str] = []
-    fs.before = lambda operation, path: writes.append(path) if operation == "write" and path == FIRST else None
-    open_log(fs, point=LoadPoint(clean=False, same_boot=True, unsynced_from=None))
-    assert writes == []
-
-
 def test_a_read_only_log_shows_only_what_is_on_disk(fs: FaultyFileSystem) -> None:
     manager = new_manager(fs)
     manager.open()
