@@ -118,10 +118,12 @@ async def test_one_header_is_checked_at_a_time_although_clients_go_away(tmp_path
     assert len(running) == 1, "the check of a client that has gone still runs"
     running[0].set_result(False)
     await asyncio.wait(clients, timeout=0)
-    while len(running) < 2:
-        await asyncio.wait(clients, timeout=0)
+    async with asyncio.timeout(60):
+        while len(running) < 2:
+            await asyncio.wait(clients, timeout=0)
     running[1].set_result(True)
     assert await clients[2]
+    assert len(running) == 3
     running[2].set_exception(OSError("gone"))
     with pytest.raises(OSError, match="gone"):
         await clients[3]

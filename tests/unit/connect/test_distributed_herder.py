@@ -19,6 +19,7 @@ from oncelog.connect.errors import (
     RebalanceNeededError,
     SupersededError,
 )
+from oncelog.connect.group.protocol import ConnectProtocol
 from oncelog.connect.group.work import Work
 from oncelog.connect.stores.config_records import RestartRequest, TargetState, connector_config
 from oncelog.connect.stores.ids import ConnectorTaskId
@@ -471,6 +472,23 @@ def test_the_leader_replaces_the_session_key_when_it_expires() -> None:
         now_ms += 1_001
         await asyncio.sleep(1.1)
         assert herder.cluster.configs.keys() == ["session-key", "session-key"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize("credentials", [False, True])
+def test_a_worker_whose_clients_need_credentials_takes_only_signed_requests_of_workers(credentials: bool) -> None:
+    async def scenario() -> None:
+        settings = {"rest_users_location": "users"} if credentials else {}
+        herder = await alone(Cluster(), tasks=1, **settings)
+        herder.assign(["c"], [C0], protocol=ConnectProtocol.COMPATIBLE)
+        await herder.settle()
+        if credentials:
+            refused = await failure(herder.herder.fence_zombies("c", b"", None, None))
+            assert "missing required signature" in str(refused)
+        else:
+            await herder.herder.fence_zombies("c", b"", None, None)
         await herder.stop()
 
     simulate(scenario())

@@ -14,10 +14,8 @@ from typing import cast
 import pytest
 
 pytest.importorskip("h11", reason="needs the extra: pip install 'oncelog[connect]'")
-from oncelog.connect.errors import BadRequestError, ConfigValueError, NotLeaderError
-from oncelog.connect.herder.group_worker import GroupWorker
+from oncelog.connect.errors import ConfigValueError, NotLeaderError
 from oncelog.connect.herder.herder import Herder
-from oncelog.connect.herder.internal_requests import InternalRequests
 from oncelog.connect.rest.access import RestAccess
 from oncelog.connect.rest.client import RestClient
 from oncelog.connect.rest.errors import answer, errors
@@ -29,8 +27,6 @@ from oncelog.connect.rest.tls import RestTls
 from oncelog.connect.settings.distributed import DistributedConfig
 from oncelog.connect.settings.rest import BASIC_AUTH
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
-from oncelog.connect.stores.config_store import ConfigStore
-from oncelog.connect.stores.memory_log import MemoryLog
 from support.https import PASSWORD, TOKEN, basic, bearer, get, tokens_file, users_file
 from support.tls import HOST, Authority
 
@@ -234,25 +230,6 @@ async def test_a_worker_does_not_forward_to_a_worker_whose_certificate_it_does_n
         failed = await get(follower, "/connectors/a/tasks", authority.context())
         assert failed.status == 500
         assert "CERTIFICATE_VERIFY_FAILED" in failed.body
-
-
-async def test_internal_requests_need_a_signature_if_clients_need_credentials() -> None:
-    class Group:
-        class leadership:
-            signs_requests = False
-
-        class fencing:
-            @staticmethod
-            async def fence(connector: str) -> None:
-                fenced.append(connector)
-
-    fenced: list[str] = []
-    store = ConfigStore(MemoryLog(), lambda change: None)
-    group = cast(GroupWorker, Group)
-    await InternalRequests(group, store, ["HmacSHA256"], always_signed=False).fence("a", b"", None, None)
-    with pytest.raises(BadRequestError, match="signature"):
-        await InternalRequests(group, store, ["HmacSHA256"], always_signed=True).fence("b", b"", None, None)
-    assert fenced == ["a"]
 
 
 # ---- settings
