@@ -106,7 +106,8 @@ class FieldSpec:
 
     `is_array` says that the value is a list of `wire_type`. `struct` is the class of the elements (or of the value) if
     `wire_type` is STRUCT. `tag` is None for a field that is never tagged, and `tagged` are the versions in which it is
-    tagged. `flexible` overrides the message's flexible versions for this field (RequestHeader.ClientId, KIP-482).
+    tagged. `flexible` overrides the message's flexible versions for this field (RequestHeader.ClientId, KIP-482). The
+    value of a `secret` field is never in the repr of a message.
     """
 
     wire_type: WireType
@@ -119,6 +120,7 @@ class FieldSpec:
     tagged: Versions = NO_VERSIONS
     ignorable: bool = False
     flexible: Versions | None = None
+    secret: bool = False
     name: str = ""
 
 
@@ -173,7 +175,7 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = [f"{spec.name}={getattr(self, spec.name)!r}" for spec in self.fields]
+        shown = [f"{spec.name}={'...' if spec.secret else repr(getattr(self, spec.name))}" for spec in self.fields]
         if self.unknown_tags:
             shown.append(f"unknown_tags={self.unknown_tags!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
@@ -296,6 +298,7 @@ def _field(
     flexible: str | None = None,
     is_array: bool = False,
     struct: type[Struct] | None = None,
+    secret: bool = False,
 ) -> Any:
     """Return a dataclass field with its wire declaration as metadata."""
     wire = {
@@ -309,6 +312,7 @@ def _field(
         "tagged": Versions.parse(tagged),
         "ignorable": ignorable,
         "flexible": None if flexible is None else Versions.parse(flexible),
+        "secret": secret,
     }
     if default is None or not (is_array or struct is not None):
         return dataclasses.field(default=default, metadata={"wire": wire})

@@ -32,7 +32,7 @@ class ScramCredentialUpsertion(Struct):
     mechanism: int = int8("0+")
     iterations: int = int32("0+")
     salt: bytes = binary("0+")
-    salted_password: bytes = binary("0+")
+    salted_password: bytes = binary("0+", secret=True)
 
 
 @request(key=51, versions="0", flexible="0+")

@@ -18,7 +18,7 @@ class CreateDelegationTokenResponse(Response):
     expiry_timestamp_ms: int = int64("0+")
     max_timestamp_ms: int = int64("0+")
     token_id: str = string("0+")
-    hmac: bytes = binary("0+")
+    hmac: bytes = binary("0+", secret=True)
     throttle_time_ms: int = int32("0+")
 
 

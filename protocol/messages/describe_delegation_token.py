@@ -21,7 +21,7 @@ class DescribedDelegationToken(Struct):
     expiry_timestamp: int = int64("0+")
     max_timestamp: int = int64("0+")
     token_id: str = string("0+")
-    hmac: bytes = binary("0+")
+    hmac: bytes = binary("0+", secret=True)
     renewers: list[DescribedDelegationTokenRenewer] = array(DescribedDelegationTokenRenewer, "0+")
 
 

@@ -18,5 +18,5 @@ class ExpireDelegationTokenResponse(Response):
 class ExpireDelegationTokenRequest(Request[ExpireDelegationTokenResponse]):
     """Changes a delegation token's expiry time (KIP-48). A negative period, in ms, expires the token at once."""
 
-    hmac: bytes = binary("0+")
+    hmac: bytes = binary("0+", secret=True)
     expiry_time_period_ms: int = int64("0+")

@@ -18,5 +18,5 @@ class RenewDelegationTokenResponse(Response):
 class RenewDelegationTokenRequest(Request[RenewDelegationTokenResponse]):
     """Extends a delegation token's lifetime by a period in ms (KIP-48)."""
 
-    hmac: bytes = binary("0+")
+    hmac: bytes = binary("0+", secret=True)
     renew_period_ms: int = int64("0+")

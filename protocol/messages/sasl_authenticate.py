@@ -13,7 +13,7 @@ class SaslAuthenticateResponse(Response):
 
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    auth_bytes: bytes = binary("0+")
+    auth_bytes: bytes = binary("0+", secret=True)
     session_lifetime_ms: int = int64("1+", ignorable=True)
 
 
@@ -21,4 +21,4 @@ class SaslAuthenticateResponse(Response):
 class SaslAuthenticateRequest(Request[SaslAuthenticateResponse]):
     """Carries one message of the SASL mechanism from the client (KIP-152)."""
 
-    auth_bytes: bytes = binary("0+")
+    auth_bytes: bytes = binary("0+", secret=True)

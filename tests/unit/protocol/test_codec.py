@@ -28,6 +28,7 @@ from oncelog.protocol.messages.group_log import GroupMetadataKey, OffsetCommitKe
 from oncelog.protocol.messages.init_producer_id import AssignedPartitions, InitProducerIdRequest
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from oncelog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from oncelog.protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
 
 T = TypeVar("T")
@@ -446,6 +447,7 @@ def test_messages_compare_by_value_and_show_their_fields() -> None:
     assert EndTxnRequest("id") != EndTxnRequest("id", unknown_tags=((1, b""),))  # type: ignore[call-arg]
     assert EndTxnRequest("id") != ApiVersionsRequest()
     assert repr(EndTxnTopic("t", [1])) == "EndTxnTopic(name='t', partitions=[1])"
+    assert repr(SaslAuthenticateRequest(b"hunter2")) == "SaslAuthenticateRequest(auth_bytes=...)"
     with pytest.raises(TypeError):
         hash(EndTxnRequest("id"))
     with pytest.raises(AttributeError):
