@@ -27,6 +27,7 @@ from .listener_config import (
     read_http_address,
     read_listeners,
 )
+from .security.delegation_token_settings import DelegationTokenSettings
 from .security.settings import ListenerSettings, SecuritySettings
 from .settings import (
     INT32_MAX,
@@ -83,7 +84,6 @@ SECURITY_PREFIXES: Final = (
     "ssl.",
     "sasl.",
     "listener.name.",
-    "delegation.token.",
     "password.encoder.",
     "zookeeper.ssl.",
     "security.",
@@ -145,7 +145,7 @@ def _cleanup_policy(value: list[str]) -> str | None:
     return None if value else "is empty. Use delete, compact or both"
 
 
-class BrokerConfig(SecuritySettings, AclSettings):
+class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings):
     """All settings of the broker; `config.num_partitions` is the value of `num.partitions`."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
@@ -871,7 +871,9 @@ class BrokerConfig(SecuritySettings, AclSettings):
             for listener in protected:
                 ListenerLogins(listener, self.of_listener(listener.name))
             return
-        self._refuse_unused(("sasl.", "plain.", "connections.max.reauth.ms"), "SASL", SecurityProtocol.SASL_SSL)
+        self._refuse_unused(
+            ("sasl.", "plain.", "delegation.token.", "connections.max.reauth.ms"), "SASL", SecurityProtocol.SASL_SSL
+        )
 
     def _refuse_unused(self, prefixes: tuple[str, ...], protection: str, protocol: SecurityProtocol) -> None:
         """Raise ConfigError if a setting is given that only a listener with this protection would use."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from .acls.settings import AclSettings
 from .config import HARMLESS, WITHOUT_MEANING, BrokerConfig
+from .security.delegation_token_settings import DelegationTokenSettings
 from .security.settings import SecuritySettings
 from .settings import Setting, format_value
 from .topic_config import TopicConfig
@@ -50,9 +51,13 @@ These settings turn on access control by ACLs. [ACLs](how-to/acls.md) shows how 
 
 {acls}
 
-Kafka's other security settings (`delegation.token.*`, `password.encoder.*` and others) are refused and never ignored.
-So are `ssl.*` settings if no listener uses TLS, and `sasl.*`, `plain.*` and `connections.max.reauth.ms` if no listener
-uses SASL. Empty values have no effect. The following values are accepted without effect, too:
+These settings turn on delegation tokens. [SASL](how-to/sasl.md#delegation-tokens) shows how to use them.
+
+{tokens}
+
+Kafka's other security settings (`security.*`, `password.encoder.*` and others) are refused and never ignored. So are
+`ssl.*` settings if no listener uses TLS, and `sasl.*`, `plain.*`, `delegation.token.*` and `connections.max.reauth.ms`
+if no listener uses SASL. Empty values have no effect. The following values are accepted without effect, too:
 
 {harmless}
 
@@ -67,12 +72,13 @@ ignores them.
 
 def configuration_markdown() -> str:
     """Return the text of docs/configuration.md."""
-    elsewhere = SecuritySettings.settings | AclSettings.settings
+    elsewhere = SecuritySettings.settings | AclSettings.settings | DelegationTokenSettings.settings
     return _PAGE.format(
         broker=_table(row for name, row in BrokerConfig.settings.items() if name not in elsewhere),
         topic=_table(TopicConfig.settings.values()),
         security=_table(SecuritySettings.settings.values()),
         acls=_table(AclSettings.settings.values()),
+        tokens=_table(DelegationTokenSettings.settings.values()),
         harmless="\n".join(f"- `{name}`: {', '.join(values)}" for name, values in HARMLESS.items()),
         ignored="\n".join(f"- `{name}`" for name in sorted(WITHOUT_MEANING)),
     )

@@ -104,6 +104,25 @@ class BrokerKeywords(TypedDict, total=False):
     """The file with the users of PLAIN. Each line has a name, a colon and a salted hash of the password, and
     `oncelog user hash NAME` makes it. The broker reads the file again when it changes.
     """
+    delegation_token_secret_key: str
+    """The key from which the broker computes the secret of every delegation token. Empty: delegation tokens are
+    off. Use a long random text, for example of `openssl rand -base64 48`. Changing the key invalidates all secrets
+    that were handed out.
+    """
+    delegation_token_max_lifetime_ms: int
+    """The longest time in ms from the creation of a delegation token to its end. Renewals cannot exceed it."""
+    delegation_token_expiry_time_ms: int
+    """The time in ms for which a new delegation token is valid, and the longest time that a renewal adds to the
+    present.
+    """
+    delegation_token_expiry_check_interval_ms: int
+    """The time in ms between two searches for expired delegation tokens, which are then removed. An expired token
+    admits no login even before it is removed.
+    """
+    delegation_token_max_tokens: int
+    """The maximum number of delegation tokens, because all of them are kept in memory. A request to create more
+    fails with POLICY_VIOLATION. Not a setting of Kafka.
+    """
     authorizer_class_name: str
     """Empty: every client may do everything. `StandardAuthorizer`, or Kafka's full name of this class, turns on
     access control by ACLs.

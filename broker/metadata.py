@@ -18,6 +18,7 @@ from .topic_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:  # imported at its first use, not at start
     from ..auth.scram import ScramCredential
+    from .security.delegation_token import DelegationToken
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class Topic:
 
 
 class Metadata(Protocol):
-    """The cluster's topics with their settings, its access rules, its feature levels, and its producer ids.
+    """The cluster's topics with their settings, credentials, access rules, feature levels, and producer ids.
 
     A change that is refused raises KafkaError at once. A change that cannot be stored fails its future
     (KAFKA_STORAGE_ERROR). A change is completed even if its caller is cancelled.
@@ -120,6 +121,26 @@ class Metadata(Protocol):
         self, user: str, changes: Mapping[str, ScramCredential | None]
     ) -> asyncio.Future[None]:
         """Set a user's credentials by mechanism, None to remove one; the future is done when all are durable."""
+
+    # ---- delegation tokens
+
+    @property
+    def delegation_tokens(self) -> Mapping[str, DelegationToken]:
+        """The delegation tokens by id, expired ones included until they are removed."""
+
+    @property
+    def delegation_token_count(self) -> int:
+        """The number of delegation tokens, those included that are being stored."""
+
+    @property
+    def on_delegation_token_changed(self) -> list[Callable[[str], None]]:
+        """Callbacks for the id of a delegation token that was set or removed, called when this is visible."""
+
+    def newest_delegation_token(self, token_id: str) -> DelegationToken | None:
+        """Return a token with its pending changes applied, as the base of the next change; None if it is removed."""
+
+    def change_delegation_tokens(self, changes: Mapping[str, DelegationToken | None]) -> asyncio.Future[None]:
+        """Set tokens by id, None to remove one; the future is done when all changes are durable."""
 
     # ---- access rules
 

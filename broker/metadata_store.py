@@ -1,4 +1,4 @@
-"""Store the cluster's metadata in a log: topics, settings, feature levels, producer ids, credentials and ACLs.
+"""Store the cluster's metadata in a log: topics, settings, feature levels, producer ids, credentials, ACLs, tokens.
 
 The store owns the log `__cluster_metadata-0` and the maps that result from its replay. Every change is one record
 batch. It is appended and fsynced, with every setting of `durability`, before the maps show it and before its caller is
@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from ..auth.principal import Principal
 from ..protocol.codec import (
     UnknownRecord,
     decode_record_key,
@@ -29,6 +30,8 @@ from ..protocol.messages.metadata_log import (
     AclValue,
     BrokerConfigKey,
     BrokerConfigValue,
+    DelegationTokenKey,
+    DelegationTokenValue,
     FeatureLevelKey,
     FeatureLevelValue,
     ProducerIdsKey,
@@ -51,9 +54,13 @@ from .topic_names import METADATA_TOPIC, TopicNames
 
 if TYPE_CHECKING:  # imported at its first use, not at start
     from ..auth.scram import ScramCredential
+    from .security.delegation_token import DelegationToken
 
 PRODUCER_ID_BLOCK: Final = 1000
-_KEYS: Final = (TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey, UserScramCredentialKey, AclKey)
+_KEYS: Final = (
+    *(TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey),
+    *(UserScramCredentialKey, AclKey, DelegationTokenKey),
+)
 
 T = TypeVar("T")
 
@@ -69,6 +76,8 @@ class MetadataStore:
         self.broker_configs: dict[str, str] = {}
         self.scram_users: dict[str, dict[str, ScramCredential]] = {}
         self.acls = AclIndex()
+        self.delegation_tokens: dict[str, DelegationToken] = {}
+        self.on_delegation_token_changed: list[Callable[[str], None]] = []
         self.on_topic_changed: list[Callable[[Topic], None]] = []
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
@@ -88,6 +97,7 @@ class MetadataStore:
         self._coming_partitions = 0
         self._coming_acls = 0
         self._coming_users: Counter[str] = Counter()
+        self._newest_tokens: dict[str, _TokenChange] = {}
         self._doomed: set[bytes] = set()
         self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
@@ -186,6 +196,14 @@ class MetadataStore:
             self._set_credential(key.user, key.mechanism, None if value is None else _credential_of(value))
         elif isinstance(key, AclKey):
             (self.acls.remove if value is None else self.acls.add)([_acl_of(key)])
+        elif isinstance(key, DelegationTokenKey):
+            self._set_token(key.token_id, None if value is None else _token_of(key.token_id, value))
+
+    def _set_token(self, token_id: str, token: DelegationToken | None) -> None:
+        if token is None:
+            self.delegation_tokens.pop(token_id, None)
+        else:
+            self.delegation_tokens[token_id] = token
 
     def _set_credential(self, user: str, mechanism: str, credential: ScramCredential | None) -> None:
         if credential is not None:
@@ -475,6 +493,35 @@ class MetadataStore:
             return True
         return len(self.scram_users) + sum(name not in self.scram_users for name in self._coming_users) < limit
 
+    def change_delegation_tokens(self, changes: Mapping[str, DelegationToken | None]) -> asyncio.Future[None]:
+        """Set tokens by id, None to remove one; the future is done when all changes are on disk and in effect."""
+        coming = {token_id: _TokenChange(token) for token_id, token in changes.items()}
+        self._newest_tokens |= coming
+
+        def visible() -> None:
+            for token_id, token in changes.items():
+                self._set_token(token_id, token)
+                for subscriber in self.on_delegation_token_changed:
+                    subscriber(token_id)
+
+        def settled() -> None:
+            for token_id, change in coming.items():
+                if self._newest_tokens.get(token_id) is change:
+                    del self._newest_tokens[token_id]
+
+        records = [_token_record(*change) for change in changes.items()]
+        return self._commit(records, visible, settled, essential=all(token is None for token in changes.values()))
+
+    def newest_delegation_token(self, token_id: str) -> DelegationToken | None:
+        """Return a token with its pending changes applied, as the base of the next change; None if it is removed."""
+        pending = self._newest_tokens.get(token_id)
+        return self.delegation_tokens.get(token_id) if pending is None else pending.token
+
+    @property
+    def delegation_token_count(self) -> int:
+        """The number of delegation tokens, those included that are being flushed to disk."""
+        return len(self.delegation_tokens) + len(self._newest_tokens.keys() - self.delegation_tokens.keys())
+
     def _commit(
         self,
         records: Iterable[tuple[Message, Message | None, int]],
@@ -563,6 +610,46 @@ def _credential_of(value: bytes) -> ScramCredential:
 
     stored = decode_record_value(UserScramCredentialValue, value)
     return ScramCredential(stored.salt, stored.iterations, stored.stored_key, stored.server_key)
+
+
+class _TokenChange(NamedTuple):
+    """A change of a delegation token that is being flushed to disk; None for a removal."""
+
+    token: DelegationToken | None
+
+
+def _token_record(token_id: str, token: DelegationToken | None) -> tuple[Message, Message | None, int]:
+    value = None
+    if token is not None:
+        value = DelegationTokenValue(
+            str(token.owner),
+            str(token.requester),
+            [str(renewer) for renewer in token.renewers],
+            token.issue_timestamp,
+            token.expiry_timestamp,
+            token.max_timestamp,
+        )
+    return DelegationTokenKey(token_id), value, 0
+
+
+def _token_of(token_id: str, value: bytes) -> DelegationToken:
+    from .security.delegation_token import DelegationToken
+
+    stored = decode_record_value(DelegationTokenValue, value)
+    return DelegationToken(
+        token_id,
+        _principal(stored.owner),
+        _principal(stored.requester),
+        tuple(map(_principal, stored.renewers)),
+        stored.issue_timestamp,
+        stored.expiry_timestamp,
+        stored.max_timestamp,
+    )
+
+
+def _principal(text: str) -> Principal:
+    kind, _, name = text.partition(":")
+    return Principal(kind, name)
 
 
 def _acl_key(acl: Acl) -> AclKey:

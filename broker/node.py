@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
     from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
+    from .delegation_tokens import DelegationTokenManager
     from .network.metrics_listener import MetricsListener
 
 
@@ -285,6 +286,15 @@ class BrokerNode:
             max_waiting=config.transaction_pending_wait_max_requests,
         )
 
+    @cached_property
+    def delegation_tokens(self) -> DelegationTokenManager | None:
+        """The manager of delegation tokens; None if they are off."""
+        if not self.config.delegation_token_secret_key:
+            return None
+        from .delegation_tokens import DelegationTokenManager
+
+        return DelegationTokenManager(self.config, self.metadata, self.clock, self._ids, self.threads, self.log)
+
     def _internal_topic(self, name: str) -> int:
         topic = self.metadata.topic(name)
         assert topic is not None, "created at start"
@@ -330,7 +340,12 @@ class BrokerNode:
         await self.group_coordinator.start()
         await self.transaction_coordinator.start()
         initialiser.start()
-        listeners = Listeners(self.config, self.dispatcher, self.threads, self.metadata.scram_credential, self.log)
+        tokens = self.delegation_tokens
+        if tokens is not None:
+            tokens.start()
+        listeners = Listeners(
+            self.config, self.dispatcher, self.threads, self.metadata.scram_credential, self.log, tokens
+        )
         try:
             await listeners.bind()
             self._listeners = listeners
@@ -432,6 +447,8 @@ class BrokerNode:
                 self._listeners.stop_accepting()
                 self._listeners.drain()
             self.fetch_purgatory.release_all()
+            if self.delegation_tokens is not None:
+                self.delegation_tokens.stop()
             if "group_initialiser" in self.__dict__:
                 await self.group_initialiser.stop()
             if "transaction_coordinator" in self.__dict__:

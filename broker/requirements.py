@@ -115,6 +115,8 @@ _HIDDEN_TOPIC: Final = (
 )
 _PARTITIONS_OF_TOPIC: Final = "the partitions of the topic have TOPIC_AUTHORIZATION_FAILED"
 
+_HIDDEN: Final = "the token is left out; one of the two permissions suffices"
+
 
 REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
     # for every client
@@ -280,6 +282,21 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
     "DescribeUserScramCredentials": (whole(_O.DESCRIBE, _T.CLUSTER),),
     "AlterUserScramCredentials": (
         inside(_O.ALTER, _T.CLUSTER, "every request", "each user has CLUSTER_AUTHORIZATION_FAILED"),
+    ),
+    # delegation tokens: owners and renewers need no permission
+    "CreateDelegationToken": (
+        inside(
+            _O.CREATE_TOKENS,
+            _T.USER,
+            "a token for another owner",
+            "the request fails with DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+        ),
+    ),
+    "RenewDelegationToken": (),
+    "ExpireDelegationToken": (),
+    "DescribeDelegationToken": (
+        inside(_O.DESCRIBE, _T.DELEGATION_TOKEN, "each token of others", _HIDDEN),
+        inside(_O.DESCRIBE_TOKENS, _T.USER, "each token of others, by its owner", _HIDDEN),
     ),
 }
 """The requirements by the name of the API, checked in this order. An empty row opens an API to every client."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # imported at their first use, not at start
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
     from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
+    from .delegation_tokens import DelegationTokenManager
 
 
 class ServedApi(NamedTuple):
@@ -71,6 +72,10 @@ class BrokerServices(Protocol):
     @property
     def group_initialiser(self) -> GroupAwareInitialiser:
         """The service that initialises producers for consumer groups and keeps their claims of partitions."""
+
+    @property
+    def delegation_tokens(self) -> DelegationTokenManager | None:
+        """The manager of delegation tokens; None if they are off."""
 
     def endpoint(self, connection: ConnectionInfo) -> tuple[str, int]:
         """Return the (host, port) that the client of this connection should use."""

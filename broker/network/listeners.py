@@ -24,7 +24,7 @@ from .shared_limits import SharedLimits
 
 if TYPE_CHECKING:
     from ..security.mechanisms import ListenerLogins
-    from ..security.scram import FindCredential
+    from ..security.scram import FindCredential, TokenLogins
     from ..security.tls import FileState, ListenerTls
 
 
@@ -36,10 +36,17 @@ class Listeners:
     """The broker's listeners, in the order of the setting `listeners`; the first one is the broker's own address."""
 
     def __init__(
-        self, config: BrokerConfig, dispatcher: Dispatcher, threads: Threads, find_credential: FindCredential, log: Any
+        self,
+        config: BrokerConfig,
+        dispatcher: Dispatcher,
+        threads: Threads,
+        find_credential: FindCredential,
+        log: Any,
+        tokens: TokenLogins | None = None,
     ) -> None:
         self._config = config
         self._find_credential = find_credential
+        self._tokens = tokens
         self._dispatcher = dispatcher
         self._threads = threads
         self._log = log
@@ -84,7 +91,7 @@ class Listeners:
 
             settings = ListenerLogins(row, self._config.of_listener(row.name))
             self._logins.append(settings)
-            logins = await settings.start(self._threads, self._find_credential, self._log)
+            logins = await settings.start(self._threads, self._find_credential, self._log, self._tokens)
         return Listener(row, self._config, self._dispatcher, self._log, self._limits, context, logins)
 
     @property

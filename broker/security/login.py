@@ -47,10 +47,14 @@ class LoginRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a mechanism: the client's identity, and for how many ms at most it is proved, None for no limit."""
+    """The result of a mechanism: the client's identity, and for how many ms at most it is proved, None for no limit.
+
+    `by_token` is true if the client has proved it by a delegation token (KIP-48).
+    """
 
     principal: Principal
     lifetime_ms: int | None = None
+    by_token: bool = False
 
 
 class Mechanism(Protocol):
@@ -94,6 +98,8 @@ class Login:
         """`now` returns the time in seconds of a monotonic clock."""
         self.rules = rules
         self.principal = ANONYMOUS
+        self.by_token = False
+        """Whether the client has logged in by a delegation token."""
         self.mechanism = ""
         """The name of the chosen mechanism."""
         self.admits_until = -math.inf
@@ -188,6 +194,6 @@ class Login:
         now = self._succeeded_at = self._now()
         self.admits_until = now + session_ms / 1000 if session_ms else math.inf
         self._exchange, self.takes_bare_messages = None, False
-        self.principal = proof.principal
+        self.principal, self.by_token = proof.principal, proof.by_token
         self._owner.logged_in(proof.principal)
         return session_ms

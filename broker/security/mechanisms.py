@@ -15,7 +15,7 @@ from ..ports import Lane, Threads
 from ..settings import ConfigError
 from .login import LoginRules, Mechanism
 from .plain import JaasUsers, PlainExchange, PlainUsers
-from .scram import FindCredential, ScramExchange
+from .scram import FindCredential, ScramExchange, TokenLogins
 from .settings import ListenerSettings
 
 if TYPE_CHECKING:  # imported at its first use, because most listeners have no tokens
@@ -67,8 +67,13 @@ class ListenerLogins:
                 " identity provider's public keys",
             )
 
-    async def start(self, threads: Threads, find: FindCredential, log: Any) -> LoginRules:
-        """Read files and keys, and return the rules. Raises ConfigError that names the setting and the file."""
+    async def start(
+        self, threads: Threads, find: FindCredential, log: Any, tokens: TokenLogins | None = None
+    ) -> LoginRules:
+        """Read files and keys, and return the rules. Raises ConfigError that names the setting and the file.
+
+        `tokens` is None if delegation tokens are off.
+        """
         decoys = ScramDecoys()
         made: dict[str, Callable[[], Mechanism]] = {}
         for name in self._enabled:
@@ -77,7 +82,7 @@ class ListenerLogins:
             elif name == OAUTHBEARER:
                 made[name] = await self._oauth(threads, log)
             else:
-                made[name] = partial(ScramExchange, SCRAM_MECHANISMS[name], find, decoys)
+                made[name] = partial(ScramExchange, SCRAM_MECHANISMS[name], find, decoys, tokens)
         return LoginRules(
             made,
             self._settings.get("connections.max.reauth.ms"),

@@ -1,45 +1,80 @@
-"""SASL SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) with the credentials of the cluster's metadata (KIP-84)."""
+"""SASL SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) with the credentials of the cluster's metadata (KIP-84).
+
+A client with the extension `tokenauth=true` logs in by a delegation token (KIP-48): the user name is the token's id,
+and the password is the token's secret in base64.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from ...auth.principal import Principal
-from ...auth.scram import ScramCredential, ScramDecoys, ScramError, ScramMechanism, ScramServer
+from ...auth.scram import ScramCredential, ScramDecoys, ScramError, ScramMechanism, ScramServer, ScramUser
 from .login import LoginRefused, Proof
 
 FindCredential = Callable[[str, str], ScramCredential | None]
 """A function of (user, mechanism) that returns the stored credential."""
 
 
-class ScramExchange:
-    """The broker's side of one exchange of two messages in each direction."""
+class TokenLogins(Protocol):
+    """Delegation tokens, as logins need them."""
 
-    def __init__(self, mechanism: ScramMechanism, find: FindCredential, decoys: ScramDecoys) -> None:
+    async def credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """Return the credential of a token; None for a token that does not exist or has expired."""
+
+    def proof(self, token_id: str) -> Proof | None:
+        """Return what the token proves; None for a token that does not exist or has expired."""
+
+
+class ScramExchange:
+    """The broker's side of one exchange of two messages in each direction.
+
+    `tokens` is None if delegation tokens are off.
+    """
+
+    def __init__(
+        self, mechanism: ScramMechanism, find: FindCredential, decoys: ScramDecoys, tokens: TokenLogins | None = None
+    ) -> None:
         self.proof: Proof | None = None
-        self._mechanism, self._find, self._decoys = mechanism, find, decoys
+        self._mechanism, self._find, self._decoys, self._tokens = mechanism, find, decoys, tokens
         self._server = ScramServer(mechanism)
-        self._user: str | None = None
+        self._user: ScramUser | None = None
 
     async def answer(self, message: bytes) -> bytes:
         """Take the client's next message and return the broker's. Raises LoginRefused.
 
-        An unknown user gets a challenge like any other, so that names cannot be tried.
+        An unknown user or token gets a challenge like any other, so that names cannot be tried.
         """
         try:
             if self._user is None:
-                user = self._server.receive(message)
-                self._user = user.name
-                # No user has a delegation token, because the broker issues none.
-                known = None if user.has_token else self._find(user.name, self._mechanism.name)
+                self._user = user = self._server.receive(message)
+                known = await self._credential(user)
                 return self._server.challenge(known or self._decoys.credential(self._mechanism, user.name))
             last = self._server.finish(message)
+            self.proof = self._proof(self._user)
         except ScramError as error:
-            whose = "" if self._user is None else f" (user {self._user!r})"
+            whose = "" if self._user is None else f" ({_kind(self._user)} {self._user.name!r})"
             raise LoginRefused(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
                 f"{self._mechanism.name}",
                 f"{error}{whose}",
             ) from error
-        self.proof = Proof(Principal("User", self._user))
         return last
+
+    async def _credential(self, user: ScramUser) -> ScramCredential | None:
+        if not user.has_token:
+            return self._find(user.name, self._mechanism.name)
+        return None if self._tokens is None else await self._tokens.credential(user.name, self._mechanism)
+
+    def _proof(self, user: ScramUser) -> Proof:
+        if not user.has_token:
+            return Proof(Principal("User", user.name))
+        proof = None if self._tokens is None else self._tokens.proof(user.name)
+        if proof is None:
+            raise ScramError("the delegation token has expired during the login")
+        return proof
+
+
+def _kind(user: ScramUser) -> str:
+    return "delegation token" if user.has_token else "user"

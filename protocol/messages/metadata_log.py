@@ -1,5 +1,5 @@
 """Define the records of `__cluster_metadata`, in which the broker keeps topics, features, producer ids, broker
-configs, SCRAM credentials and access rules.
+configs, SCRAM credentials, access rules and delegation tokens.
 
 As in the other internal topics, the newest value of a key counts, and a null value removes the key. The record ids
 begin at 9100, which no record of Apache Kafka uses.
@@ -106,8 +106,8 @@ class UserScramCredentialValue(Message):
 
     salt: bytes = binary("0+")
     iterations: int = int32("0+")
-    stored_key: bytes = binary("0+")
-    server_key: bytes = binary("0+")
+    stored_key: bytes = binary("0+", secret=True)
+    server_key: bytes = binary("0+", secret=True)
 
 
 @record_key(id=9104, versions="0", flexible="none")
@@ -126,3 +126,25 @@ class AclKey(Message):
 @record_value(id=9104, versions="0", flexible="0+")
 class AclValue(Message):
     """The value of an access rule that exists. It has no fields yet, because the key is the whole rule."""
+
+
+@record_key(id=9111, versions="0", flexible="none")
+class DelegationTokenKey(Message):
+    """The key of a delegation token."""
+
+    token_id: str = string("0")
+
+
+@record_value(id=9111, versions="0", flexible="0+")
+class DelegationTokenValue(Message):
+    """A delegation token (KIP-48) without its secret, which the broker computes from its own key.
+
+    Principals have the form `User:alice`. Times are in ms since the epoch.
+    """
+
+    owner: str = string("0+")
+    requester: str = string("0+")
+    renewers: list[str] = array("string", "0+")
+    issue_timestamp: int = int64("0+")
+    expiry_timestamp: int = int64("0+")
+    max_timestamp: int = int64("0+")

@@ -81,12 +81,15 @@ async def authenticate(wire: RawConnection, message: bytes) -> SaslAuthenticateR
     return await wire.call(SaslAuthenticateRequest(message), 2)
 
 
-async def log_in(wire: RawConnection, mechanism: str, user: str, password: str) -> SaslAuthenticateResponse:
-    """Log in by PLAIN or SCRAM; return the last response."""
+async def log_in(
+    wire: RawConnection, mechanism: str, user: str, password: str, *, by_token: bool = False
+) -> SaslAuthenticateResponse:
+    """Log in by PLAIN or SCRAM; return the last response. With `by_token`, by the id and secret of a token."""
     await wire.call(SaslHandshakeRequest(mechanism), 1)
     if mechanism == PLAIN:
         return await authenticate(wire, f"\0{user}\0{password}".encode())
-    client = ScramClient(SCRAM_MECHANISMS[mechanism], user, password)
+    extensions = {"tokenauth": "true"} if by_token else {}
+    client = ScramClient(SCRAM_MECHANISMS[mechanism], user, password, extensions=extensions)
     challenge = await authenticate(wire, client.first())
     if challenge.error_code:
         return challenge

@@ -221,7 +221,6 @@ SECURITY = [
     "security.inter.broker.protocol",
     "security.providers",
     "principal.builder.class",
-    "delegation.token.secret.key",
     "create.topic.policy.class.name",
 ]
 

@@ -1,0 +1,48 @@
+"""Handle CreateDelegationToken v1-3: create a token for the client itself, or for another owner (KIP-48, KIP-373)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...auth.principal import Principal
+from ...protocol.access_rules import AclOperation, AclResourceType
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+from ..delegation_token_requests import check_connection, enabled_manager
+from ..handling import RequestContext, handles
+
+MAX_NAMES_BYTES: Final = 4096
+"""The most bytes of the names of a token's owner and renewers, because all tokens are in memory. Kafka has no limit."""
+
+
+@handles(CreateDelegationTokenRequest, carried_out=True)
+async def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    check_connection(context)
+    requester = owner = context.connection.principal
+    if request.owner_principal_name:
+        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+    if owner != requester and not context.access.allows(AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+    renewers = [Principal(each.principal_type, each.principal_name) for each in request.renewers]
+    # Logins have principals of the type User only. Kafka checks this for renewers, but lets a token log in as a user
+    # with the name of an owner of another type.
+    if any(each.kind != "User" for each in (owner, *renewers)):
+        raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+    if sum(len(each.name.encode()) for each in (owner, *renewers)) > MAX_NAMES_BYTES:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"The names of the owner and the renewers have more than {MAX_NAMES_BYTES} bytes. Name fewer renewers.",
+        )
+    manager = enabled_manager(context)
+    token = await manager.create(owner, requester, renewers, request.max_lifetime_ms)
+    return CreateDelegationTokenResponse(
+        0,
+        owner.kind,
+        owner.name,
+        *((requester.kind, requester.name) if context.api_version >= 3 else ("", "")),
+        token.issue_timestamp,
+        token.expiry_timestamp,
+        token.max_timestamp,
+        token.token_id,
+        manager.hmac(token.token_id),
+    )

@@ -1,0 +1,65 @@
+"""Handle DescribeDelegationToken v1-3: return the tokens that concern the client or that it may describe (KIP-48).
+
+As in Kafka, the response has the secrets of all returned tokens. So a permission to describe the tokens of a user
+(KIP-373) is a permission to log in as that user while such a token exists.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...auth.principal import Principal
+from ...protocol.access_rules import AclOperation, AclResourceType
+from ...protocol.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from ..acls.access import Access
+from ..delegation_token_requests import check_connection, enabled_manager
+from ..handling import RequestContext, handles
+from ..security.delegation_token import DelegationToken
+from ..steps import Steps
+
+_UNITS: Final = 5
+"""The units of work of examining a token, without those of access control."""
+
+
+@handles(DescribeDelegationTokenRequest)
+def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> Steps[DescribeDelegationTokenResponse]:
+    check_connection(context)
+    manager = enabled_manager(context)
+    wanted = request.owners
+    owners = None if wanted is None else {Principal(each.principal_type, each.principal_name) for each in wanted}
+    client = {context.connection.principal}
+    access = context.access
+    response = DescribeDelegationTokenResponse()
+    for token in list(context.broker.metadata.delegation_tokens.values()):
+        if owners is None or token.concerns_any(owners):
+            if token.concerns_any(client) or _may_describe(access, token):
+                context.rows(1 + len(token.renewers))
+                response.tokens.append(_described(token, manager.hmac(token.token_id), context.api_version))
+            yield 2 * access.units
+        yield _UNITS
+    return response
+
+
+def _may_describe(access: Access, token: DelegationToken) -> bool:
+    return access.allows(
+        AclOperation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, token.token_id, quiet=True
+    ) or access.allows(AclOperation.DESCRIBE_TOKENS, AclResourceType.USER, str(token.owner), quiet=True)
+
+
+def _described(token: DelegationToken, hmac: bytes, version: int) -> DescribedDelegationToken:
+    return DescribedDelegationToken(
+        token.owner.kind,
+        token.owner.name,
+        *((token.requester.kind, token.requester.name) if version >= 3 else ("", "")),
+        token.issue_timestamp,
+        token.expiry_timestamp,
+        token.max_timestamp,
+        token.token_id,
+        hmac,
+        [DescribedDelegationTokenRenewer(each.kind, each.name) for each in token.renewers],
+    )

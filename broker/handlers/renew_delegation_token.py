@@ -1,0 +1,15 @@
+"""Handle RenewDelegationToken v1-2: extend the validity of a token, for its owner and its renewers (KIP-48)."""
+
+from __future__ import annotations
+
+from ...protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from ..delegation_token_requests import check_connection, enabled_manager
+from ..handling import RequestContext, handles
+
+
+@handles(RenewDelegationTokenRequest, carried_out=True)
+async def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    check_connection(context)
+    manager = enabled_manager(context)
+    expiry = await manager.renew(bytes(request.hmac), context.connection.principal, request.renew_period_ms)
+    return RenewDelegationTokenResponse(0, expiry)

@@ -1,0 +1,66 @@
+"""Define a delegation token (KIP-48), who may do what with it, and when it expires. Pure functions of token and time.
+
+Kafka's rules: the owner, the requester and the renewers of a token see it; only the owner and the renewers renew it or
+let it expire. The token itself holds no secret. Times are in ms since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from ...auth.principal import Principal
+from ..settings import INT64_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A token with which a client logs in as `owner`.
+
+    `requester` is the client that created the token, which needs a permission to create one for another owner
+    (KIP-373). The token is valid until `expiry_timestamp`, and cannot be renewed beyond `max_timestamp`.
+    """
+
+    token_id: str
+    owner: Principal
+    requester: Principal
+    renewers: tuple[Principal, ...]
+    issue_timestamp: int
+    expiry_timestamp: int
+    max_timestamp: int
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Return whether the token is no longer valid."""
+        return self.expiry_timestamp < now_ms
+
+    def may_renew(self, principal: Principal) -> bool:
+        """Return whether a client may renew the token or let it expire."""
+        return principal == self.owner or principal in self.renewers
+
+    def concerns_any(self, principals: Collection[Principal]) -> bool:
+        """Return whether one of the principals is the owner, the requester or a renewer. They see the token."""
+        return any(principal in principals for principal in (self.owner, self.requester, *self.renewers))
+
+    def expiring_at(self, timestamp: int) -> DelegationToken:
+        """Return the token with another expiry, which is never after `max_timestamp`."""
+        return replace(self, expiry_timestamp=min(timestamp, self.max_timestamp))
+
+
+def issued(
+    token_id: str,
+    owner: Principal,
+    requester: Principal,
+    renewers: tuple[Principal, ...],
+    now_ms: int,
+    *,
+    max_lifetime_ms: int,
+    expiry_time_ms: int,
+) -> DelegationToken:
+    """Return a new token that expires after `expiry_time_ms`, and for good after `max_lifetime_ms`."""
+    last = min(now_ms + max_lifetime_ms, INT64_MAX)
+    return DelegationToken(token_id, owner, requester, renewers, now_ms, min(now_ms + expiry_time_ms, last), last)
+
+
+def shorter(limit_ms: int, asked_ms: int) -> int:
+    """Return a period in ms: what a request asks for, at most `limit_ms`. What is not positive asks for the limit."""
+    return min(limit_ms, asked_ms) if asked_ms > 0 else limit_ms

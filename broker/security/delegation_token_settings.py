@@ -1,0 +1,38 @@
+"""Define the settings of delegation tokens (KIP-48), with Kafka's names and defaults."""
+
+from __future__ import annotations
+
+from ..settings import ConfigTable, at_least, integer, long, password
+
+
+class DelegationTokenSettings(ConfigTable):
+    """The settings of delegation tokens, by which other processes log in as a user without the user's password."""
+
+    delegation_token_secret_key: str = password(
+        doc="The key from which the broker computes the secret of every delegation token. Empty: delegation tokens are"
+        " off. Use a long random text, for example of `openssl rand -base64 48`. Changing the key invalidates all"
+        " secrets that were handed out."
+    )
+    delegation_token_max_lifetime_ms: int = long(
+        7 * 86_400_000,
+        at_least(1),
+        doc="The longest time in ms from the creation of a delegation token to its end. Renewals cannot exceed it.",
+    )
+    delegation_token_expiry_time_ms: int = long(
+        86_400_000,
+        at_least(1),
+        doc="The time in ms for which a new delegation token is valid, and the longest time that a renewal adds to the"
+        " present.",
+    )
+    delegation_token_expiry_check_interval_ms: int = long(
+        3_600_000,
+        at_least(1),
+        doc="The time in ms between two searches for expired delegation tokens, which are then removed. An expired"
+        " token admits no login even before it is removed.",
+    )
+    delegation_token_max_tokens: int = integer(
+        10_000,
+        at_least(0),
+        doc="The maximum number of delegation tokens, because all of them are kept in memory. A request to create more"
+        " fails with POLICY_VIOLATION. Not a setting of Kafka.",
+    )
