@@ -27,6 +27,7 @@ from .log import log
 from .pipeline import pipeline
 from .produce import produce
 from .serve import serve
+from .token import token
 from .topic import topic
 from .txn import txn
 from .user import user
@@ -65,6 +66,7 @@ for command in (
     certs,
     user,
     acl,
+    token,
     pipeline,
     connect,
     completion,

@@ -11,6 +11,7 @@ import click
 
 _EPOCH_MS: Final = re.compile(r"[0-9]{12,16}")
 _DURATION: Final = re.compile(r"-?([0-9]+) ?(ms|s|m|min|h|d)(?: ago)?")
+_LENGTH: Final = re.compile(r"([0-9]{1,9}) ?(ms|s|m|min|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -27,6 +28,17 @@ def moment_ms(text: str, now_ms: int) -> int:
     if duration := _DURATION.fullmatch(text):
         return now_ms - int(duration[1]) * _UNITS_MS[duration[2]]
     return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def duration_of(text: str) -> int:
+    """Parse a duration such as `30s`, `12h` or `7d`, and return it in milliseconds.
+
+    Raise BadParameter if `text` is not a duration. Options use this function as their type.
+    """
+    duration = _LENGTH.fullmatch(text)
+    if duration is None:
+        raise click.BadParameter(f"{text!r} is not a duration. Write for example 30s, 15m, 12h or 7d.")
+    return int(duration[1]) * _UNITS_MS[duration[2]]
 
 
 def time_of(text: str) -> int:

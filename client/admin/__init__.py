@@ -1,8 +1,9 @@
-"""The admin client: topics, configs, groups and their offsets, users and access rules, transactions."""
+"""The admin client: topics, configs, groups and their offsets, users, access rules, tokens, transactions."""
 
 from .access import Acl, AclFilter, ScramUser
 from .admin import Admin
 from .claims import GroupClaim
+from .delegation_tokens import DelegationToken
 from .transaction_values import (
     AbortTransactionSpec,
     FencedProducer,
@@ -31,6 +32,7 @@ __all__ = [
     "ClusterDescription",
     "ConfigEntry",
     "ConfigResource",
+    "DelegationToken",
     "FencedProducer",
     "GroupClaim",
     "GroupDescription",

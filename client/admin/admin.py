@@ -1,4 +1,4 @@
-"""`Admin`: the admin client. The modules `topics`, `groups`, `claims`, `transactions` and `access` send its requests.
+"""`Admin`: the admin client. The other modules of this package send its requests.
 
 A call about several items returns {item: None or the exception}, or raises the first exception where its docstring says
 so. Every call retries retriable failures, for default.api.timeout.ms at most.
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
+from ...auth.principal import Principal
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import AdminConfig
@@ -20,7 +21,7 @@ from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import ByPartition, OffsetAndMetadata, Offsets, TopicPartition
-from . import access, claims, groups, topics, transactions
+from . import access, claims, delegation_tokens, groups, topics, transactions
 from .access import Acl, AclFilter, ScramUser
 from .arguments import (
     abort_spec,
@@ -34,6 +35,7 @@ from .arguments import (
 )
 from .calls import AdminCalls, failure
 from .claims import GroupClaim
+from .delegation_tokens import DelegationToken
 from .transaction_values import (
     AbortTransactionSpec,
     FencedProducer,
@@ -338,6 +340,61 @@ class Admin:
     async def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
         """Return the users who can log in by SCRAM; with `names`, those of these users that exist."""
         return await access.scram_users(self._calls, None if names is None else names_of(names, "names"))
+
+    # -- delegation tokens
+
+    async def create_delegation_token(
+        self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
+    ) -> DelegationToken:
+        """Create a delegation token, by which other processes log in as its owner (KIP-48); return it with its secret.
+
+        `owner` is the client itself by default. Another one, such as "User:bob", needs CreateTokens on that user
+        (KIP-373). `renewers` are the principals that may renew the token, besides the owner. `max_lifetime_ms` is the
+        time in ms until the token ends for good; None, and the longest time: the broker's
+        `delegation.token.max.lifetime.ms`.
+
+        Raises ValueError for a principal that is not of the form "User:bob", and KafkaError:
+        DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a client that has not logged in, or has logged in by a token,
+        DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_AUTHORIZATION_FAILED, and POLICY_VIOLATION if there are too
+        many tokens. After a lost response, the request is sent again, so that an unused token may be left until it
+        expires.
+        """
+        lifetime_ms = -1 if max_lifetime_ms is None else whole_number(max_lifetime_ms, "max_lifetime_ms", MAX_INT64)
+        wanted = None if owner is None else Principal.parse(owner)
+        return await delegation_tokens.create(
+            self._calls, wanted, [Principal.parse(name) for name in names_of(renewers, "renewers")], lifetime_ms
+        )
+
+    async def renew_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
+        """Renew the delegation token with this secret; return its new expiry in ms since the epoch.
+
+        The token is then valid for `period_ms`; None, and the longest time: the broker's
+        `delegation.token.expiry.time.ms`. Only the owner and the renewers may do so. Raises KafkaError:
+        DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH, and those of
+        `describe_delegation_tokens`.
+        """
+        period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
+        return await delegation_tokens.renew(self._calls, hmac, period)
+
+    async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
+        """Let the delegation token with this secret expire; return its new expiry in ms since the epoch.
+
+        It expires after `period_ms`; None removes it at once. Open connections stay open. Raises as
+        `renew_delegation_token` does.
+        """
+        period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
+        return await delegation_tokens.expire(self._calls, hmac, period)
+
+    async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
+        """Return the delegation tokens that the client may see, with their secrets, sorted by creation.
+
+        These are the tokens of which it is owner, requester or renewer, and those that ACLs let it see. With `owners`,
+        only tokens of which one of these principals is owner, requester or renewer. Raises ValueError for a principal
+        that is not of the form "User:bob", and KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED and
+        DELEGATION_TOKEN_AUTH_DISABLED.
+        """
+        wanted = None if owners is None else [Principal.parse(name) for name in names_of(owners, "owners")]
+        return await delegation_tokens.describe(self._calls, wanted)
 
     # -- transactions
 
