@@ -110,6 +110,11 @@ def test_who_sees_a_token_and_who_renews_it() -> None:
     assert not token.may_renew(Principal("Group", "alice"))
 
 
+def test_a_token_is_valid_up_to_its_expiry() -> None:
+    token = DelegationToken("id", ALICE, ALICE, (), 0, 5, 9)
+    assert [token.is_expired(now_ms) for now_ms in (4, 5, 6)] == [False, False, True]
+
+
 @in_virtual_time
 async def test_only_owner_and_renewers_change_a_token() -> None:
     world = await World().start()
