@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 COLUMNS = ("permission", "principal", "host", "operation", "kind", "pattern", "name")
 _OPERATIONS = (
     *("ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE"),
-    *("CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE"),
+    *("CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS"),
 )
-_RESOURCES = {"topic": "TOPIC", "group": "GROUP", "transactional_id": "TRANSACTIONAL_ID"}
+_RESOURCES = {
+    "topic": "TOPIC",
+    "group": "GROUP",
+    "transactional_id": "TRANSACTIONAL_ID",
+    "user": "USER",
+    "delegation_token": "DELEGATION_TOKEN",
+}
+_OPTIONS = ", ".join(f"--{name.replace('_', '-')}" for name in _RESOURCES)
 
 
 @click.group(short_help="List, add and remove access rules (ACLs).")
@@ -31,7 +38,7 @@ def acl() -> None:
 
 
 def resource_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name the resource of a rule: --topic, --group, --transactional-id and --cluster.
+    """Add the options that name the resource of a rule, such as --topic and --cluster.
 
     The command receives the kind and the name of the resource as the argument `resource`; both are None without these
     options. More than one of them is a UsageError.
@@ -43,7 +50,7 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
         chosen = [(kind, name) for kind, name in names.items() if name is not None]
         chosen += [("CLUSTER", "kafka-cluster")] if cluster else []
         if len(chosen) > 1:
-            raise click.UsageError("give only one of --topic, --group, --transactional-id and --cluster")
+            raise click.UsageError(f"give only one of {_OPTIONS} and --cluster")
         command(resource=chosen[0] if chosen else (None, None), **given)
 
     for name in reversed(_RESOURCES):
@@ -104,7 +111,7 @@ def rule_options(command: Callable[..., None]) -> Callable[..., None]:
 
         kind, name = resource
         if kind is None or name is None:
-            raise click.UsageError("name the resource by --topic, --group, --transactional-id or --cluster")
+            raise click.UsageError(f"name the resource by {_OPTIONS} or --cluster")
         permission, pattern = ("DENY" if deny else "ALLOW"), ("PREFIXED" if prefix else "LITERAL")
         rules = [Acl(kind, name, principal, operation, permission, host, pattern) for operation in operations]
         command(rules=rules, **others)
@@ -141,6 +148,7 @@ def add(rules: list[Acl], as_json: bool, bootstrap: str) -> None:
     oncelog acl add --principal User:alice --operation READ --topic orders
     oncelog acl add --principal User:alice --operation READ --group billing- --prefix
     oncelog acl add --principal User:bob --operation WRITE --topic '*' --deny --host 10.0.0.7
+    oncelog acl add --principal User:carol --operation CREATE_TOKENS --user User:alice
     """
 
     async def work() -> None:

@@ -132,6 +132,11 @@ def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
     remove = ("acl", "remove", "--principal", ALICE, "--operation", "WRITE", "--topic", "o")
     assert secured.done(*remove) == added.splitlines(keepends=True)[1]
     assert "There were no such access rules" in secured(*remove).stderr
+    token_rule = ("--principal", ALICE, "--operation", "CREATE_TOKENS", "--user", "User:bob")
+    assert secured.done("acl", "add", *token_rule) == "ALLOW\tUser:alice\t*\tCREATE_TOKENS\tUSER\tLITERAL\tUser:bob\n"
+    assert "DESCRIBE\tDELEGATION_TOKEN" in secured.done(
+        *("acl", "add", "--principal", ALICE, "--operation", "DESCRIBE", "--delegation-token", "*")
+    )
     for wrong in (["add", "--principal", ALICE, "--operation", "READ"], ["list", "--topic", "a", "--group", "b"]):
         assert secured("acl", *wrong).returncode == 2
 
