@@ -52,7 +52,8 @@ def guarded(api: HandledApi) -> HandledApi:
 def _for_super_users(handle: Handler) -> Handler:
     def guard(context: RequestContext, request: Request[Any]) -> Reply:
         control = context.broker.access_control
-        if control is not None and not control.is_super_user(context.connection.principal):
+        client = context.connection
+        if control is not None and not control.allows_uncovered(client.principal, client.peer_host, context.api_key):
             raise KafkaError(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Only super users may use this API, because no rule covers it."
             )

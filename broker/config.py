@@ -804,6 +804,25 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings):
         " suppressed and counted, and the next line of the event reports their number. 0: no limit.",
     )
 
+    # audit
+    audit_log_level: str = text(
+        "denied",
+        choices=("off", "denied", "all"),
+        doc="What the audit log records. denied: operations that ACLs deny, and refused logins. all: also allowed"
+        " operations and accepted logins. off: nothing. It is the counterpart of Kafka's kafka.authorizer.logger.",
+    )
+    audit_log_location: str = text(
+        "",
+        doc="The file to which the audit log is appended, as lines of JSON. If it is moved, the broker creates it"
+        " again. Empty: the audit log is part of the broker's log.",
+    )
+    audit_log_max_lines_per_second: int = integer(
+        10,
+        at_least(0),
+        doc="The maximum number of lines per second that one client causes in the audit log by records of one kind, on"
+        " average over ten seconds. Further lines are suppressed and counted. 0: no limit.",
+    )
+
     def check(self) -> None:
         """Raise ConfigError if values contradict each other or cannot be served."""
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:

@@ -148,7 +148,7 @@ class RequestContext:
         control = self.broker.access_control
         if control is None:
             return FULL_ACCESS
-        return control.of(self.connection.principal, self.connection.peer_host)
+        return control.of(self.connection.principal, self.connection.peer_host, self.api_key)
 
     @property
     def extension_aware(self) -> bool:

@@ -525,3 +525,15 @@ class BrokerKeywords(TypedDict, total=False):
     """The maximum number of log lines per second of one event, on average over ten seconds. Further lines are
     suppressed and counted, and the next line of the event reports their number. 0: no limit.
     """
+    audit_log_level: Literal["off", "denied", "all"]
+    """What the audit log records. denied: operations that ACLs deny, and refused logins. all: also allowed
+    operations and accepted logins. off: nothing. It is the counterpart of Kafka's kafka.authorizer.logger.
+    """
+    audit_log_location: str
+    """The file to which the audit log is appended, as lines of JSON. If it is moved, the broker creates it again.
+    Empty: the audit log is part of the broker's log.
+    """
+    audit_log_max_lines_per_second: int
+    """The maximum number of lines per second that one client causes in the audit log by records of one kind, on
+    average over ten seconds. Further lines are suppressed and counted. 0: no limit.
+    """

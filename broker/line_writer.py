@@ -1,4 +1,4 @@
-"""Write lines to a file descriptor in a separate thread, so that callers never wait for the reader and never fail.
+"""Write lines to a file descriptor or a file in a separate thread, so that callers never wait and never fail.
 
 Lines wait in a queue whose size in bytes is limited. A line is lost and counted if the queue is full or if the
 descriptor refuses the line. The count is written as soon as the descriptor accepts lines again. Queued lines are also
@@ -35,11 +35,13 @@ class LineWriter:
         self._descriptor = descriptor
         self._notices = notices
         self._max_bytes = max_bytes
-        self._lines: queue.SimpleQueue[bytes | threading.Event] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[bytes | threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._queued = 0
         self._lost = 0
         self._reminded = False
+        self._closed = False
+        self._torn = False
         self._thread: threading.Thread | None = None
         atexit.register(self.flush, EXIT_S)
 
@@ -47,7 +49,7 @@ class LineWriter:
         """Queue `line` to be written, or count it as lost."""
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
-            if self._queued + len(data) > self._max_bytes or not self._started():
+            if self._closed or self._queued + len(data) > self._max_bytes or not self._started():
                 self._lost += 1
                 return
             self._queued += len(data)
@@ -69,6 +71,20 @@ class LineWriter:
         self._lines.put(written)
         return written.wait(timeout_s)
 
+    def close(self, timeout_s: float) -> None:
+        """Wait for queued lines as `flush` does, and close the descriptor; later lines are lost."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        atexit.unregister(self.flush)
+        if self._thread is None or not self._thread.is_alive():
+            os.close(self._descriptor)
+            return
+        self.flush(timeout_s)
+        self._lines.put(None)
+        self._thread.join(timeout_s)
+
     def _started(self) -> bool:
         if self._thread is None or not self._thread.is_alive():  # a forked process does not have its parent's threads
             thread = threading.Thread(target=self._run, name="oncelog-log", daemon=True)
@@ -86,6 +102,9 @@ class LineWriter:
             except queue.Empty:
                 self._write_notices()
                 continue
+            if item is None:
+                os.close(self._descriptor)
+                return
             if isinstance(item, threading.Event):
                 if self._lost or self._reminded:
                     self._write_notices()
@@ -107,7 +126,8 @@ class LineWriter:
 
     def _write(self, data: bytes) -> bool:
         """Write all bytes; return False if the descriptor refuses them."""
-        rest = memoryview(data)
+        rest = memoryview(b"\n" + data if self._torn else data)
+        size = len(rest)
         try:
             while rest:
                 try:
@@ -115,8 +135,39 @@ class LineWriter:
                 except BlockingIOError:  # another owner of the descriptor made it non-blocking
                     select.select([], [self._descriptor], [])
         except (OSError, ValueError):
+            self._torn = self._torn or len(rest) < size
             return False
+        self._torn = False
         return True
+
+
+class FileWriter(LineWriter):
+    """A writer that appends to the file of a path. After the file was moved or removed, it creates it again."""
+
+    def __init__(self, path: str, notices: Notices, max_bytes: int = MAX_QUEUED_BYTES) -> None:
+        """Open the file, which only its owner may read if it is new. Raises OSError."""
+        self._path = path
+        super().__init__(_opened(path), notices, max_bytes)
+
+    def _write(self, data: bytes) -> bool:
+        try:
+            self._follow()
+        except OSError:
+            return False
+        return super()._write(data)
+
+    def _follow(self) -> None:
+        """Open the file again if the path no longer leads to it, as after a rotation of logs. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self._path), os.fstat(self._descriptor)):
+                return
+        former, self._descriptor = self._descriptor, _opened(self._path)
+        self._torn = False
+        os.close(former)
+
+
+def _opened(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def own_copy(descriptor: int) -> int | None:

@@ -15,13 +15,13 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from functools import cache
 from typing import Any, Final, TextIO
 
 import structlog
 
-from .line_writer import LineWriter, own_copy
+from .line_writer import FileWriter, LineWriter, own_copy
 
 MAX_VALUE: Final = 4096
 """The maximum number of characters in one field; a traceback may have `MAX_TRACEBACK`."""
@@ -35,30 +35,48 @@ STANDARD_ERROR: Final = 2
 EventDict = MutableMapping[str, Any]
 
 
+class Budget:
+    """The number of lines that may be written now. It grows by a rate per second, up to that of `BURST_S` seconds."""
+
+    __slots__ = ("_left", "_since")
+
+    def __init__(self, lines_per_second: int, now: float) -> None:
+        self._left = float(lines_per_second * BURST_S)
+        self._since = now
+
+    def take(self, lines_per_second: int, now: float) -> bool:
+        """Take one line; return False if none is left."""
+        left = self._left + (now - self._since) * lines_per_second
+        self._left, self._since = min(float(lines_per_second * BURST_S), left), now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class EventRate:
     """A structlog processor that drops an event's lines beyond a rate and counts them in the event's next line."""
 
-    def __init__(self, lines_per_second: int) -> None:
-        """Create the processor; with 0 lines per second there is no limit."""
+    def __init__(self, lines_per_second: int, unlimited: Collection[str] = ()) -> None:
+        """Create the processor; with 0 lines per second there is no limit. Events in `unlimited` have none either."""
         self._rate = lines_per_second
-        self._burst = float(lines_per_second * BURST_S)
-        self._budgets: dict[str, tuple[float, float]] = {}
+        self._unlimited = frozenset(unlimited)
+        self._budgets: dict[str, Budget] = {}
         self.suppressed: dict[str, int] = {}
 
     def __call__(self, logger: Any, method: str, event: EventDict) -> EventDict:
         """Return the event, or raise DropEvent if its rate is exceeded."""
-        if not self._rate:
-            return event
         name, now = str(event.get("event")), time.monotonic()
-        budget, since = self._budgets.get(name, (self._burst, now))
-        budget = min(self._burst, budget + (now - since) * self._rate)
-        if budget < 1:
-            self._budgets[name] = budget, now
+        if not self._rate or name in self._unlimited:
+            return event
+        budget = self._budgets.get(name)
+        if budget is None:
+            if len(self._budgets) >= MAX_EVENTS:
+                self._budgets.clear()
+            budget = self._budgets[name] = Budget(self._rate, now)
+        if not budget.take(self._rate, now):
             self.suppressed[name] = self.suppressed.get(name, 0) + 1
             raise structlog.DropEvent
-        if len(self._budgets) >= MAX_EVENTS:
-            self._budgets.clear()
-        self._budgets[name] = budget - 1, now
         if (suppressed := self.suppressed.pop(name, 0)) > 0:
             event["suppressed"] = suppressed
         return event
@@ -108,13 +126,20 @@ def _render_notices(lost: int) -> Iterator[str]:
 
 
 def make_logger(
-    level: str = "info", format: str = "auto", stream: TextIO | None = None, lines_per_second: int = 0
+    level: str = "info",
+    format: str = "auto",
+    stream: TextIO | None = None,
+    lines_per_second: int = 0,
+    unlimited: Collection[str] = (),
 ) -> Any:
-    """Return the broker's logger; `format` is auto (console on a terminal, otherwise JSON), console or json."""
+    """Return the broker's logger; `format` is auto (console on a terminal, otherwise JSON), console or json.
+
+    `lines_per_second` limits the lines of each event, except of those in `unlimited`.
+    """
     target = stream or sys.stderr
     terminal = target is not None and not getattr(target, "closed", False) and target.isatty()
     console = format == "console" or (format == "auto" and terminal)
-    rate = EventRate(lines_per_second)
+    rate = EventRate(lines_per_second, unlimited)
     finish: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -150,6 +175,32 @@ def make_logger(
             cache_logger_on_first_use=False,
         )
     return structlog.wrap_logger(_Lines(stream), processors=processors, wrapper_class=wrapper)
+
+
+def make_file_logger(path: str) -> tuple[Any, FileWriter]:
+    """Return a logger that appends JSON lines to a file, and the writer of the file. Raises OSError."""
+    finish: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _bound_values,
+        _Renderer(console=False, colors=False),
+    ]
+
+    def render_notices(lost: int) -> Iterator[str]:
+        line: Any = {"event": "log_lines_lost", "lines": lost}
+        for processor in finish:
+            line = processor(None, "warning", line)
+        if lost:
+            yield line
+
+    writer = FileWriter(path, render_notices)
+
+    def put(logger: Any, method: str, line: Any) -> Any:
+        writer.put(line)
+        raise structlog.DropEvent
+
+    wrapper = structlog.make_filtering_bound_logger(logging.INFO)
+    return structlog.wrap_logger(None, processors=[*finish, put], wrapper_class=wrapper), writer
 
 
 def _bound_values(logger: Any, method: str, event: EventDict) -> EventDict:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..protocol.errors import KafkaError
-from . import descriptors
+from . import audit, descriptors
 from .config import BrokerConfig
 from .connection_info import ConnectionInfo
 from .dispatcher import Dispatcher
@@ -91,6 +91,13 @@ class BrokerNode:
             self.config.logging_level,
             self.config.logging_format,
             lines_per_second=self.config.logging_max_lines_per_second,
+            unlimited=audit.EVENTS,
+        )
+        self._audit = audit.AuditLog(
+            self.log,
+            self.config.audit_log_level,
+            self.config.audit_log_max_lines_per_second,
+            self.config.audit_log_location,
         )
         self.initial_users: Mapping[tuple[str, str], ScramCredential] = {}
         """SCRAM credentials by user and mechanism that are added at the start, unless the user has one."""
@@ -163,7 +170,7 @@ class BrokerNode:
             config.super_user_principals,
             allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         )
-        return AccessControl(authorizer, self.log)
+        return AccessControl(authorizer, self._audit)
 
     @property
     def failure(self) -> KafkaError | None:
@@ -319,6 +326,13 @@ class BrokerNode:
         except (DataDirectoryError, OSError) as error:
             self._running = False
             raise BrokerStartError(f"The data directory {self.data_dir} cannot be used: {error}") from error
+        try:
+            self._audit.open()
+        except OSError as error:
+            raise BrokerStartError(
+                f"The file audit.log.location={self.config.audit_log_location} cannot be written: {error.strerror}."
+                " Create its directory and give the broker's user write access, or change the setting."
+            ) from error
         self._files.relieve_with(self.threads)
         try:
             self.metadata.start()
@@ -343,8 +357,9 @@ class BrokerNode:
         tokens = self.delegation_tokens
         if tokens is not None:
             tokens.start()
+        find_credential = self.metadata.scram_credential
         listeners = Listeners(
-            self.config, self.dispatcher, self.threads, self.metadata.scram_credential, self.log, tokens
+            self.config, self.dispatcher, self.threads, find_credential, self.log, self._audit, tokens
         )
         try:
             await listeners.bind()
@@ -462,6 +477,7 @@ class BrokerNode:
         finally:
             await self.metadata.settled()
             await self.log_manager.stop()
+            await self._audit.close(self.threads)
             self.threads.close()
             if self._temporary is not None:
                 self._temporary.cleanup()

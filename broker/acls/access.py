@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ...auth.principal import Principal
 from ...protocol.access_rules import AclOperation, AclResourceType
+from ...protocol.apis import api_name
 from ...protocol.errors import ErrorCode, KafkaError
+from ..audit import AuditLog
 from .acl import CLUSTER_NAME
 from .authorizer import OPERATIONS, Authorizer, Decision
 
@@ -19,6 +21,9 @@ CODES: Final = {
     AclResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 """The error code of a refused operation, by the type of the resource."""
+
+RECORD_UNITS: Final = 10
+"""The units of work (`steps.py`) of a line in the audit log."""
 
 
 class Access(Protocol):
@@ -35,7 +40,7 @@ class Access(Protocol):
     def allows(
         self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
     ) -> bool:
-        """Return whether the client may execute the operation. A denial is logged unless `quiet` is true."""
+        """Return whether the client may execute the operation. The audit log omits a denial if `quiet` is true."""
 
     def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Return whether the client may execute the operation on at least one possible resource (KIP-679)."""
@@ -73,15 +78,16 @@ FULL_ACCESS: Final[Access] = _FullAccess()
 class _ClientAccess:
     """The access of one client according to the ACLs."""
 
-    __slots__ = ("_authorizer", "_host", "_log", "_principal")
+    __slots__ = ("_api_key", "_audit", "_authorizer", "_host", "_principal")
 
     is_limited = True
 
-    def __init__(self, authorizer: Authorizer, principal: str, host: str, log: Any) -> None:
+    def __init__(self, authorizer: Authorizer, principal: str, host: str, api_key: int, audit: AuditLog) -> None:
         self._authorizer = authorizer
         self._principal = principal
         self._host = host
-        self._log = log
+        self._api_key = api_key
+        self._audit = audit
 
     def allows(
         self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
@@ -109,31 +115,61 @@ class _ClientAccess:
         return self._authorizer.operations(self._principal, self._host, resource_type, name)
 
     def _report(self, decision: Decision, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
-        self._log.info(
-            "access_denied",
-            principal=self._principal,
-            host=self._host,
-            operation=operation.name,
-            resource_type=resource_type.name,
-            resource=name,
-            rule=str(decision.rule),
+        self._audit.operation(
+            decision.allowed,
+            self._principal,
+            self._host,
+            api_name(self._api_key),
+            operation.name,
+            resource_type.name,
+            name,
+            str(decision.rule),
         )
+
+
+class _AuditedAccess(_ClientAccess):
+    """The access of one client whose allowed operations are recorded, too."""
+
+    __slots__ = ()
+
+    def allows(
+        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME, *, quiet: bool = False
+    ) -> bool:
+        decision = self._authorizer.decide(self._principal, self._host, operation, resource_type, name)
+        if decision.allowed or not quiet:
+            self._report(decision, operation, resource_type, name)
+        return decision.allowed
+
+    @property
+    def units(self) -> int:
+        return self._authorizer.units + RECORD_UNITS
+
+    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        decision = self._authorizer.decide_by_resource_type(self._principal, self._host, operation, resource_type)
+        self._report(decision, operation, resource_type, "any")
+        return decision.allowed
 
 
 class AccessControl:
     """Gives each client its access. A broker without access control has no such object."""
 
-    def __init__(self, authorizer: Authorizer, log: Any) -> None:
+    def __init__(self, authorizer: Authorizer, audit: AuditLog) -> None:
         self._authorizer = authorizer
-        self._log = log
+        self._audit = audit
+        self._access = _AuditedAccess if audit.records_allowed else _ClientAccess
 
-    def of(self, principal: Principal, host: str) -> Access:
-        """Return the access of a client; `host` is its address."""
-        return _ClientAccess(self._authorizer, str(principal), spelled_as_in_acls(host), self._log)
+    def of(self, principal: Principal, host: str, api_key: int) -> Access:
+        """Return the access of a client's request; `host` is the client's address."""
+        return self._access(self._authorizer, str(principal), spelled_as_in_acls(host), api_key, self._audit)
 
-    def is_super_user(self, principal: Principal) -> bool:
-        """Return whether the principal is one of `super.users`."""
-        return str(principal) in self._authorizer.super_users
+    def allows_uncovered(self, principal: Principal, host: str, api_key: int) -> bool:
+        """Return whether the client may use an API without requirements, which only `super.users` may."""
+        allowed = str(principal) in self._authorizer.super_users
+        rule = "super.users" if allowed else "no requirements are known for the API"
+        self._audit.operation(
+            allowed, str(principal), host, api_name(api_key), "ALL", AclResourceType.CLUSTER.name, CLUSTER_NAME, rule
+        )
+        return allowed
 
 
 def spelled_as_in_acls(host: str) -> str:

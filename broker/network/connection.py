@@ -28,6 +28,7 @@ from ...auth.principal import ANONYMOUS, Principal
 from ...auth.tls_writes import write_in_portions
 from ...protocol.framing import key_and_version
 from ...protocol.schema import Buffer, Response
+from ..audit import AuditLog
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest, Outcome
 from ..handling import Deferred
@@ -52,6 +53,7 @@ class ConnectionOwner(Protocol):
     name: str
     config: BrokerConfig
     log: Any
+    audit: AuditLog
     memory: RequestMemory
     answers: AnswerMemory
     turns: Turns
@@ -226,9 +228,13 @@ class Connection(asyncio.BufferedProtocol):
         """Take the principal from the client's certificate."""
         principal = self._listener.principal_of(tls)
         if principal is None:
-            self.evict("no rule of ssl.principal.mapping.rules matches the subject of the client's certificate")
-        else:
-            self.principal = principal
+            why = "no rule of ssl.principal.mapping.rules matches the subject of the client's certificate"
+            self._listener.audit.login_refused("SSL", why, self.peer_host, self.listener)
+            self.evict(why)
+            return
+        self.principal = principal
+        if principal != ANONYMOUS:
+            self._listener.audit.login_accepted("SSL", str(principal), self.peer_host, self.listener)
 
     def _limit_login(self) -> None:
         """Close the connection if its client does not log in within `connection.authentication.timeout.ms`."""
@@ -239,16 +245,16 @@ class Connection(asyncio.BufferedProtocol):
     def logged_in(self, principal: Principal) -> None:
         """Serve the client, which has proved its identity."""
         self.principal = principal
+        if self.login is not None:
+            self._listener.audit.login_accepted(self.login.mechanism, str(principal), self.peer_host, self.listener)
         self._buffer.limit = self._listener.config.socket_request_max_bytes
         if self._login_deadline is not None:
             self._login_deadline.cancel()
             self._login_deadline = None
 
     def login_refused(self, mechanism: str, why: str) -> None:
-        """Log a login that has failed."""
-        self._listener.log.warning(
-            "login_refused", mechanism=mechanism, why=why, connection=self.id, peer=self.peer_host
-        )
+        """Record a login that has failed."""
+        self._listener.audit.login_refused(mechanism, why, self.peer_host, self.listener)
 
     def _take_login_message(self, login: Login, message: bytes) -> None:
         """Pass on a message of a SASL mechanism that has no request header, and answer it in the same form."""

@@ -23,6 +23,9 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 PAUSE_S: Final = 1.0
 """Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
 
+NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+"""OpenSSL's reason if a client has not sent the required certificate."""
+
 _OF_THE_PEER: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 """Errors that concern one connection, which is gone already."""
 
@@ -64,11 +67,13 @@ class TlsAcceptor:
         limits: SharedLimits,
         timeout_s: float,
         log: Any,
+        refused: Callable[[str, str], None],
     ) -> None:
         """Prepare to accept on `listening`.
 
         When a handshake is done, `make` returns the protocol object of the connection, which is then counted in
-        `limits`. `context` returns the TLS context for a handshake that begins.
+        `limits`. `context` returns the TLS context for a handshake that begins. `refused` is called with the address
+        of a client whose certificate is missing or not trusted, and with the reason.
         """
         self._listening = listening
         self._make = make
@@ -76,6 +81,7 @@ class TlsAcceptor:
         self._limits = limits
         self._timeout_s = timeout_s
         self._log = log
+        self._refused = refused
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._accepting: asyncio.Task[None] | None = None
@@ -142,4 +148,6 @@ class TlsAcceptor:
     def _failed(self, peer: socket.socket, host: str, error: OSError) -> None:
         self._limits.closed(host)
         peer.close()
+        if isinstance(error, ssl.SSLCertVerificationError) or getattr(error, "reason", "") == NO_CERTIFICATE:
+            self._refused(host, reason_of(error))
         self._log.info("tls_handshake_failed", peer=host, why=reason_of(error))

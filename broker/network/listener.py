@@ -14,6 +14,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...auth.principal import ANONYMOUS, Principal
+from ..audit import AuditLog
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
 from ..listener_config import ListenerConfig
@@ -50,6 +51,7 @@ class Listener:
         dispatcher: Dispatcher,
         log: Any,
         limits: SharedLimits,
+        audit: AuditLog,
         tls: TlsSide | None = None,
         logins: LoginRules | None = None,
     ) -> None:
@@ -61,6 +63,7 @@ class Listener:
         self.config = config
         self.log = log.bind(listener=listener.name)
         self.limits = limits
+        self.audit = audit
         self.memory, self.answers, self.turns = limits.memory, limits.answers, limits.turns
         self.host = listener.host
         self.port = listener.port
@@ -99,8 +102,13 @@ class Listener:
             self._server = await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog)
             return
         timeout_s = self.config.connection_authentication_timeout_ms / 1000
-        self._acceptor = TlsAcceptor(sock, lambda: self._make(loop), self._tls.get, self.limits, timeout_s, self.log)
+        self._acceptor = TlsAcceptor(
+            sock, lambda: self._make(loop), self._tls.get, self.limits, timeout_s, self.log, self._refused
+        )
         self._acceptor.start(backlog)
+
+    def _refused(self, host: str, why: str) -> None:
+        self.audit.login_refused("SSL", why, host, self.name)
 
     def _make(self, loop: asyncio.AbstractEventLoop) -> Connection:
         """Return the protocol object of a new connection."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...auth.principal import Principal
+from ..audit import AuditLog
 from ..config import BrokerConfig
 from ..connection_info import ConnectionInfo
 from ..dispatcher import Dispatcher
@@ -42,6 +43,7 @@ class Listeners:
         threads: Threads,
         find_credential: FindCredential,
         log: Any,
+        audit: AuditLog,
         tokens: TokenLogins | None = None,
     ) -> None:
         self._config = config
@@ -50,6 +52,7 @@ class Listeners:
         self._dispatcher = dispatcher
         self._threads = threads
         self._log = log
+        self._audit = audit
         self._limits = SharedLimits(config)
         self._rows = {row.name: row for row in config.read_listeners()}
         self._open: dict[str, Listener] = {}
@@ -92,7 +95,7 @@ class Listeners:
             settings = ListenerLogins(row, self._config.of_listener(row.name))
             self._logins.append(settings)
             logins = await settings.start(self._threads, self._find_credential, self._log, self._tokens)
-        return Listener(row, self._config, self._dispatcher, self._log, self._limits, context, logins)
+        return Listener(row, self._config, self._dispatcher, self._log, self._limits, self._audit, context, logins)
 
     @property
     def first(self) -> Listener:

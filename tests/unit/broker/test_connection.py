@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from oncelog.broker.audit import AuditLog
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.dispatcher import Exchange, MalformedRequest
 from oncelog.broker.handling import Deferred
@@ -96,7 +97,7 @@ class House:
         config = BrokerConfig({"listeners": "127.0.0.1:0", **settings})
         row = Row.parse("127.0.0.1:0")
         self.limits = SharedLimits(config)
-        self.listener = Listener(row, config, self.dispatcher, make_logger("error"), self.limits)  # type: ignore[arg-type]
+        self.listener = Listener(row, config, self.dispatcher, make_logger("error"), self.limits, AuditLog(None))  # type: ignore[arg-type]
         self.peers: list[Peer] = []
 
     async def __aenter__(self) -> House:
