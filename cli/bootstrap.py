@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
@@ -15,18 +16,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-_CLIENT_CONFIG = f"{__name__}.client_config"
 
 PATIENCE_MS = 10_000
 """Milliseconds for which a command tries to reach a broker before it fails."""
 
 
 def bootstrap_option(command: F) -> F:
-    """Add the options `--bootstrap HOST:PORT` and `--client-config FILE` to a command.
+    """Add the options `--bootstrap HOST:PORT`, `--client-config FILE` and `--profile NAME` to a command.
 
     The command receives the first as the argument `bootstrap`; its default is the environment variable
-    ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. `client_settings` returns the settings of the file.
+    ONCELOG_BOOTSTRAP, else 127.0.0.1:9092. `client_settings` returns the settings of the file or profile.
     """
+    with_profile = click.option(
+        "--profile",
+        envvar="ONCELOG_PROFILE",
+        metavar="NAME",
+        show_envvar=True,
+        expose_value=False,
+        callback=_keep,
+        help="Table of client settings in the file $ONCELOG_PROFILES, by default ~/.config/oncelog/profiles.toml.",
+    )
     with_file = click.option(
         "--client-config",
         envvar="ONCELOG_CLIENT_CONFIG",
@@ -34,7 +43,7 @@ def bootstrap_option(command: F) -> F:
         metavar="FILE",
         show_envvar=True,
         expose_value=False,
-        callback=lambda context, _, file: context.meta.__setitem__(_CLIENT_CONFIG, file),
+        callback=_keep,
         help="File with client settings such as security.protocol: Java properties, or TOML if its name ends in .toml.",
     )
     return click.option(
@@ -45,30 +54,60 @@ def bootstrap_option(command: F) -> F:
         show_envvar=True,
         metavar="HOST:PORT",
         help="Address of a broker, or several addresses separated by commas.",
-    )(with_file(command))
+    )(with_file(with_profile(command)))
+
+
+def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Keep the value of an option for `client_settings`."""
+    context.meta[f"{__name__}.{option.name}"] = value
 
 
 def client_settings(bootstrap: str) -> dict[str, object]:
     """Return the settings for the running command's clients as keyword arguments.
 
-    They are the settings in the file of `--client-config`, and the address `bootstrap`. If the user has given no
-    address, an address in the file replaces the default. Raises ClickException if the file cannot be read.
+    They are the settings of `--client-config` or `--profile`, and an address. The first of these that is given is the
+    address: `--bootstrap`, the address of a file or profile that the command line names, ONCELOG_BOOTSTRAP, the address
+    of a file or profile that the environment names, and the default `bootstrap`. Raises ClickException if the file or
+    the profile cannot be read.
     """
     context = click.get_current_context()
-    file = context.meta.get(_CLIENT_CONFIG)
-    settings: dict[str, object] = {}
-    if file is not None:
-        from ..connect.errors import ConnectError
-        from ..connect.settings.files import read_settings
-
-        try:
-            settings.update((name.replace(".", "_"), value) for name, value in read_settings(file).items())
-        except ConnectError as error:
-            raise click.ClickException(str(error)) from None
-    is_default = context.get_parameter_source("bootstrap") is click.core.ParameterSource.DEFAULT
-    if not is_default or "bootstrap_servers" not in settings:
+    settings, source = _given_settings(context)
+    own = context.get_parameter_source("bootstrap")
+    weaker = {ParameterSource.DEFAULT}
+    if source is ParameterSource.COMMANDLINE:
+        weaker.add(ParameterSource.ENVIRONMENT)
+    if own not in weaker or "bootstrap_servers" not in settings:
         settings["bootstrap_servers"] = bootstrap
     return settings
+
+
+def _given_settings(context: click.Context) -> tuple[dict[str, object], ParameterSource | None]:
+    """Return the settings of the file or profile, and whether the command line or the environment names it."""
+    file: Path | None = context.meta.get(f"{__name__}.client_config")
+    profile: str | None = context.meta.get(f"{__name__}.profile")
+    if file is None and profile is None:
+        return {}, None
+    by_file, by_profile = map(context.get_parameter_source, ("client_config", "profile"))
+    if file is not None and profile is not None:
+        if by_file is by_profile:
+            raise click.UsageError("Give either --client-config or --profile, and not both.", context)
+        if by_file is ParameterSource.COMMANDLINE:  # the command line wins over the environment
+            profile = None
+        else:
+            file = None
+
+    from ..connect.errors import ConnectError
+    from . import profiles
+
+    try:
+        if profile is not None:
+            read, source = profiles.named(profile), by_profile
+        else:
+            assert file is not None
+            read, source = profiles.of_file(file), by_file
+    except ConnectError as error:
+        raise click.ClickException(str(error)) from None
+    return {name.replace(".", "_"): value for name, value in read.items()}, source
 
 
 def connect_admin(bootstrap: str) -> Admin:

@@ -29,6 +29,8 @@ class Setting(NamedTuple):
     doc: str
     keyword: str
     """Type of the keyword argument for this setting."""
+    secret: bool
+    """Whether the value must not be shown."""
 
 
 def setting(
@@ -106,6 +108,7 @@ class Settings:
                 row.default,
                 row.metadata["doc"],
                 row.metadata["keyword"] or str(row.type),
+                row.metadata["secret"],
             )
             for row in dataclasses.fields(cls)
             if row.metadata

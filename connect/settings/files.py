@@ -20,12 +20,7 @@ def read_settings(path: Path) -> dict[str, str]:
 
     Raises ConnectError if the file cannot be read or parsed.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConnectError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConnectError(f"{path} is not text in UTF-8: {error}") from error
+    text = _read(path)
     try:
         match path.suffix:
             case ".toml":
@@ -35,6 +30,30 @@ def read_settings(path: Path) -> dict[str, str]:
     except ValueError as error:
         raise ConnectError(f"{path}: {error}") from error
     return properties(text)
+
+
+def read_tables(path: Path) -> dict[str, dict[str, str]]:
+    """Read the tables of a TOML file, and return the settings of each one by its name.
+
+    Raises ConnectError if the file cannot be read or parsed, or if a setting is outside of the tables.
+    """
+    try:
+        tables = tomllib.loads(_read(path))
+        outside = [name for name, table in tables.items() if not isinstance(table, dict)]
+        if outside:
+            raise ValueError(f"{outside[0]} is outside of a table. Put a line such as [local] above it")
+        return {name: _flat(table, "") for name, table in tables.items()}
+    except ValueError as error:
+        raise ConnectError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConnectError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConnectError(f"{path} is not text in UTF-8: {error}") from error
 
 
 def properties(text: str) -> dict[str, str]:

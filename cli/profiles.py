@@ -1,0 +1,61 @@
+"""Read the settings of clients from a file, or from a named table of the user's file of profiles.
+
+The file of profiles is $ONCELOG_PROFILES, else oncelog/profiles.toml in $XDG_CONFIG_HOME, else in ~/.config.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from ..client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from ..connect.settings.files import read_settings, read_tables
+
+
+def location() -> Path:
+    """Return the path of the file of profiles."""
+    given = os.environ.get("ONCELOG_PROFILES")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "oncelog" / "profiles.toml"
+
+
+def named(profile: str) -> dict[str, str]:
+    """Return the settings of a profile by their names.
+
+    Raises ConnectError if the file cannot be read or parsed, and UsageError if it has no such profile.
+    """
+    file = location()
+    if not file.exists():
+        raise click.UsageError(
+            f"There is no file of profiles {file}. Create it with a table [{profile}] of client settings, or name"
+            " another file in ONCELOG_PROFILES."
+        )
+    tables = read_tables(file)
+    _warn_if_exposed(file, (name for table in tables.values() for name in table))
+    if profile not in tables:
+        known = f"It has {', '.join(tables)}." if tables else "It has no profiles."
+        raise click.UsageError(f"There is no profile {profile!r} in {file}. {known}")
+    return tables[profile]
+
+
+def of_file(file: Path) -> dict[str, str]:
+    """Return the settings in a file by their names. Raises ConnectError if the file cannot be read or parsed."""
+    settings = read_settings(file)
+    _warn_if_exposed(file, settings)
+    return settings
+
+
+def _warn_if_exposed(file: Path, names: Iterable[str]) -> None:
+    """Print a warning if the file has a setting that is secret, and other users may read the file."""
+    configs = (AdminConfig, ConsumerConfig, ProducerConfig)
+    secret = {setting.name for config in configs for setting in config.settings() if setting.secret}
+    exposed = sorted(secret.intersection(name.replace("_", ".") for name in names))
+    if exposed and os.name == "posix" and file.stat().st_mode & 0o044:
+        click.echo(
+            f"oncelog: warning: other users can read {file}, which has {', '.join(exposed)}. Run: chmod 600 {file}",
+            err=True,
+        )
