@@ -27,6 +27,7 @@ from .listener_config import (
     read_http_address,
     read_listeners,
 )
+from .quotas.settings import QuotaSettings
 from .security.delegation_token_settings import DelegationTokenSettings
 from .security.settings import ListenerSettings, SecuritySettings
 from .settings import (
@@ -145,7 +146,7 @@ def _cleanup_policy(value: list[str]) -> str | None:
     return None if value else "is empty. Use delete, compact or both"
 
 
-class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings):
+class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, QuotaSettings):
     """All settings of the broker; `config.num_partitions` is the value of `num.partitions`."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:

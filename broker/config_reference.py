@@ -10,6 +10,7 @@ from typing import Final
 
 from .acls.settings import AclSettings
 from .config import HARMLESS, WITHOUT_MEANING, BrokerConfig
+from .quotas.settings import QuotaSettings
 from .security.delegation_token_settings import DelegationTokenSettings
 from .security.settings import SecuritySettings
 from .settings import Setting, format_value
@@ -61,6 +62,13 @@ if no listener uses SASL. Empty values have no effect. The following values are 
 
 {harmless}
 
+## Quotas
+
+[Quotas](how-to/quotas.md) limit what clients use. They are set while the broker runs. These settings decide how their
+use is measured.
+
+{quotas}
+
 ## Accepted without effect
 
 These settings of Kafka have no meaning for a broker with one process and one event loop. The broker logs that it
@@ -72,13 +80,16 @@ ignores them.
 
 def configuration_markdown() -> str:
     """Return the text of docs/configuration.md."""
-    elsewhere = SecuritySettings.settings | AclSettings.settings | DelegationTokenSettings.settings
+    elsewhere = (
+        SecuritySettings.settings | AclSettings.settings | DelegationTokenSettings.settings | QuotaSettings.settings
+    )
     return _PAGE.format(
         broker=_table(row for name, row in BrokerConfig.settings.items() if name not in elsewhere),
         topic=_table(TopicConfig.settings.values()),
         security=_table(SecuritySettings.settings.values()),
         acls=_table(AclSettings.settings.values()),
         tokens=_table(DelegationTokenSettings.settings.values()),
+        quotas=_table(QuotaSettings.settings.values()),
         harmless="\n".join(f"- `{name}`: {', '.join(values)}" for name, values in HARMLESS.items()),
         ignored="\n".join(f"- `{name}`" for name in sorted(WITHOUT_MEANING)),
     )

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import asyncio
 import pkgutil
+import time
 from collections.abc import Callable, Coroutine
 from functools import cache
 from importlib import import_module
@@ -63,6 +64,7 @@ from .connection_info import ConnectionInfo
 from .error_response import code_paths, code_replacer, error_response, replace_codes_in_steps
 from .handling import Answer, Deferred, HandledApi, Reply, RequestContext
 from .large_requests import LargeRequests
+from .quotas.client_quotas import ClientQuotas
 from .services import BrokerServices
 from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 
@@ -146,6 +148,7 @@ class Dispatcher:
         the client may do (`authorization.py`).
         """
         config = broker.config if broker is not None else BrokerConfig()
+        self.quotas = broker.quotas if broker is not None else ClientQuotas({}, config, time.monotonic)
         self._max_elements = config.request_max_elements
         self._max_bytes = config.response_max_bytes
         self._broker = broker
@@ -486,6 +489,9 @@ class Dispatcher:
         context = exchange.context
         if context.answer_rows > FEW_ROWS:
             return run_at_once(self._encoded(exchange, _at_once(response)))
+        usage = context.usage
+        if usage is not None:
+            usage.tell(response)
         key = context.api_key, context.api_version
         encoder = self._encoders.get(key)
         if encoder is None:
@@ -497,6 +503,8 @@ class Dispatcher:
             pieces = encode(response, context.correlation_id)
             if context.answer_rows and sum(map(len, pieces)) > self._max_bytes:
                 raise AnswerTooLarge(f"{type(response).__name__} has more bytes than response.max.bytes allows")
+            if usage is not None:
+                usage.sent(sum(map(len, pieces)))
             return pieces
         except EncodeError as error:
             return run_at_once(self._encoded(exchange, self._failed(exchange, error)))
@@ -510,12 +518,17 @@ class Dispatcher:
         response = yield from concluding
         if response is None:
             return []
+        if context.usage is not None:
+            context.usage.tell(response)
         paths, older = _code_rule(context.api_key, context.api_version)
         try:
             if older:
                 yield from replace_codes_in_steps(response, paths, older)
             version, id = context.api_version, context.correlation_id
-            return (yield from encode_response_in_steps(response, version, id, self._max_bytes))
+            pieces = yield from encode_response_in_steps(response, version, id, self._max_bytes)
+            if context.usage is not None:
+                context.usage.sent(sum(map(len, pieces)))
+            return pieces
         except EncodeError as error:
             response = yield from self._failed(exchange, error)
             return [] if response is None else encode_response(response, context.api_version, context.correlation_id)

@@ -188,6 +188,11 @@ class FetchSessionCache:
             return FetchPlan([], None, incremental=True)
         return FetchPlan(list(session.targets.values()), session, incremental=True)
 
+    def drop_new(self, plan: FetchPlan) -> None:
+        """Close the session that a request has begun, because the request is not executed."""
+        if plan.session is not None and not plan.incremental:
+            self._close(plan.session_id)
+
     def _apply(self, request: FetchRequest, session: FetchSession) -> Steps[None]:
         """Apply an incremental request to its session: add, update and remove partitions."""
         for name, asked in _asked(request, session.uses_topic_ids):

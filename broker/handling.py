@@ -44,6 +44,7 @@ from .steps import Steps
 
 if TYPE_CHECKING:
     from .coordinator.transaction.events import Cause
+    from .quotas.client_quotas import Usage
 
 ResultT = TypeVar("ResultT")
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
@@ -91,8 +92,8 @@ Handler: TypeAlias = Callable[["RequestContext", Any], Reply]
 class RequestContext:
     """The origin of one request and the data needed to answer it.
 
-    `extension_version` is -1 for a client that does not know the extension, and for every client while the feature
-    group.aware.transaction is off.
+    `usage` measures the request if there are quotas. `extension_version` is -1 for a client that does not know the
+    extension, and for every client while the feature group.aware.transaction is off.
     """
 
     __slots__ = (
@@ -105,6 +106,7 @@ class RequestContext:
         "correlation_id",
         "extension_version",
         "slot",
+        "usage",
     )
 
     def __init__(
@@ -126,6 +128,7 @@ class RequestContext:
         self.extension_version = extension_version
         self.answer_rows = 0
         self.slot: Slot | None = None
+        self.usage: Usage | None = None
 
     def rows(self, count: int = 1) -> int:
         """Count `count` rows of the response (partitions, offsets, members, settings, ...) that the handler makes.
@@ -141,6 +144,15 @@ class RequestContext:
                 f"The response would have more than response.max.rows = {limit} rows. Request fewer items at a time.",
             )
         return count
+
+    def mutate(self, partitions: int, *, strict_since: int) -> None:
+        """Charge the client with the creation or deletion of `partitions` partitions (KIP-599).
+
+        If the client has used its quota, KafkaError THROTTLING_QUOTA_EXCEEDED is raised, from version `strict_since` of
+        the API on. Clients of older versions do not know the error, and wait afterwards.
+        """
+        if self.usage is not None:
+            self.usage.mutate(partitions, strict=self.api_version >= strict_since)
 
     @property
     def access(self) -> Access:

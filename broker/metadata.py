@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .acls.acl import Acl
 from .acls.acl_index import AclIndex
+from .quotas.entity import QuotaEntity, QuotaValues
 from .topic_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:  # imported at its first use, not at start
@@ -42,7 +43,7 @@ class Topic:
 
 
 class Metadata(Protocol):
-    """The cluster's topics with their settings, credentials, access rules, feature levels, and producer ids.
+    """The cluster's topics with their settings, credentials, access rules, quotas, feature levels, and producer ids.
 
     A change that is refused raises KafkaError at once. A change that cannot be stored fails its future
     (KAFKA_STORAGE_ERROR). A change is completed even if its caller is cancelled.
@@ -157,6 +158,25 @@ class Metadata(Protocol):
 
     def delete_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
         """Delete access rules, of which some may be deleted already."""
+
+    # ---- quotas
+
+    @property
+    def quotas(self) -> Mapping[QuotaEntity, QuotaValues]:
+        """The quotas that are in effect (KIP-546)."""
+
+    @property
+    def on_quotas_changed(self) -> list[Callable[[], None]]:
+        """Callbacks for changed quotas."""
+
+    def newest_quotas(self, entity: QuotaEntity) -> QuotaValues:
+        """Return the quotas of an entity with its pending changes applied, as the base of the next change."""
+
+    def has_room_for_quotas(self, entity: QuotaEntity, limit: int) -> bool:
+        """Return whether an entity may get quotas if there may be `limit` entities, those being stored included."""
+
+    def change_quotas(self, entity: QuotaEntity, values: QuotaValues) -> asyncio.Future[None]:
+        """Replace the quotas of an entity; the future is done when they are durable and in effect."""
 
     # ---- features and producer ids
 

@@ -1,4 +1,4 @@
-"""Store the cluster's metadata in a log: topics, settings, feature levels, producer ids, credentials, ACLs, tokens.
+"""Store the cluster's metadata in a log: topics, settings, features, producer ids, credentials, ACLs, tokens, quotas.
 
 The store owns the log `__cluster_metadata-0` and the maps that result from its replay. Every change is one record
 batch. It is appended and fsynced, with every setting of `durability`, before the maps show it and before its caller is
@@ -30,6 +30,10 @@ from ..protocol.messages.metadata_log import (
     AclValue,
     BrokerConfigKey,
     BrokerConfigValue,
+    ClientQuotaEntityPart,
+    ClientQuotaEntry,
+    ClientQuotaKey,
+    ClientQuotaValue,
     DelegationTokenKey,
     DelegationTokenValue,
     FeatureLevelKey,
@@ -49,6 +53,7 @@ from .acls.acl_index import AclIndex
 from .log import AppendOrigin, Log, LogConfig, Logs
 from .metadata import Topic
 from .ports import Clock, RandomIds
+from .quotas.entity import QuotaEntity, QuotaValues
 from .steps import run_at_once
 from .topic_names import METADATA_TOPIC, TopicNames
 
@@ -59,7 +64,7 @@ if TYPE_CHECKING:  # imported at its first use, not at start
 PRODUCER_ID_BLOCK: Final = 1000
 _KEYS: Final = (
     *(TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey),
-    *(UserScramCredentialKey, AclKey, DelegationTokenKey),
+    *(UserScramCredentialKey, AclKey, DelegationTokenKey, ClientQuotaKey),
 )
 
 T = TypeVar("T")
@@ -78,6 +83,8 @@ class MetadataStore:
         self.acls = AclIndex()
         self.delegation_tokens: dict[str, DelegationToken] = {}
         self.on_delegation_token_changed: list[Callable[[str], None]] = []
+        self.quotas: dict[QuotaEntity, QuotaValues] = {}
+        self.on_quotas_changed: list[Callable[[], None]] = []
         self.on_topic_changed: list[Callable[[Topic], None]] = []
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
@@ -98,6 +105,7 @@ class MetadataStore:
         self._coming_acls = 0
         self._coming_users: Counter[str] = Counter()
         self._newest_tokens: dict[str, _TokenChange] = {}
+        self._newest_quotas: dict[QuotaEntity, QuotaValues] = {}
         self._doomed: set[bytes] = set()
         self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
@@ -198,6 +206,8 @@ class MetadataStore:
             (self.acls.remove if value is None else self.acls.add)([_acl_of(key)])
         elif isinstance(key, DelegationTokenKey):
             self._set_token(key.token_id, None if value is None else _token_of(key.token_id, value))
+        elif isinstance(key, ClientQuotaKey):
+            self._set_quotas(_quota_entity_of(key), {} if value is None else _quotas_of(value))
 
     def _set_token(self, token_id: str, token: DelegationToken | None) -> None:
         if token is None:
@@ -212,6 +222,11 @@ class MetadataStore:
             remaining.pop(mechanism, None)
             if not remaining:
                 del self.scram_users[user]
+
+    def _set_quotas(self, entity: QuotaEntity, values: QuotaValues) -> None:
+        self.quotas.pop(entity, None)
+        if values:
+            self.quotas[entity] = values
 
     def _install(self, topic: Topic) -> None:
         if topic.deleting:
@@ -487,6 +502,35 @@ class MetadataStore:
         records = [_credential_record(user, *change) for change in changes.items()]
         return self._commit(records, visible, settled, essential=all(value is None for value in changes.values()))
 
+    def newest_quotas(self, entity: QuotaEntity) -> QuotaValues:
+        """Return the quotas of an entity with its pending changes applied, as the base of the next change."""
+        newest = self._newest_quotas.get(entity)
+        return self.quotas.get(entity, {}) if newest is None else newest
+
+    def has_room_for_quotas(self, entity: QuotaEntity, limit: int) -> bool:
+        """Return whether an entity may get quotas if there may be `limit` entities, those being flushed included."""
+        if entity in self.quotas or entity in self._newest_quotas:
+            return True
+        return len(self.quotas) + sum(other not in self.quotas for other in self._newest_quotas) < limit
+
+    def change_quotas(self, entity: QuotaEntity, values: QuotaValues) -> asyncio.Future[None]:
+        """Replace the quotas of an entity; the future is done when they are on disk and in effect."""
+        self._newest_quotas[entity] = values
+
+        def visible() -> None:
+            self._set_quotas(entity, values)
+            for subscriber in self.on_quotas_changed:
+                subscriber()
+
+        def settled() -> None:
+            if self._newest_quotas.get(entity) is values:
+                del self._newest_quotas[entity]
+
+        key = ClientQuotaKey([ClientQuotaEntityPart(kind, name) for kind, name in entity])
+        entries = [ClientQuotaEntry(name, value) for name, value in sorted(values.items())]
+        record = key, ClientQuotaValue(entries) if values else None, 0
+        return self._commit([record], visible, settled, essential=not values)
+
     def has_room_for_user(self, user: str, limit: int) -> bool:
         """Return whether a user may get a credential if there may be `limit` users, those being flushed included."""
         if user in self.scram_users or user in self._coming_users:
@@ -583,6 +627,14 @@ class MetadataStore:
                 yield Record(index, now, encode_record_key(key), payload, [])
 
         return bytearray(encode_batch(list(encoded())))
+
+
+def _quota_entity_of(key: ClientQuotaKey) -> QuotaEntity:
+    return tuple((part.entity_type, part.entity_name) for part in key.entity)
+
+
+def _quotas_of(value: bytes) -> QuotaValues:
+    return {entry.key: entry.value for entry in decode_record_value(ClientQuotaValue, value).quotas}
 
 
 def _topic_record(topic: Topic) -> tuple[Message, Message, int]:

@@ -35,6 +35,7 @@ from .metrics import OLDEST_FLUSH, Metrics
 from .network.listeners import ListenError, Listeners
 from .pooled_files import PooledFileSystem
 from .ports import Clock, FileSystem, Lane, RandomIds, RealFileSystem, SystemClock, SystemRandomIds, Threads
+from .quotas.client_quotas import ClientQuotas
 from .replica_manager import ReplicaManager
 from .services import ServedApi
 from .settings import ConfigError
@@ -147,6 +148,8 @@ class BrokerNode:
         self.fetch_purgatory = FetchPurgatory()
         self.group_aware = group_aware(self.config)
         self.access_control = self._make_access_control()
+        self.quotas = ClientQuotas(self.metadata.quotas, self.config, self.clock.monotonic)
+        self.metadata.on_quotas_changed.append(self.quotas.changed)
         self.dispatcher = Dispatcher(
             self, self.log, group_aware=self.group_aware, access_control=self.access_control is not None
         )
@@ -338,6 +341,7 @@ class BrokerNode:
             self.metadata.start()
         except KafkaError as error:
             raise BrokerStartError(f"The metadata cannot be read: {error.message}") from error
+        self.quotas.changed()
         self.replica_manager.start()
         await self.metadata.settled()
         try:

@@ -6,7 +6,8 @@ unanswered requests fail.
 
 If the broker limits the session of a login, the first request that is sent shortly before its end, or later, starts a
 new login on the same connection (KIP-368). Requests that are sent during this login are held back until it has
-succeeded, because the broker accepts no others between its messages.
+succeeded, because the broker accepts no others between its messages. They are also held back for the time that the
+broker states in a response to a client that has used more than its quota (KIP-219).
 
 Invariants: a response belongs to the oldest unanswered request, or the connection closes. A future of `send` or `post`
 is always resolved, at the latest by its timeout. After `close` nothing is written.
@@ -139,7 +140,9 @@ class Connection(asyncio.BufferedProtocol):
         """Time when a request starts a new login, in loop time."""
         self._login: asyncio.Task[None] | None = None
         self._held: list[tuple[list[Buffer], _Unanswered | None]] | None = None
-        """Requests that are sent during a new login; None without one. `post` has no _Unanswered."""
+        """Requests that are sent during a new login or a throttle time; None without one. `post` has no _Unanswered."""
+        self._throttle: asyncio.TimerHandle | None = None
+        """Set during a throttle time, until it ends."""
         self._foreign = False
         self._small = bytearray(SMALL)
         self._small_view = memoryview(self._small)
@@ -254,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_used = now = self._loop.time()
         future: asyncio.Future[None] = self._loop.create_future()
         if self._choked or self._held is not None:
-            deadline = now + self.options.request_timeout_s
+            deadline = self._sent_at(now) + self.options.request_timeout_s
             self._posted.append((future, deadline))
             self._arm(deadline)
         else:
@@ -289,7 +292,8 @@ class Connection(asyncio.BufferedProtocol):
         """Write a request, or append it to `held`. Return the future of its response."""
         correlation_id, pieces = self._encoded(request, version)
         now = self._loop.time()
-        deadline = now + (self.options.request_timeout_s if timeout_s is None else timeout_s)
+        begun = now if held is None else self._sent_at(now)
+        deadline = begun + (self.options.request_timeout_s if timeout_s is None else timeout_s)
         future: asyncio.Future[R] = self._loop.create_future()
         unanswered = _Unanswered(correlation_id, request, version, future, deadline)
         if held is None:
@@ -300,6 +304,10 @@ class Connection(asyncio.BufferedProtocol):
         self.last_used = now
         self._arm(deadline)
         return future
+
+    def _sent_at(self, now: float) -> float:
+        """Return when a request that is held back now can be written, as far as this is known."""
+        return now if self._throttle is None else max(now, self._throttle.when())
 
     def _encoded(self, request: Request[Any], version: int) -> tuple[int, list[Buffer]]:
         """Return a new correlation id and the request's bytes; raises NetworkError on a closed connection."""
@@ -348,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             raise self._network_error()
         self._login_due = math.inf
-        self._held = []
+        self._held = self._held or []
         self._login = asyncio.create_task(self._log_in_again(), name=f"new login at {self.address}")
 
     async def _log_in_again(self) -> None:
@@ -360,6 +368,30 @@ class Connection(asyncio.BufferedProtocol):
                 log.exception("the new login at %s failed", self.address)
             self._login = None
             self.close(f"the login could not be renewed: {error}")
+            return
+        self._login = None
+        self._write_held()
+
+    # -- quotas
+
+    def _wait(self, seconds: float) -> None:
+        """Write no request for this time, because the client has used more than its quota."""
+        if self._transport is None:
+            return
+        if self._throttle is not None:
+            if self._throttle.when() >= self._loop.time() + seconds:
+                return
+            self._throttle.cancel()
+        self._held = self._held or []
+        self._throttle = self._loop.call_later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._throttle = None
+        self._write_held()
+
+    def _write_held(self) -> None:
+        """Write the requests that were held back, unless a login or a throttle time goes on."""
+        if self._login is not None or self._throttle is not None or self._transport is None:
             return
         held, self._held = self._held or [], None
         for pieces, unanswered in held:
@@ -469,6 +501,9 @@ class Connection(asyncio.BufferedProtocol):
         self._speaks_kafka = True
         self._is_ready = self._is_ready or oldest.request is not ApiVersionsRequest
         self._unanswered.popleft()
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._wait(throttle_ms / 1000)
         if not oldest.future.done():  # the caller may have been cancelled
             oldest.future.set_result(response)
 
@@ -544,6 +579,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
         if self._login is not None:
             self._login.cancel()
         waiting = [*self._unanswered, *(one for _, one in self._held or () if one is not None)]

@@ -43,6 +43,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
                 check_new_partitions(context.broker, additional + more)  # the topic may be newer than the sum above
                 additional += more
                 if not request.validate_only:
+                    context.mutate(more, strict_since=3)
                     pending.append((result, metadata.change_topic(topic, partitions=item.count)))
             except KafkaError as error:
                 result.error_code, result.error_message = int(error.code), error.message

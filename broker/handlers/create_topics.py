@@ -83,6 +83,7 @@ class _Creation:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
                 plan = await _plan(self.context, topic)
                 if not self.validate_only:
+                    self.context.mutate(plan.partitions, strict_since=6)
                     creation = self.context.broker.metadata.create_topic(plan.name, plan.partitions, plan.configs)
                     pending.append((len(results), plan, creation))
                 results.append(self._result(plan))

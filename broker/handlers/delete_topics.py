@@ -43,6 +43,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
                 _authorize(context, item, result)
                 topic = _find(context, item, times)
                 result.name, result.topic_id = topic.name, topic.topic_id
+                context.mutate(topic.partitions, strict_since=5)
                 pending.append((result, context.broker.metadata.delete_topic(topic)))
             except KafkaError as error:
                 _fail(result, error)

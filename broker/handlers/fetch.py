@@ -47,6 +47,9 @@ _BYTES_PER_UNIT: Final = 4096
 def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
     broker = context.broker
     plan = yield from broker.fetch_sessions.plan(request, context.api_version, broker.clock.monotonic())
+    if context.usage is not None and context.usage.wait_s:
+        broker.fetch_sessions.drop_new(plan)
+        return FetchResponse(session_id=plan.session_id if plan.incremental else 0)  # empty, as in Kafka (KIP-219)
     if len(plan.targets) > SLICE:
         context.rows(len(plan.targets))
     fetch = _Fetch(context, request, plan)
@@ -259,6 +262,8 @@ class _Answer:
     def __init__(self, fetch: _Fetch) -> None:
         self.fetch = fetch
         self.left = min(fetch.max_bytes, fetch.context.connection.answer_allowance)
+        if fetch.context.usage is not None:
+            self.left = fetch.context.usage.bytes_left(self.left)
         self.taken = 0
         self.nothing_yet = True
         self.response = FetchResponse(session_id=fetch.plan.session_id)

@@ -7,10 +7,11 @@ A connection owns both directions of its socket. The dispatcher decides what a r
   executed meanwhile.
 * A handler that runs as a coroutine parks the connection: no later request is executed, and the receive buffer is
   pinned, so that the bytes of the frame stay in place.
-* No request is executed in three cases: while the peer does not read its responses, while more than
-  `connection.write.buffer.bytes` of responses wait behind one that is not ready, and while
-  `connection.max.inflight.requests` responses are outstanding. The socket is then read only until the existing buffer
-  is full, so that the broker notices a close, and TCP's flow control stops the peer from sending more.
+* No request is executed in four cases: while the peer does not read its responses, while more than
+  `connection.write.buffer.bytes` of responses wait behind one that is not ready, while
+  `connection.max.inflight.requests` responses are outstanding, and while the client waits for its quota. The socket is
+  then read only until the existing buffer is full, so that the broker notices a close, and TCP's flow control stops
+  the peer from sending more.
 * A connection does a limited amount of work in one turn of the event loop (`turns.py`), so that the other connections
   get their turns.
 """
@@ -31,7 +32,7 @@ from ...protocol.schema import Buffer, Response
 from ..audit import AuditLog
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest, Outcome
-from ..handling import Deferred
+from ..handling import Answer, Deferred
 from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
@@ -106,6 +107,8 @@ class Connection(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = loop.create_future()
         self.last_active = loop.time()
         self.answered = False
+        self._unmute: asyncio.TimerHandle | None = None
+        self._quotas = dispatcher.quotas
         self._listener = listener
         self._dispatcher = dispatcher
         self._loop = loop
@@ -133,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_since = 0.0
         self._held = 0
         self._unsent_before = 0
-        self._login_deadline: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
 
     # ---- callbacks of the event loop
 
@@ -162,8 +165,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._transport = None
         self._pending.clear()
-        if self._login_deadline is not None:
-            self._login_deadline.cancel()
+        for timer in (self._deadline, self._unmute):
+            if timer is not None:
+                timer.cancel()
         self.login = None  # it refers to this object, whose memory would be kept until the next garbage collection
         for task in self._tasks:
             if task is not self._outliving:
@@ -184,10 +188,11 @@ class Connection(asyncio.BufferedProtocol):
 
         Kafka's clients never half-close, so the connection is closed; responses in the transport's buffer are still
         sent. A producer with acks=0 expects no response and closes as soon as its bytes are sent, so the transport
-        stays open until its request is executed, as in Kafka.
+        stays open until its request is executed, as in Kafka. The same holds for requests that wait for a quota.
         """
         self._ended = True
-        return self._is_silent and not self._tls  # a TLS transport cannot stay open
+        muted = self._unmute is not None and len(self._buffer) > 0
+        return (self._is_silent or muted) and not self._tls  # a TLS transport cannot stay open
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the memory into which the event loop reads from the socket.
@@ -222,6 +227,16 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         self._process()
 
+    def refuse(self, wait_s: float) -> None:
+        """Close the new connection after `wait_s`, because its address has used `connection_creation_rate` (KIP-612).
+
+        A client that is refused at once would connect again at once.
+        """
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.mute(2 * wait_s)
+        self._deadline = self._loop.call_later(wait_s, self.evict, "its address has used its connection_creation_rate")
+
     # ---- login
 
     def _identify(self, tls: Any) -> None:
@@ -240,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection if its client does not log in within `connection.authentication.timeout.ms`."""
         timeout_ms = self._listener.config.connection_authentication_timeout_ms
         reason = "the client has not logged in within connection.authentication.timeout.ms"
-        self._login_deadline = self._loop.call_later(timeout_ms / 1000, self.evict, reason)
+        self._deadline = self._loop.call_later(timeout_ms / 1000, self.evict, reason)
 
     def logged_in(self, principal: Principal) -> None:
         """Serve the client, which has proved its identity."""
@@ -248,9 +263,9 @@ class Connection(asyncio.BufferedProtocol):
         if self.login is not None:
             self._listener.audit.login_accepted(self.login.mechanism, str(principal), self.peer_host, self.listener)
         self._buffer.limit = self._listener.config.socket_request_max_bytes
-        if self._login_deadline is not None:
-            self._login_deadline.cancel()
-            self._login_deadline = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def login_refused(self, mechanism: str, why: str) -> None:
         """Record a login that has failed."""
@@ -366,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """Whether no request is being executed, or the peer does not read its responses."""
-        return self._write_paused or not (self._pending or self._parked)
+        return self._write_paused or not (self._pending or self._parked or self._unmute is not None)
 
     @property
     def receiving(self) -> bool:
@@ -381,6 +396,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._write_paused
             or self._draining
+            or self._unmute is not None
             or len(self._pending) >= self._max_inflight
             or self._held >= self._write_limit
         )
@@ -406,6 +422,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._parked
                 or self._write_paused
                 or self._draining
+                or self._unmute is not None
                 or len(self._pending) >= self._max_inflight
                 or self._held >= self._write_limit
             ):
@@ -460,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
         The frame may have to wait for memory (`queued.max.request.bytes`).
         """
         if self._ended:
-            if not self._is_silent and self._transport is not None:
+            if not self._is_silent and self._unmute is None and self._transport is not None:
                 self._transport.close()
             return
         buffer = self._buffer
@@ -517,7 +534,13 @@ class Connection(asyncio.BufferedProtocol):
         Return None if no frame is arriving or if the frame began to arrive less than `GRACE_S` ago.
         """
         age = now - self._frame_since
-        if self._parked or self._waiting_for_memory or not len(self._buffer) or age < GRACE_S:
+        if (
+            self._parked
+            or self._waiting_for_memory
+            or self._unmute is not None
+            or not len(self._buffer)
+            or age < GRACE_S
+        ):
             return None
         return len(self._buffer) / age if now - self.last_active < GRACE_S else 0.0
 
@@ -537,7 +560,10 @@ class Connection(asyncio.BufferedProtocol):
             if problem is not None:
                 raise MalformedRequest(problem)
         exchange = self._dispatcher.accept(self, frame)
-        reply = self._dispatcher.execute(exchange)
+        if self._quotas.active:
+            reply = self._execute_measured(exchange, len(frame))
+        else:
+            reply = self._dispatcher.execute(exchange)
         if isinstance(reply, Response):
             if not self._pending:
                 self._write(self._dispatcher.encode(exchange, reply))
@@ -555,6 +581,34 @@ class Connection(asyncio.BufferedProtocol):
             slot = _Slot(exchange)
             self._pending.append(slot)
             self._park(slot, reply)
+
+    def _execute_measured(self, exchange: Exchange, size: int) -> Answer | Coroutine[Any, Any, Outcome]:
+        """Execute a request while there are quotas."""
+        context = exchange.context
+        usage = self._quotas.admit(context.api_key, self.principal.name, context.client_id, size, self.mute)
+        if usage is None:
+            return self._dispatcher.execute(exchange)
+        context.usage = usage
+        return usage.measured(self._dispatcher.execute, exchange)
+
+    def _conclude(self, slot: _Slot) -> Response | Coroutine[Any, Any, list[Buffer]] | None:
+        arguments = slot.exchange, slot.deferred, slot.answer, slot.failure
+        usage = slot.exchange.context.usage
+        if usage is None:
+            return self._dispatcher.conclude(*arguments)
+        return usage.measured(self._dispatcher.conclude, *arguments)
+
+    def mute(self, seconds: float) -> None:
+        """Execute no further request for `seconds`, because the client has used more than its quota (KIP-219)."""
+        if self._unmute is not None:
+            if self._unmute.when() >= self._loop.time() + seconds:
+                return
+            self._unmute.cancel()
+        self._unmute = self._loop.call_later(seconds, self._end_mute)
+
+    def _end_mute(self) -> None:
+        self._unmute = None
+        self._process()
 
     def _wait_for(self, slot: _Slot, deferred: Deferred[Any]) -> None:
         slot.deferred = deferred
@@ -656,7 +710,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(slot.pieces)
                 continue
             try:
-                response = self._dispatcher.conclude(slot.exchange, slot.deferred, slot.answer, slot.failure)
+                response = self._conclude(slot)
                 if isinstance(response, Coroutine):
                     self._conclude_in_slices(slot, response)
                     return
@@ -670,7 +724,7 @@ class Connection(asyncio.BufferedProtocol):
     def _encode_early(self, slot: _Slot) -> None:
         """Encode a response that waits behind an earlier one, so that its real size counts as unsent bytes."""
         try:
-            response = self._dispatcher.conclude(slot.exchange, None, slot.answer, slot.failure)
+            response = self._conclude(slot)
             if isinstance(response, Coroutine):
                 self._conclude_in_slices(slot, response)
             else:

@@ -124,7 +124,10 @@ class TlsAcceptor:
                 peer.close()
                 self._limits.closed(host)
                 continue
-            task = self._loop.create_task(self._shake_hands(peer, host))
+            wait_s = self._limits.quotas.connect(host)
+            task = self._loop.create_task(
+                self._shake_hands(peer, host) if not wait_s else self._refuse(peer, host, wait_s)
+            )
             self._handshakes[task] = None
             task.add_done_callback(self._handshakes.pop)
 
@@ -144,6 +147,15 @@ class TlsAcceptor:
                 self._limits.closed(host)
                 peer.close()
             raise
+
+    async def _refuse(self, peer: socket.socket, host: str, wait_s: float) -> None:
+        """Close a connection after `wait_s`, because its address has used `connection_creation_rate` (KIP-612)."""
+        try:
+            await asyncio.sleep(wait_s)
+        finally:
+            peer.close()
+            self._limits.closed(host)
+        self._log.info("connection_closed", reason="its address has used its connection_creation_rate", peer=host)
 
     def _failed(self, peer: socket.socket, host: str, error: OSError) -> None:
         self._limits.closed(host)

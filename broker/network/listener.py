@@ -176,6 +176,8 @@ class Listener:
         elif limit is not None:
             self.log.warning("connection_refused", limit=limit.name, value=limit.value, peer=connection.peer_host)
             connection.abort()
+        elif self._tls is None and (wait_s := self.limits.quotas.connect(connection.peer_host)):
+            connection.refuse(wait_s)
 
     def lost(self, connection: Connection) -> None:
         """Forget a closed connection."""

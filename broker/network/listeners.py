@@ -53,7 +53,7 @@ class Listeners:
         self._threads = threads
         self._log = log
         self._audit = audit
-        self._limits = SharedLimits(config)
+        self._limits = SharedLimits(config, dispatcher.quotas)
         self._rows = {row.name: row for row in config.read_listeners()}
         self._open: dict[str, Listener] = {}
         self._contexts: list[WatchedContext] = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .. import descriptors
 from ..config import BrokerConfig
+from ..quotas.client_quotas import ClientQuotas
 from .answer_memory import AnswerMemory
 from .request_memory import RequestMemory
 from .turns import Turns
@@ -26,7 +27,8 @@ class ReachedLimit:
 class SharedLimits:
     """The number of open connections, in all and by client address, and the memory and turns that they share."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, quotas: ClientQuotas) -> None:
+        self.quotas = quotas
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
         self.turns = Turns()

@@ -1,5 +1,5 @@
 """Define the records of `__cluster_metadata`, in which the broker keeps topics, features, producer ids, broker
-configs, SCRAM credentials, access rules and delegation tokens.
+configs, SCRAM credentials, access rules, delegation tokens and quotas.
 
 As in the other internal topics, the newest value of a key counts, and a null value removes the key. The record ids
 begin at 9100, which no record of Apache Kafka uses.
@@ -13,6 +13,7 @@ from ..schema import (
     array,
     binary,
     boolean,
+    float64,
     int8,
     int16,
     int32,
@@ -148,3 +149,33 @@ class DelegationTokenValue(Message):
     issue_timestamp: int = int64("0+")
     expiry_timestamp: int = int64("0+")
     max_timestamp: int = int64("0+")
+
+
+@struct
+class ClientQuotaEntityPart(Struct):
+    """A user, client id or address, or its default if the name is null."""
+
+    entity_type: str = string("0")
+    entity_name: str | None = string("0", nullable="0")
+
+
+@record_key(id=9120, versions="0", flexible="none")
+class ClientQuotaKey(Message):
+    """The key of quotas: the entity that they are set for, in the order of the types (KIP-546)."""
+
+    entity: list[ClientQuotaEntityPart] = array(ClientQuotaEntityPart, "0")
+
+
+@struct
+class ClientQuotaEntry(Struct):
+    """One quota and its value."""
+
+    key: str = string("0+")
+    value: float = float64("0+")
+
+
+@record_value(id=9120, versions="0", flexible="0+")
+class ClientQuotaValue(Message):
+    """All quotas of an entity."""
+
+    quotas: list[ClientQuotaEntry] = array(ClientQuotaEntry, "0+")

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import itertools
 import struct
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ from oncelog.broker.network.connection import Connection
 from oncelog.broker.network.listener import Listener
 from oncelog.broker.network.shared_limits import SharedLimits
 from oncelog.broker.network.turns import LONE_TURN_WORK, REQUEST_WORK, ROUND_WORK
+from oncelog.broker.quotas.client_quotas import ClientQuotas
+from oncelog.broker.quotas.entity import QuotaEntity, QuotaValues
 from oncelog.protocol.schema import Buffer, Response
 
 
@@ -37,6 +41,7 @@ class Frame(bytes):
     """Stands where an exchange does: a word, which is carried out without its client if it begins with "do"."""
 
     is_silent = False
+    context = SimpleNamespace(usage=None)
 
     @property
     def is_carried_out(self) -> bool:
@@ -49,6 +54,7 @@ class WordDispatcher:
     """Stands where the dispatcher does: frames are words, `replies` says what each is answered with."""
 
     def __init__(self) -> None:
+        self.quotas = SimpleNamespace(active=False)
         self.replies: dict[bytes, Callable[[], Any]] = {}
         self.executed: list[bytes] = []
 
@@ -92,11 +98,11 @@ class Peer:
 class House:
     """A listener on a free port with a word dispatcher behind it."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, quotas: Mapping[QuotaEntity, QuotaValues] | None = None, **settings: Any) -> None:
         self.dispatcher = WordDispatcher()
         config = BrokerConfig({"listeners": "127.0.0.1:0", **settings})
         row = Row.parse("127.0.0.1:0")
-        self.limits = SharedLimits(config)
+        self.limits = SharedLimits(config, ClientQuotas(quotas or {}, config, time.monotonic))
         self.listener = Listener(row, config, self.dispatcher, make_logger("error"), self.limits, AuditLog(None))  # type: ignore[arg-type]
         self.peers: list[Peer] = []
 

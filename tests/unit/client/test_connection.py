@@ -273,3 +273,50 @@ async def test_a_half_received_answer_is_not_kept_with_a_closed_connection() -> 
             await connection.call(MetadataRequest())
         await connection.wait_closed()
         assert sum(len(kept) for kept in vars(connection).values() if isinstance(kept, bytearray)) <= 65_536
+
+
+async def test_a_client_that_has_used_its_quota_sends_nothing_for_the_stated_time() -> None:
+    arrived: list[int] = []
+
+    async def throttle(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        arrived.append(correlation_id)
+        throttle_ms = 1_000_000 if len(arrived) == 1 else 0
+        writer.writelines(encode_response(MetadataResponse(throttle_ms), version, correlation_id))
+
+    async with server(throttle) as port:
+        connection = await opened(port)
+        assert (await connection.call(MetadataRequest())).throttle_time_ms == 1_000_000
+        waiting = [connection.send(MetadataRequest()) for _ in range(3)]
+        async with asyncio.timeout(5):
+            other = await opened(port)  # what had been written would have arrived before this answer
+        await closed(other)
+        assert arrived == [2]
+        assert connection.unanswered == 3
+        connection._go_on()  # as the timer does
+        await asyncio.gather(*waiting)
+        assert arrived == [2, 3, 4, 5]
+        await closed(connection)
+
+
+async def test_a_request_that_is_held_back_has_its_whole_time_afterwards() -> None:
+    async def throttle(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        writer.writelines(encode_response(MetadataResponse(300 if correlation_id == 2 else 0), version, correlation_id))
+
+    async with server(throttle) as port:
+        connection = await opened(port)
+        await connection.call(MetadataRequest())
+        await connection.call(MetadataRequest(), timeout_s=0.25)
+        await closed(connection)
+
+
+async def test_requests_that_are_held_back_fail_with_their_connection() -> None:
+    async def throttle(key: int, version: int, correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        writer.writelines(encode_response(MetadataResponse(1_000_000), version, correlation_id))
+
+    async with server(throttle) as port:
+        connection = await opened(port)
+        await connection.call(MetadataRequest())
+        waiting = connection.send(MetadataRequest())
+        await closed(connection)
+        with pytest.raises(NetworkError, match="closed by this client"):
+            await waiting

@@ -1,0 +1,303 @@
+"""Decide how long a client has to wait because it used more than its quotas.
+
+As in Kafka (KIP-219), a response states the time that the client has to wait (`throttle_time_ms`), and the broker
+executes no further request of its connection during this time. A Produce is charged with the bytes of the request, and
+a Fetch with the bytes of the response. A client that has used too much gets an empty response to a Fetch at once. Each
+request is charged with the time that it keeps the event loop busy; 100 % of `request_percentage` is the whole time of
+the loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+from ...protocol.apis import api_name
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.schema import Response
+from .entity import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    IP,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+    QuotaEntity,
+    QuotaValues,
+)
+from .rates import TokenBucket, WindowedRate
+from .settings import QuotaSettings
+
+REMEMBERED: Final = 10_000
+"""The number of clients whose use is remembered. The one that has been quiet for the longest time is forgotten."""
+
+_EXEMPT: Final = {"SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
+"""APIs that no quota limits, as in Kafka."""
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+MeasureT = TypeVar("MeasureT", WindowedRate, TokenBucket)
+
+
+class _Meter(Generic[MeasureT]):
+    """A quota, and what its clients have used of it."""
+
+    __slots__ = ("measure", "quota")
+
+    def __init__(self, quota: float, measure: MeasureT) -> None:
+        self.quota = quota
+        self.measure: MeasureT = measure
+
+    def wait_s(self, now: float) -> float:
+        wait_s: float = self.measure.wait_s(now, self.quota)
+        return wait_s
+
+
+class _Client:
+    """The quotas that limit a client; None for what is not limited. They are those of a version of all quotas."""
+
+    __slots__ = ("bytes_read", "bytes_written", "mutations", "time", "version")
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.bytes_written: _Meter[WindowedRate] | None = None
+        self.bytes_read: _Meter[WindowedRate] | None = None
+        self.time: _Meter[WindowedRate] | None = None
+        self.mutations: _Meter[TokenBucket] | None = None
+
+
+class Usage:
+    """What one request uses of its client's quotas, and how long the client has to wait afterwards."""
+
+    __slots__ = ("_client", "_is_fetch", "_mute", "_now", "wait_s")
+
+    def __init__(
+        self, client: _Client, is_fetch: bool, now: Callable[[], float], mute: Callable[[float], None]
+    ) -> None:
+        """`mute` stops the execution of the connection's requests for a number of seconds."""
+        self.wait_s = 0.0
+        self._client, self._is_fetch, self._now, self._mute = client, is_fetch, now, mute
+
+    def measured(self, work: Callable[P, ResultT], *arguments: P.args, **named: P.kwargs) -> ResultT:
+        """Call `work` and charge the client with its time. If `work` returns a coroutine, its time is charged, too."""
+        begun = self._now()
+        try:
+            result = work(*arguments, **named)
+        finally:
+            self._spend(begun)
+        return Timed(result, self._now, self._spend) if isinstance(result, Coroutine) else result  # type: ignore[return-value]
+
+    def _spend(self, begun: float) -> None:
+        if self._client.time is not None:
+            now = self._now()
+            self._client.time.measure.record(now, now - begun)
+
+    def wait_for(self, seconds: float) -> None:
+        """Make the client wait for at least this time."""
+        if seconds > self.wait_s:
+            self.wait_s = seconds
+            self._mute(seconds)
+
+    def bytes_left(self, wanted: int) -> int:
+        """Return how many of the `wanted` bytes a Fetch may read."""
+        read = self._client.bytes_read
+        if read is None:
+            return wanted
+        return max(1, int(min(wanted, read.measure.left(self._now(), read.quota))))
+
+    def mutate(self, partitions: int, *, strict: bool) -> None:
+        """Charge the client with changes of partitions (KIP-599).
+
+        With `strict`, KafkaError THROTTLING_QUOTA_EXCEEDED is raised and nothing is charged if the client has used its
+        quota. Otherwise the change is admitted, and the client waits afterwards.
+        """
+        meter = self._client.mutations
+        if meter is None:
+            return
+        now = self._now()
+        wait_s = meter.wait_s(now)
+        if strict and wait_s:
+            self.wait_for(wait_s)
+            raise KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"The quota {CONTROLLER_MUTATION_RATE} is exceeded. Try again in {math.ceil(wait_s * 1000)} ms.",
+            )
+        meter.measure.take(now, meter.quota, partitions)
+        if not strict:
+            self.wait_for(meter.wait_s(now))
+
+    def tell(self, response: Response) -> None:
+        """State the time to wait in the response."""
+        if self.wait_s and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = min(math.ceil(self.wait_s * 1000), (1 << 31) - 1)
+
+    def sent(self, size: int) -> None:
+        """Charge the client with a response of `size` bytes."""
+        read = self._client.bytes_read
+        if self._is_fetch and read is not None:
+            read.measure.record(self._now(), size)
+
+
+class ClientQuotas:
+    """The quotas of users, client ids and addresses, and what the clients have used of them."""
+
+    def __init__(
+        self, quotas: Mapping[QuotaEntity, QuotaValues], settings: QuotaSettings, now: Callable[[], float]
+    ) -> None:
+        """`quotas` are the current ones; call `changed` after a change. `now` returns the seconds of a clock."""
+        self.active = False
+        """Whether there is any quota of users or client ids."""
+        self._quotas, self._settings, self._now = quotas, settings, now
+        self._version = 0
+        self._clients: dict[tuple[str, str], _Client] = {}
+        self._addresses: dict[str, WindowedRate] = {}
+        self._rates: WeakValueDictionary[tuple[str, str | None, str | None], WindowedRate] = WeakValueDictionary()
+        self._buckets: WeakValueDictionary[tuple[str | None, str | None], TokenBucket] = WeakValueDictionary()
+        self.changed()
+
+    def changed(self) -> None:
+        """Apply changed quotas. What clients have used stays counted."""
+        self.active = any(entity[0][0] != IP for entity in self._quotas)
+        self._version += 1
+
+    def admit(
+        self, api_key: int, user: str, client_id: str | None, request_bytes: int, mute: Callable[[float], None]
+    ) -> Usage | None:
+        """Begin to measure a request; return None if no quota limits it.
+
+        A Produce is charged at once. `mute` is called if the client has to wait.
+        """
+        api = api_name(api_key)
+        if api in _EXEMPT:
+            return None
+        client = self._client(user, client_id or "")
+        usage = Usage(client, api == "Fetch", self._now, mute)
+        now = self._now()
+        wait_s = 0.0
+        if client.time is not None:
+            wait_s = min(client.time.wait_s(now), float(self._settings.quota_window_size_seconds))
+        if api == "Produce" and client.bytes_written is not None:
+            client.bytes_written.measure.record(now, request_bytes)
+            wait_s = max(wait_s, client.bytes_written.wait_s(now))
+        elif api == "Fetch" and client.bytes_read is not None:
+            wait_s = max(wait_s, client.bytes_read.wait_s(now))
+        usage.wait_for(wait_s)
+        return usage
+
+    def connect(self, ip: str) -> float:
+        """Count a new connection; return how long the client has to wait if its address made too many (KIP-612)."""
+        values = self._quotas.get(((IP, ip),), {})
+        if CONNECTION_CREATION_RATE not in values:
+            values = self._quotas.get(((IP, None),), {})
+        quota = values.get(CONNECTION_CREATION_RATE)
+        if quota is None:
+            return 0.0
+        rate = self._addresses.pop(ip, None)
+        if rate is None:
+            rate = self._new_rate()
+            if len(self._addresses) >= REMEMBERED:
+                del self._addresses[next(iter(self._addresses))]
+        self._addresses[ip] = rate
+        now = self._now()
+        rate.record(now, 1)
+        return rate.wait_s(now, quota)
+
+    def _new_rate(self) -> WindowedRate:
+        return WindowedRate(self._settings.quota_window_num, self._settings.quota_window_size_seconds)
+
+    def _client(self, user: str, client_id: str) -> _Client:
+        name = user, client_id
+        client = self._clients.pop(name, None)
+        if client is None:
+            client = _Client()
+            if len(self._clients) >= REMEMBERED:
+                del self._clients[next(iter(self._clients))]
+        self._clients[name] = client
+        if client.version != self._version:
+            self._limit(client, user, client_id)
+        return client
+
+    def _limit(self, client: _Client, user: str, client_id: str) -> None:
+        """Find the quotas that apply to a client."""
+        client.version = self._version
+        client.bytes_written = self._rate(PRODUCER_BYTE_RATE, user, client_id)
+        client.bytes_read = self._rate(CONSUMER_BYTE_RATE, user, client_id)
+        client.time = self._rate(REQUEST_PERCENTAGE, user, client_id, 0.01)
+        client.mutations = self._bucket(user, client_id)
+
+    def _rate(self, key: str, user: str, client_id: str, unit: float = 1.0) -> _Meter[WindowedRate] | None:
+        found = self._find(key, user, client_id)
+        if found is None:
+            return None
+        value, owner = found
+        rate = self._rates.get((key, *owner))
+        if rate is None:
+            rate = self._rates[key, *owner] = self._new_rate()
+        return _Meter(value * unit, rate)
+
+    def _bucket(self, user: str, client_id: str) -> _Meter[TokenBucket] | None:
+        found = self._find(CONTROLLER_MUTATION_RATE, user, client_id)
+        if found is None:
+            return None
+        value, owner = found
+        bucket = self._buckets.get(owner)
+        if bucket is None:
+            settings = self._settings
+            windows, window_s = settings.controller_quota_window_num, settings.controller_quota_window_size_seconds
+            bucket = self._buckets[owner] = TokenBucket(windows, window_s)
+        return _Meter(value, bucket)
+
+    def _find(self, key: str, user: str, client_id: str) -> tuple[float, tuple[str | None, str | None]] | None:
+        """Return the quota that applies to a client, and the user and client id that share it, or None."""
+        for entity, owner in _levels(user, client_id):
+            values = self._quotas.get(entity)
+            if values is not None and key in values:
+                return values[key], owner
+        return None
+
+
+def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
+    """Return the entities whose quotas apply to a client, the most specific first, and who shares each of them."""
+    both = user, client_id
+    yield ((CLIENT_ID, client_id), (USER, user)), both
+    yield ((CLIENT_ID, None), (USER, user)), both
+    yield ((USER, user),), (user, None)
+    yield ((CLIENT_ID, client_id), (USER, None)), both
+    yield ((CLIENT_ID, None), (USER, None)), both
+    yield ((USER, None),), (user, None)
+    yield ((CLIENT_ID, client_id),), (None, client_id)
+    yield ((CLIENT_ID, None),), (None, client_id)
+
+
+class Timed(Coroutine[Any, Any, ResultT]):
+    """A coroutine that measures another one while it runs it."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, ResultT], now: Callable[[], float], spend: Callable[[float], None]
+    ) -> None:
+        """After each run between two waits, `spend` is called with the time at which the run began."""
+        self._coroutine, self._now, self._spend = coroutine, now, spend
+
+    def send(self, value: Any) -> Any:
+        begun = self._now()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._spend(begun)
+
+    def throw(self, *error: Any) -> Any:
+        begun = self._now()
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            self._spend(begun)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, ResultT]:
+        return self._coroutine.__await__()

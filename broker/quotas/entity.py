@@ -1,0 +1,75 @@
+"""Name the clients that a quota limits, and the quotas that there are (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""The pairs of type and name that a quota is set for, in the order of the types. The name None means the default."""
+
+QuotaValues: TypeAlias = Mapping[str, float]
+"""The quotas of an entity by their keys."""
+
+_LARGEST: Final = {
+    PRODUCER_BYTE_RATE: (1 << 63) - 1,
+    CONSUMER_BYTE_RATE: (1 << 63) - 1,
+    CONNECTION_CREATION_RATE: (1 << 31) - 1,
+}
+"""The largest values of the quotas that are whole numbers."""
+
+_KEYS_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+_EPSILON: Final = 1e-6
+"""The difference from a whole number that Kafka allows a whole number that is sent as a float."""
+
+MAX_NAME_CHARACTERS: Final = 1000
+"""The longest name of a user or client id that may have a quota, because all quotas are kept in memory."""
+
+
+def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    """Return the entity of these types and names. Raises ValueError that says what is wrong with them."""
+    entity = tuple(sorted(pairs, key=lambda pair: pair[0]))
+    types = [kind for kind, _ in entity]
+    if not types:
+        raise ValueError("The entity names no user, client-id or ip. Name at least one")
+    for kind, name in entity:
+        if kind not in (USER, CLIENT_ID, IP):
+            raise ValueError(f"The entity type {kind[:50]!r} does not exist. Use user, client-id or ip")
+        if name == "":
+            raise ValueError(f"The name of the {kind} is empty. Send a name, or null for the default")
+        if name is not None and len(name) > MAX_NAME_CHARACTERS:
+            raise ValueError(f"The name of the {kind} has more than {MAX_NAME_CHARACTERS} characters")
+    if len(set(types)) < len(types):
+        raise ValueError("The entity names a type more than once")
+    if IP in types and len(types) > 1:
+        raise ValueError("The entity names an ip and a user or client-id. Set their quotas separately")
+    return entity
+
+
+def check_quota(entity: QuotaEntity, key: str, value: float | None) -> None:
+    """Raise ValueError unless the entity may have the quota `key` with this value; None removes it."""
+    keys = (CONNECTION_CREATION_RATE,) if entity[0][0] == IP else _KEYS_OF_CLIENTS
+    if key not in keys:
+        raise ValueError(f"{key[:50]!r} is not a quota of this entity. Use one of {', '.join(keys)}")
+    if value is None:
+        return
+    if not value > 0:  # also refuses NaN
+        raise ValueError(f"The quota {key} must be greater than 0. Remove it if there should be no limit")
+    largest = _LARGEST.get(key)
+    if largest is not None:
+        if value > largest:
+            raise ValueError(f"The quota {key} is too large. The largest value is {largest}")
+        if abs(value - round(value)) > _EPSILON:
+            raise ValueError(f"The quota {key} cannot be a fraction. Send a whole number")
+    elif value == float("inf"):
+        raise ValueError(f"The quota {key} is infinite. Remove it if there should be no limit")

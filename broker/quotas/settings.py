@@ -1,0 +1,30 @@
+"""Define the settings of quotas, with Kafka's names."""
+
+from __future__ import annotations
+
+from ..settings import ConfigTable, at_least, integer
+
+
+class QuotaSettings(ConfigTable):
+    """The settings that decide how the use of quotas is measured. The quotas themselves are metadata (KIP-546)."""
+
+    quota_window_num: int = integer(
+        11,
+        at_least(2),
+        doc="The number of windows over which the use of a quota is measured. A client that was idle may use the quota"
+        " of one window less at once.",
+    )
+    quota_window_size_seconds: int = integer(1, at_least(1), doc="The length of such a window in seconds.")
+    controller_quota_window_num: int = integer(
+        11,
+        at_least(1),
+        doc="The number of windows whose quota of changed partitions (`controller_mutation_rate`) a client may use at"
+        " once.",
+    )
+    controller_quota_window_size_seconds: int = integer(1, at_least(1), doc="The length of such a window in seconds.")
+    max_client_quotas: int = integer(
+        10000,
+        at_least(0),
+        doc="The maximum number of users, client ids, pairs of both, and addresses with quotas. A request for more"
+        " fails with POLICY_VIOLATION.",
+    )
