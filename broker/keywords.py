@@ -135,6 +135,20 @@ class BrokerKeywords(TypedDict, total=False):
     """Whether every client may use a resource for which there is no ACL at all."""
     max_acls: int
     """The maximum number of ACLs. A request to create more fails with POLICY_VIOLATION."""
+    quota_window_num: int
+    """The number of windows over which the use of a quota is measured. A client that was idle may use the quota of
+    one window less at once.
+    """
+    quota_window_size_seconds: int
+    """The length of such a window in seconds."""
+    controller_quota_window_num: int
+    """The number of windows whose quota of changed partitions (`controller_mutation_rate`) a client may use at once."""
+    controller_quota_window_size_seconds: int
+    """The length of such a window in seconds."""
+    max_client_quotas: int
+    """The maximum number of users, client ids, pairs of both, and addresses with quotas. A request for more fails
+    with POLICY_VIOLATION.
+    """
     node_id: int
     """The broker's id in the cluster."""
     listeners: str | Iterable[str]

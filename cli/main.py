@@ -26,6 +26,7 @@ from .kafka_options import with_our_name
 from .log import log
 from .pipeline import pipeline
 from .produce import produce
+from .quota import quota
 from .serve import serve
 from .token import token
 from .topic import topic
@@ -68,6 +69,7 @@ for command in (
     user,
     acl,
     token,
+    quota,
     pipeline,
     connect,
     completion,

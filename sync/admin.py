@@ -53,6 +53,8 @@ class Admin(Facade[AsyncAdmin]):
     renew_delegation_token = blocking(AsyncAdmin.renew_delegation_token)
     expire_delegation_token = blocking(AsyncAdmin.expire_delegation_token)
     describe_delegation_tokens = blocking(AsyncAdmin.describe_delegation_tokens)
+    set_quotas = blocking(AsyncAdmin.set_quotas)
+    list_quotas = blocking(AsyncAdmin.list_quotas)
     fence_producers = blocking(AsyncAdmin.fence_producers)
     list_transactions = blocking(AsyncAdmin.list_transactions)
     describe_transactions = blocking(AsyncAdmin.describe_transactions)

@@ -4,6 +4,7 @@ from .access import Acl, AclFilter, ScramUser
 from .admin import Admin
 from .claims import GroupClaim
 from .delegation_tokens import DelegationToken
+from .quotas import Quota
 from .transaction_values import (
     AbortTransactionSpec,
     FencedProducer,
@@ -41,6 +42,7 @@ __all__ = [
     "HangingTransaction",
     "NewTopic",
     "ProducerDescription",
+    "Quota",
     "ResourceType",
     "ScramUser",
     "TransactionDescription",

@@ -21,7 +21,7 @@ from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import ByPartition, OffsetAndMetadata, Offsets, TopicPartition
-from . import access, claims, delegation_tokens, groups, topics, transactions
+from . import access, claims, delegation_tokens, groups, quotas, topics, transactions
 from .access import Acl, AclFilter, ScramUser
 from .arguments import (
     abort_spec,
@@ -36,6 +36,7 @@ from .arguments import (
 from .calls import AdminCalls, failure
 from .claims import GroupClaim
 from .delegation_tokens import DelegationToken
+from .quotas import Quota
 from .transaction_values import (
     AbortTransactionSpec,
     FencedProducer,
@@ -340,6 +341,22 @@ class Admin:
     async def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
         """Return the users who can log in by SCRAM; with `names`, those of these users that exist."""
         return await access.scram_users(self._calls, None if names is None else names_of(names, "names"))
+
+    # -- quotas
+
+    async def set_quotas(self, owner: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
+        """Set quotas of an owner, such as `{"user": "alice"}` (`Quota` describes owners); None removes one (KIP-546).
+
+        The keys of `values` are `producer_byte_rate` and `consumer_byte_rate` (bytes per second), `request_percentage`
+        (of the broker's time), `controller_mutation_rate` (created and deleted partitions per second), and for an ip
+        `connection_creation_rate` (per second). Quotas that `values` does not name stay. Raises KafkaError
+        INVALID_REQUEST for other keys and for values that cannot be.
+        """
+        await quotas.set_quotas(self._calls, owner, values)
+
+    async def list_quotas(self, owner: Mapping[str, str | None] | None = None) -> list[Quota]:
+        """Return all quotas, or those of exactly one owner, sorted by owner (KIP-546)."""
+        return await quotas.list_quotas(self._calls, owner)
 
     # -- delegation tokens
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from oncelog import Acl, AclFilter, Admin, KafkaError, ScramUser
+from oncelog import Acl, AclFilter, Admin, KafkaError, Quota, ScramUser
 from oncelog.demo.processes import free_port
 from oncelog.protocol.errors import ErrorCode
 from support.broker import BrokerProcess
@@ -145,3 +145,62 @@ async def test_without_an_authorizer_rules_are_refused(bootstrap: str) -> None:
     async with Admin(bootstrap_servers=bootstrap) as admin:
         with pytest.raises(KafkaError, match="SECURITY_DISABLED"):
             await admin.list_acls()
+
+
+def test_quotas_are_set_listed_and_removed(secured: Secured) -> None:
+    assert "There are no such quotas" in secured("quota", "list").stderr
+    both = ("--user", "alice", "--default-client-id")
+    assert (
+        secured.done("quota", "set", "producer_byte_rate=1024", "request_percentage=12.5", *both) == "Set 2 quota(s).\n"
+    )
+    secured.done("quota", "set", "connection_creation_rate=5", "--default-ip")
+    assert secured.done("quota", "list") == (
+        "alice\t(default)\t-\tproducer_byte_rate\t1024\n"
+        "alice\t(default)\t-\trequest_percentage\t12.5\n"
+        "-\t-\t(default)\tconnection_creation_rate\t5\n"
+    )
+    assert secured.done("quota", "list", "--default-ip") == "-\t-\t(default)\tconnection_creation_rate\t5\n"
+    rows = json.loads(secured.done("quota", "list", *both, "--json"))
+    assert rows[0] == {
+        "user": "alice",
+        "client-id": "(default)",
+        "ip": "",
+        "quota": "producer_byte_rate",
+        "value": 1024,
+    }
+    assert secured.done("quota", "remove", "producer_byte_rate", "request_percentage", *both) == "Removed 2 quota(s).\n"
+    assert "There are no such quotas" in secured("quota", "list", *both).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("set", "producer_byte_rate=1"), "name the owner by --user"),
+        (("set", "producer_byte_rate", "--user", "a"), "is not KEY=VALUE"),
+        (("set", "producer_byte_rate=x", "--user", "a"), "'x' is not a number"),
+        (("set", "producer_byte_rate=1", "--user", "a", "--default-user"), "only one of --user and --default-user"),
+        (("set", "producer_byte_rate=0.5", "--user", "a"), "cannot be a fraction"),
+        (("set", "producer_byte_rate=5", "--user", "a", "--ip", "1.2.3.4"), "an ip and a user"),
+        (("remove", "bytes", "--user", "a"), "'bytes' is not one of"),
+    ],
+)
+def test_quotas_that_cannot_be_are_explained(secured: Secured, arguments: tuple[str, ...], message: str) -> None:
+    done = secured("quota", *arguments)
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+async def test_the_admin_client_sets_quotas(secured: Secured) -> None:
+    async with Admin(bootstrap_servers=secured.broker.address) as admin:
+        await admin.set_quotas({"client-id": "app"}, {"producer_byte_rate": 10, "consumer_byte_rate": 20})
+        await admin.set_quotas({"client-id": "app"}, {"producer_byte_rate": None})
+        assert await admin.list_quotas({"client-id": "app"}) == [
+            Quota({"client-id": "app"}, {"consumer_byte_rate": 20.0})
+        ]
+        assert await admin.list_quotas({"client-id": None}) == []
+        with pytest.raises(KafkaError, match="greater than 0") as refused:
+            await admin.set_quotas({"user": None}, {"producer_byte_rate": -1})
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+        with pytest.raises(ValueError, match="'group' is not one of user, client-id, ip"):
+            await admin.set_quotas({"group": "g"}, {"producer_byte_rate": 1})
+        await admin.set_quotas({"client-id": "app"}, {"consumer_byte_rate": None})

@@ -302,7 +302,8 @@ class Workload:
             *self.writers,
             self.transformer,
         )
-        assert not [(thread.name, thread.failed[:3]) for thread in everyone if thread.failed]
+        failed = [(thread.name, thread.failed[:3]) for thread in everyone if thread.failed]
+        assert not failed, failed
         plain = read_all(self.broker.address, self.plain, self.partitions, "read_committed")
         for writer in self.idempotent:
             stored = {offset: int(value) for offset, value in plain[writer.partition]}
