@@ -34,9 +34,6 @@ class ConnectionInfo(Protocol):
     def principal(self) -> Principal:
         """The identity of the client; ANONYMOUS if it has not proved another one."""
 
-    def mute(self, seconds: float) -> None:
-        """Execute no further request of this connection for `seconds`."""
-
     @property
     def login(self) -> Login | None:
         """The state of the client's login; None on a listener without SASL."""

@@ -50,12 +50,12 @@ async def test_a_producer_over_its_quota_is_told_and_waits() -> None:
         await wire.create_topic("t")
         async with RawConnection(broker.address, "admin") as admin:
             await set_quotas(admin, {"client_id": "raw"}, producer_byte_rate=10_000)
+            begun = time.monotonic()
             answer = await wire.call(produce("t", 105_000), 9)  # ten seconds of the quota may pass at once
             assert 500 <= answer.throttle_time_ms <= 520
-            told_at = time.monotonic()
             assert [part.error_code for part in answer.responses[0].partition_responses] == [0]
             await wire.call(MetadataRequest([]), 12)
-            assert time.monotonic() - told_at >= answer.throttle_time_ms / 1000 - 0.05
+            assert time.monotonic() - begun >= answer.throttle_time_ms / 1000 - 0.01
             async with RawConnection(broker.address, "other") as other:
                 assert (await other.call(produce("t", 200_000), 9)).throttle_time_ms == 0
 
@@ -100,13 +100,14 @@ async def test_a_reader_over_its_quota_gets_nothing_at_once_and_waits() -> None:
             assert first.throttle_time_ms == 0
             size = len(first.responses[0].partitions[0].records)
             assert 90_000 < size < 110_000  # ten seconds of the quota at once
+            begun = time.monotonic()
             while not (second := await fetched(wire)).throttle_time_ms:
+                begun = time.monotonic()
                 assert len(second.responses[0].partitions[0].records) < 11_000  # the first batch, whatever its size
             assert second.responses == []
             assert second.error_code == 0
-            told_at = time.monotonic()
             await wire.call(MetadataRequest([]), 12)
-            assert time.monotonic() - told_at >= second.throttle_time_ms / 1000 - 0.05
+            assert time.monotonic() - begun >= second.throttle_time_ms / 1000 - 0.01
 
 
 async def test_a_throttled_session_goes_on_and_a_throttled_new_one_does_not_begin() -> None:

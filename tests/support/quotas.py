@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from oncelog.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -12,7 +14,7 @@ from oncelog.protocol.messages.alter_client_quotas import (
 
 from .raw_connection import RawConnection
 
-Entity = dict[str, str | None]
+Entity = Mapping[str, str | None]
 """Names by types; None for the default."""
 
 

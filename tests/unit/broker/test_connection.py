@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import struct
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +24,6 @@ from oncelog.broker.network.listener import Listener
 from oncelog.broker.network.shared_limits import SharedLimits
 from oncelog.broker.network.turns import LONE_TURN_WORK, REQUEST_WORK, ROUND_WORK
 from oncelog.broker.quotas.client_quotas import ClientQuotas
-from oncelog.broker.quotas.entity import QuotaEntity, QuotaValues
 from oncelog.protocol.schema import Buffer, Response
 
 
@@ -98,11 +97,11 @@ class Peer:
 class House:
     """A listener on a free port with a word dispatcher behind it."""
 
-    def __init__(self, quotas: Mapping[QuotaEntity, QuotaValues] | None = None, **settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.dispatcher = WordDispatcher()
         config = BrokerConfig({"listeners": "127.0.0.1:0", **settings})
         row = Row.parse("127.0.0.1:0")
-        self.limits = SharedLimits(config, ClientQuotas(quotas or {}, config, time.monotonic))
+        self.limits = SharedLimits(config, ClientQuotas({}, config, time.monotonic))
         self.listener = Listener(row, config, self.dispatcher, make_logger("error"), self.limits, AuditLog(None))  # type: ignore[arg-type]
         self.peers: list[Peer] = []
 
