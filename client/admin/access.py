@@ -32,7 +32,7 @@ def _by_name(numbers: Iterable[IntEnum]) -> dict[str, int]:
 
 KINDS: Final = _by_name(kind for kind in AclResourceType if kind > AclResourceType.ANY)
 PATTERNS: Final = _by_name((PatternType.LITERAL, PatternType.PREFIXED))
-OPERATIONS: Final = _by_name(each for each in AclOperation if AclOperation.ANY < each < AclOperation.TWO_PHASE_COMMIT)
+OPERATIONS: Final = _by_name(each for each in AclOperation if each > AclOperation.ANY)
 PERMISSIONS: Final = _by_name((Permission.ALLOW, Permission.DENY))
 _ANY: Final = 1
 """The number of ANY in filters, the same for kinds, patterns, operations and permissions."""

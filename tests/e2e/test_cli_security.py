@@ -26,6 +26,7 @@ RULES = [
     Acl("TOPIC", "orders", ALICE, "READ"),
     Acl("TOPIC", "orders", ALICE, "WRITE", "DENY", "10.0.0.7"),
     Acl("TRANSACTIONAL_ID", "t", ALICE, "ALL"),
+    Acl("TRANSACTIONAL_ID", "t", ALICE, "TWO_PHASE_COMMIT"),
 ]
 
 
@@ -101,7 +102,7 @@ async def test_the_admin_client_creates_lists_and_deletes_rules(secured: Secured
             RULES[1],
             *RULES[3:5],
         ]
-        assert await admin.delete_acls([AclFilter()]) == [RULES[0], RULES[2], RULES[5]]
+        assert await admin.delete_acls([AclFilter()]) == [RULES[0], RULES[2], *RULES[5:]]
         assert await admin.list_acls() == []
         (error,) = (await admin.create_acls([Acl("TOPIC", "x", "alice", "READ")], raise_errors=False)).values()
         assert error is not None
