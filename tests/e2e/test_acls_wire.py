@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from oncelog import Broker
-from oncelog.broker import requirements
 from oncelog.broker.acls.acl import Acl
+from oncelog.broker.requirements import REQUIREMENTS
 from oncelog.protocol.access_rules import PatternType, Permission
 from oncelog.protocol.apis import api_name
 from oncelog.protocol.errors import ErrorCode
@@ -85,7 +85,17 @@ from oncelog.protocol.messages.txn_offset_commit import (
 from oncelog.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from oncelog.protocol.records import Record, encode_batch
 from oncelog.protocol.schema import Request
-from support.access import EVERYTHING, Op, Type, World, codes, limited_broker, refusals, rule
+from support.access import (
+    EVERYTHING,
+    Op,
+    Type,
+    World,
+    codes,
+    limited_broker,
+    refusals,
+    rule,
+    without_requirements,
+)
 
 TOPIC, GROUP, CLUSTER, ID = 29, 30, 31, 53
 UNKNOWN_TOPIC, UNKNOWN_ID = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
@@ -365,11 +375,11 @@ async def test_an_api_needs_each_of_several_permissions(world: World, tested: Ca
 
 async def test_every_api_has_a_row(world: World) -> None:
     served = {api_name(api.key) for api in world.broker._node.served_apis()}
-    assert served <= requirements.REQUIREMENTS.keys()
+    assert served <= REQUIREMENTS.keys()
 
 
 async def test_an_api_without_a_row_is_refused_to_all_but_super_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(requirements.REQUIREMENTS, "Heartbeat")
+    without_requirements(monkeypatch, "Heartbeat")
     for super_users, code in (("", CLUSTER), ("User:ANONYMOUS", ErrorCode.UNKNOWN_MEMBER_ID)):
         async with limited_broker(super_users=super_users) as world:
             assert (await world.wire.call(HeartbeatRequest("g", 1, "m"), 4)).error_code == code

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog.broker import requirements
 from oncelog.broker.logging import make_logger
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.protocol.framing import encode_request
@@ -18,7 +17,7 @@ from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.heartbeat import HeartbeatRequest
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from support.access import Op, Type, limited_broker, rule
+from support.access import Op, Type, limited_broker, rule, without_requirements
 from support.raw_connection import RawConnection, batch
 from support.sasl import broker_with_sasl, log_in, sasl_address
 from support.tls import HOST, Authority, broker_with_tls, tls_port
@@ -107,7 +106,7 @@ async def test_hidden_topics_cause_no_denials(tmp_path: Path) -> None:
 
 
 async def test_an_api_without_requirements_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(requirements.REQUIREMENTS, "Heartbeat")
+    without_requirements(monkeypatch, "Heartbeat")
     file = tmp_path / "audit.jsonl"
     async with limited_broker(audit_log_location=str(file)) as world:
         await world.wire.call(HeartbeatRequest("g", 0, "m"), 4)

@@ -55,6 +55,7 @@ class Secured:
 
     def file(self, name: str, text: str) -> str:
         path = self.directory / f"{name}.properties"
+        path.touch(0o600)
         path.write_text(f"bootstrap.servers={self.address}\nsecurity.protocol=SASL_PLAINTEXT\n{text}")
         return str(path)
 

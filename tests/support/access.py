@@ -9,8 +9,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from oncelog import Broker
+from oncelog.broker import authorization
 from oncelog.broker.acls.acl import Acl
+from oncelog.broker.requirements import REQUIREMENTS
 from oncelog.protocol.access_rules import AclOperation as Op
 from oncelog.protocol.access_rules import AclResourceType as Type
 from oncelog.protocol.access_rules import PatternType, Permission
@@ -18,7 +21,7 @@ from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.schema import Struct
 from support.raw_connection import RawConnection
 
-__all__ = ["EVERYTHING", "Op", "Type", "World", "codes", "limited_broker", "refusals", "rule"]
+__all__ = ["EVERYTHING", "Op", "Type", "World", "codes", "limited_broker", "refusals", "rule", "without_requirements"]
 
 REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -39,6 +42,15 @@ def rule(
 ) -> Acl:
     """Return a rule for clients on any host."""
     return Acl(type, pattern, name, principal, "*", operation, permission)
+
+
+def without_requirements(monkeypatch: pytest.MonkeyPatch, api: str) -> None:
+    """Take the row of an API out of the table, for brokers that start from now on.
+
+    The table itself stays, because the order of its rows is that of the documentation.
+    """
+    rows = {name: row for name, row in REQUIREMENTS.items() if name != api}
+    monkeypatch.setattr(authorization, "REQUIREMENTS", rows)
 
 
 EVERYTHING = [
