@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 from ...auth.principal import Principal
@@ -10,6 +9,7 @@ from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.apis import api_name
 from ...protocol.errors import ErrorCode, KafkaError
 from ..audit import AuditLog
+from ..client_host import spelled_as_in_kafka
 from .acl import CLUSTER_NAME
 from .authorizer import OPERATIONS, Authorizer, Decision
 
@@ -160,7 +160,7 @@ class AccessControl:
 
     def of(self, principal: Principal, host: str, api_key: int) -> Access:
         """Return the access of a client's request; `host` is the client's address."""
-        return self._access(self._authorizer, str(principal), spelled_as_in_acls(host), api_key, self._audit)
+        return self._access(self._authorizer, str(principal), spelled_as_in_kafka(host), api_key, self._audit)
 
     def allows_uncovered(self, principal: Principal, host: str, api_key: int) -> bool:
         """Return whether the client may use an API without requirements, which only `super.users` may."""
@@ -170,18 +170,3 @@ class AccessControl:
             allowed, str(principal), host, api_name(api_key), "ALL", AclResourceType.CLUSTER.name, CLUSTER_NAME, rule
         )
         return allowed
-
-
-def spelled_as_in_acls(host: str) -> str:
-    """Return an address as Kafka compares it with the hosts of ACLs: 127.0.0.1, 0:0:0:0:0:0:0:1."""
-    if ":" not in host:
-        return host
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if not isinstance(address, IPv6Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))

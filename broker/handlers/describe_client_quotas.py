@@ -19,7 +19,7 @@ from ...protocol.messages.describe_client_quotas import (
     ValueData,
 )
 from ..handling import RequestContext, handles
-from ..quotas.entity import CLIENT_ID, IP, USER, QuotaEntity
+from ..quotas.entity import CLIENT_ID, IP, USER, QuotaEntity, spelled
 from ..steps import Steps
 
 _EXACT: Final = 0
@@ -75,7 +75,7 @@ def _matches(entity: QuotaEntity, wanted: Mapping[str, ComponentData], *, strict
     for kind, component in wanted.items():
         if kind not in names:
             return False
-        if component.match_type != _ANY and names[kind] != component.match:
+        if component.match_type != _ANY and names[kind] != spelled(kind, component.match):
             return False
     return True
 

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from ...protocol.apis import api_name
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.schema import Response
+from ..client_host import spelled_as_in_kafka
 from .entity import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -153,6 +154,7 @@ class ClientQuotas:
         """Whether there is any quota of users or client ids."""
         self._quotas, self._settings, self._now = quotas, settings, now
         self._version = 0
+        self._limits_addresses = False
         self._clients: dict[tuple[str, str], _Client] = {}
         self._addresses: dict[str, WindowedRate] = {}
         self._rates: WeakValueDictionary[tuple[str, str | None, str | None], WindowedRate] = WeakValueDictionary()
@@ -161,7 +163,8 @@ class ClientQuotas:
 
     def changed(self) -> None:
         """Apply changed quotas. What clients have used stays counted."""
-        self.active = any(entity[0][0] != IP for entity in self._quotas)
+        owners = {entity[0][0] == IP for entity in self._quotas}
+        self.active, self._limits_addresses = False in owners, True in owners
         self._version += 1
 
     def admit(
@@ -190,6 +193,9 @@ class ClientQuotas:
 
     def connect(self, ip: str) -> float:
         """Count a new connection; return how long the client has to wait if its address made too many (KIP-612)."""
+        if not self._limits_addresses:
+            return 0.0
+        ip = spelled_as_in_kafka(ip)
         values = self._quotas.get(((IP, ip),), {})
         if CONNECTION_CREATION_RATE not in values:
             values = self._quotas.get(((IP, None),), {})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
+from ..client_host import is_address, spelled_as_in_kafka
+
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
@@ -37,8 +39,11 @@ MAX_NAME_CHARACTERS: Final = 1000
 
 
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """Return the entity of these types and names. Raises ValueError that says what is wrong with them."""
-    entity = tuple(sorted(pairs, key=lambda pair: pair[0]))
+    """Return the entity of these types and names. Raises ValueError that says what is wrong with them.
+
+    An address is spelled as in Kafka. The name of a host is refused, because looking it up would take time.
+    """
+    entity = tuple(sorted(((kind, spelled(kind, name)) for kind, name in pairs), key=lambda pair: pair[0]))
     types = [kind for kind, _ in entity]
     if not types:
         raise ValueError("The entity names no user, client-id or ip. Name at least one")
@@ -49,11 +54,18 @@ def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
             raise ValueError(f"The name of the {kind} is empty. Send a name, or null for the default")
         if name is not None and len(name) > MAX_NAME_CHARACTERS:
             raise ValueError(f"The name of the {kind} has more than {MAX_NAME_CHARACTERS} characters")
+        if kind == IP and name is not None and not is_address(name):
+            raise ValueError(f"{name[:50]!r} is not an IP address")
     if len(set(types)) < len(types):
         raise ValueError("The entity names a type more than once")
     if IP in types and len(types) > 1:
         raise ValueError("The entity names an ip and a user or client-id. Set their quotas separately")
     return entity
+
+
+def spelled(kind: str, name: str | None) -> str | None:
+    """Return a name as entities have it: an address as Kafka spells it, all other names as they are."""
+    return spelled_as_in_kafka(name) if kind == IP and name is not None else name
 
 
 def check_quota(entity: QuotaEntity, key: str, value: float | None) -> None:

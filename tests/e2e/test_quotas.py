@@ -296,3 +296,36 @@ async def test_an_address_that_connects_too_often_is_refused_after_a_while(proto
         assert time.monotonic() - begun > 0.2
         await set_quotas(wire, {"ip": "127.0.0.1"}, connection_creation_rate=1000)
         assert not await is_refused()
+
+
+@pytest.mark.parametrize(("host", "name"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::1", "0:0:0:0:0:0:0:1")])
+async def test_an_address_is_the_same_on_all_interfaces_and_in_every_spelling(host: str, name: str) -> None:
+    async with (
+        broker_and_wire(
+            listeners="PLAINTEXT://:0,LOCAL://127.0.0.1:0",
+            listener_security_protocol_map="PLAINTEXT:PLAINTEXT,LOCAL:PLAINTEXT",
+            quota_window_num=2,
+        ) as (broker, wire),
+    ):
+        await set_quotas(wire, {"ip": name}, connection_creation_rate=1)
+        connected = []
+        writers = []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection(host, broker.port)
+            connected.append(reader)
+            writers.append(writer)
+            writer.write(b"".join(encode_request(MetadataRequest([]), 12, 1, "often")))
+        async with asyncio.timeout(60):
+            assert await connected[0].read(1) != b""
+            assert await connected[1].read(1) == b""
+        for writer in writers:
+            writer.close()
+        assert await described(wire, ComponentData("ip", 0, name)) != []
+        await set_quotas(wire, {"ip": name}, connection_creation_rate=None)
+
+
+async def test_a_name_is_no_address() -> None:
+    async with broker_and_wire() as (_, wire):
+        (refused,) = await alter(wire, change({"ip": "localhost"}, connection_creation_rate=1))
+        assert ErrorCode(refused.error_code) is ErrorCode.INVALID_REQUEST
+        assert "'localhost' is not an IP address" in (refused.error_message or "")
