@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import asyncio
 import pkgutil
-import time
 from collections.abc import Callable, Coroutine
 from functools import cache
 from importlib import import_module
@@ -64,7 +63,6 @@ from .connection_info import ConnectionInfo
 from .error_response import code_paths, code_replacer, error_response, replace_codes_in_steps
 from .handling import Answer, Deferred, HandledApi, Reply, RequestContext
 from .large_requests import LargeRequests
-from .quotas.client_quotas import ClientQuotas
 from .services import BrokerServices
 from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 
@@ -148,7 +146,6 @@ class Dispatcher:
         the client may do (`authorization.py`).
         """
         config = broker.config if broker is not None else BrokerConfig()
-        self.quotas = broker.quotas if broker is not None else ClientQuotas({}, config, time.monotonic)
         self._max_elements = config.request_max_elements
         self._max_bytes = config.response_max_bytes
         self._broker = broker

@@ -148,8 +148,8 @@ class BrokerNode:
         self.fetch_purgatory = FetchPurgatory()
         self.group_aware = group_aware(self.config)
         self.access_control = self._make_access_control()
-        self.quotas = ClientQuotas(self.metadata.quotas, self.config, self.clock.monotonic)
-        self.metadata.on_quotas_changed.append(self.quotas.changed)
+        self._quotas = ClientQuotas(self.metadata.quotas, self.config, self.clock.monotonic)
+        self.metadata.on_quotas_changed.append(self._quotas.changed)
         self.dispatcher = Dispatcher(
             self, self.log, group_aware=self.group_aware, access_control=self.access_control is not None
         )
@@ -341,7 +341,7 @@ class BrokerNode:
             self.metadata.start()
         except KafkaError as error:
             raise BrokerStartError(f"The metadata cannot be read: {error.message}") from error
-        self.quotas.changed()
+        self._quotas.changed()
         self.replica_manager.start()
         await self.metadata.settled()
         try:
@@ -363,7 +363,7 @@ class BrokerNode:
             tokens.start()
         find_credential = self.metadata.scram_credential
         listeners = Listeners(
-            self.config, self.dispatcher, self.threads, find_credential, self.log, self._audit, tokens
+            self.config, self.dispatcher, self.threads, find_credential, self.log, self._audit, self._quotas, tokens
         )
         try:
             await listeners.bind()

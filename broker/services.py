@@ -18,7 +18,6 @@ from .log import Logs
 from .metadata import Metadata
 from .metrics import Metrics
 from .ports import Clock, Threads
-from .quotas.client_quotas import ClientQuotas
 from .replica_manager import ReplicaManager
 
 if TYPE_CHECKING:  # imported at their first use, not at start
@@ -49,7 +48,6 @@ class BrokerServices(Protocol):
     data_dir: str
     group_aware: bool
     metrics: Metrics
-    quotas: ClientQuotas
     access_control: AccessControl | None
 
     @property

@@ -33,6 +33,7 @@ from ..audit import AuditLog
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest, Outcome
 from ..handling import Answer, Deferred
+from ..quotas.client_quotas import ClientQuotas
 from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
@@ -55,6 +56,7 @@ class ConnectionOwner(Protocol):
     config: BrokerConfig
     log: Any
     audit: AuditLog
+    quotas: ClientQuotas
     memory: RequestMemory
     answers: AnswerMemory
     turns: Turns
@@ -108,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = loop.time()
         self.answered = False
         self._unmute: asyncio.TimerHandle | None = None
-        self._quotas = dispatcher.quotas
+        self._quotas = listener.quotas
         self._listener = listener
         self._dispatcher = dispatcher
         self._loop = loop

@@ -65,6 +65,7 @@ class Listener:
         self.limits = limits
         self.audit = audit
         self.memory, self.answers, self.turns = limits.memory, limits.answers, limits.turns
+        self.quotas = limits.quotas
         self.host = listener.host
         self.port = listener.port
         self._tls = tls
@@ -176,7 +177,7 @@ class Listener:
         elif limit is not None:
             self.log.warning("connection_refused", limit=limit.name, value=limit.value, peer=connection.peer_host)
             connection.abort()
-        elif self._tls is None and (wait_s := self.limits.quotas.connect(connection.peer_host)):
+        elif self._tls is None and (wait_s := self.quotas.connect(connection.peer_host)):
             connection.refuse(wait_s)
 
     def lost(self, connection: Connection) -> None:

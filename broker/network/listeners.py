@@ -19,6 +19,7 @@ from ..connection_info import ConnectionInfo
 from ..dispatcher import Dispatcher
 from ..listener_config import ListenerConfig
 from ..ports import Lane, Threads
+from ..quotas.client_quotas import ClientQuotas
 from ..settings import ConfigError
 from .listener import Listener
 from .shared_limits import SharedLimits
@@ -44,6 +45,7 @@ class Listeners:
         find_credential: FindCredential,
         log: Any,
         audit: AuditLog,
+        quotas: ClientQuotas,
         tokens: TokenLogins | None = None,
     ) -> None:
         self._config = config
@@ -53,7 +55,7 @@ class Listeners:
         self._threads = threads
         self._log = log
         self._audit = audit
-        self._limits = SharedLimits(config, dispatcher.quotas)
+        self._limits = SharedLimits(config, quotas)
         self._rows = {row.name: row for row in config.read_listeners()}
         self._open: dict[str, Listener] = {}
         self._contexts: list[WatchedContext] = []

@@ -53,7 +53,6 @@ class WordDispatcher:
     """Stands where the dispatcher does: frames are words, `replies` says what each is answered with."""
 
     def __init__(self) -> None:
-        self.quotas = SimpleNamespace(active=False)
         self.replies: dict[bytes, Callable[[], Any]] = {}
         self.executed: list[bytes] = []
 
