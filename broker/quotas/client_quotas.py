@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from ...protocol.apis import api_name
@@ -38,6 +38,9 @@ REMEMBERED: Final = 10_000
 
 _EXEMPT: Final = {"SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
 """APIs that no quota limits, as in Kafka."""
+
+_Use: TypeAlias = tuple[str, str | None, str | None]
+"""A quota's key, and the user and client id that share it; None stands for all."""
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -157,8 +160,8 @@ class ClientQuotas:
         self._limits_addresses = False
         self._clients: dict[tuple[str, str], _Client] = {}
         self._addresses: dict[str, WindowedRate] = {}
-        self._rates: WeakValueDictionary[tuple[str, str | None, str | None], WindowedRate] = WeakValueDictionary()
-        self._buckets: WeakValueDictionary[tuple[str | None, str | None], TokenBucket] = WeakValueDictionary()
+        self._rates: WeakValueDictionary[_Use, WindowedRate] = WeakValueDictionary()
+        self._buckets: WeakValueDictionary[_Use, TokenBucket] = WeakValueDictionary()
         self.changed()
 
     def changed(self) -> None:
@@ -212,9 +215,6 @@ class ClientQuotas:
         rate.record(now, 1)
         return rate.wait_s(now, quota)
 
-    def _new_rate(self) -> WindowedRate:
-        return WindowedRate(self._settings.quota_window_num, self._settings.quota_window_size_seconds)
-
     def _client(self, user: str, client_id: str) -> _Client:
         name = user, client_id
         client = self._clients.pop(name, None)
@@ -230,40 +230,39 @@ class ClientQuotas:
     def _limit(self, client: _Client, user: str, client_id: str) -> None:
         """Find the quotas that apply to a client."""
         client.version = self._version
-        client.bytes_written = self._rate(PRODUCER_BYTE_RATE, user, client_id)
-        client.bytes_read = self._rate(CONSUMER_BYTE_RATE, user, client_id)
-        client.time = self._rate(REQUEST_PERCENTAGE, user, client_id, 0.01)
-        client.mutations = self._bucket(user, client_id)
+        name = user, client_id
+        client.bytes_written = self._meter(PRODUCER_BYTE_RATE, name, self._rates, self._new_rate)
+        client.bytes_read = self._meter(CONSUMER_BYTE_RATE, name, self._rates, self._new_rate)
+        client.time = self._meter(REQUEST_PERCENTAGE, name, self._rates, self._new_rate, unit=0.01)
+        client.mutations = self._meter(CONTROLLER_MUTATION_RATE, name, self._buckets, self._new_bucket)
 
-    def _rate(self, key: str, user: str, client_id: str, unit: float = 1.0) -> _Meter[WindowedRate] | None:
-        found = self._find(key, user, client_id)
-        if found is None:
-            return None
-        value, owner = found
-        rate = self._rates.get((key, *owner))
-        if rate is None:
-            rate = self._rates[key, *owner] = self._new_rate()
-        return _Meter(value * unit, rate)
-
-    def _bucket(self, user: str, client_id: str) -> _Meter[TokenBucket] | None:
-        found = self._find(CONTROLLER_MUTATION_RATE, user, client_id)
-        if found is None:
-            return None
-        value, owner = found
-        bucket = self._buckets.get(owner)
-        if bucket is None:
-            settings = self._settings
-            windows, window_s = settings.controller_quota_window_num, settings.controller_quota_window_size_seconds
-            bucket = self._buckets[owner] = TokenBucket(windows, window_s)
-        return _Meter(value, bucket)
-
-    def _find(self, key: str, user: str, client_id: str) -> tuple[float, tuple[str | None, str | None]] | None:
-        """Return the quota that applies to a client, and the user and client id that share it, or None."""
-        for entity, owner in _levels(user, client_id):
-            values = self._quotas.get(entity)
-            if values is not None and key in values:
-                return values[key], owner
+    def _meter(
+        self,
+        key: str,
+        client: tuple[str, str],
+        measures: WeakValueDictionary[_Use, MeasureT],
+        make: Callable[[], MeasureT],
+        *,
+        unit: float = 1.0,
+    ) -> _Meter[MeasureT] | None:
+        """Return the quota `key` that applies to a client, with what all who share it have used; None without one."""
+        for entity, (user, client_id) in _levels(*client):
+            value = self._quotas.get(entity, {}).get(key)
+            if value is None:
+                continue
+            use = key, user, client_id
+            measure = measures.get(use)
+            if measure is None:
+                measure = measures[use] = make()
+            return _Meter(value * unit, measure)
         return None
+
+    def _new_rate(self) -> WindowedRate:
+        return WindowedRate(self._settings.quota_window_num, self._settings.quota_window_size_seconds)
+
+    def _new_bucket(self) -> TokenBucket:
+        settings = self._settings
+        return TokenBucket(settings.controller_quota_window_num, settings.controller_quota_window_size_seconds)
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
