@@ -12,11 +12,9 @@ longer visible to clients, its subscribers drop its data, and its record is remo
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ..auth.principal import Principal
 from ..protocol.codec import (
     UnknownRecord,
     decode_record_key,
@@ -30,21 +28,15 @@ from ..protocol.messages.metadata_log import (
     AclValue,
     BrokerConfigKey,
     BrokerConfigValue,
-    ClientQuotaEntityPart,
-    ClientQuotaEntry,
     ClientQuotaKey,
-    ClientQuotaValue,
     DelegationTokenKey,
-    DelegationTokenValue,
     FeatureLevelKey,
     FeatureLevelValue,
     ProducerIdsKey,
     ProducerIdsValue,
-    TopicConfigEntry,
     TopicMetadataKey,
     TopicMetadataValue,
     UserScramCredentialKey,
-    UserScramCredentialValue,
 )
 from ..protocol.records import Record, decode_batch, encode_batch
 from ..protocol.schema import Message
@@ -52,6 +44,18 @@ from .acls.acl import Acl
 from .acls.acl_index import AclIndex
 from .log import AppendOrigin, Log, LogConfig, Logs
 from .metadata import Topic
+from .metadata_records import (
+    acl_key,
+    acl_of,
+    credential_of,
+    credential_record,
+    quota_entity_of,
+    quota_record,
+    quotas_of,
+    token_of,
+    token_record,
+    topic_record,
+)
 from .ports import Clock, RandomIds
 from .quotas.entity import QuotaEntity, QuotaValues
 from .steps import run_at_once
@@ -68,6 +72,40 @@ _KEYS: Final = (
 )
 
 T = TypeVar("T")
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+
+class _Newest(Generic[KeyT, ValueT]):
+    """The newest values of the keys whose changes are being flushed to disk."""
+
+    def __init__(self) -> None:
+        self._changes: dict[KeyT, list[ValueT]] = {}  # a list for each change, so that equal changes are told apart
+
+    def begin(self, changes: Mapping[KeyT, ValueT]) -> Callable[[], None]:
+        """Take changes that are on their way to the disk; return the function to call when they have ended."""
+        coming = {key: [value] for key, value in changes.items()}
+        self._changes |= coming
+
+        def end() -> None:
+            for key, change in coming.items():
+                if self._changes.get(key) is change:
+                    del self._changes[key]
+
+        return end
+
+    def get(self, key: KeyT, current: ValueT) -> ValueT:
+        """Return the newest value of a key: `current` if no change of it is on its way."""
+        change = self._changes.get(key)
+        return current if change is None else change[0]
+
+    def count(self, current: Mapping[KeyT, Any]) -> int:
+        """Return the number of the keys of `current` and of those on their way."""
+        return len(current) + sum(key not in current for key in self._changes)
+
+    def have_room(self, key: KeyT, current: Mapping[KeyT, Any], limit: int) -> bool:
+        """Return whether `key` may be set if there may be `limit` keys, those on their way included."""
+        return key in current or key in self._changes or self.count(current) < limit
 
 
 class MetadataStore:
@@ -96,16 +134,16 @@ class MetadataStore:
         self._logger = logger
         self._by_id: dict[bytes, Topic] = {}
         self._deleting: dict[bytes, Topic] = {}
-        self._newest: dict[bytes, Topic] = {}
+        self._newest_topics: _Newest[bytes, Topic] = _Newest()
         self._pending_names: set[str] = set()
         self._names = TopicNames()  # the names in `topics` and `_pending_names`
         # The partitions of the visible topics, and those of the changes that are being flushed to disk.
         self._partitions = 0
         self._coming_partitions = 0
         self._coming_acls = 0
-        self._coming_users: Counter[str] = Counter()
-        self._newest_tokens: dict[str, _TokenChange] = {}
-        self._newest_quotas: dict[QuotaEntity, QuotaValues] = {}
+        self._coming_users: _Newest[str, None] = _Newest()
+        self._newest_tokens: _Newest[str, DelegationToken | None] = _Newest()
+        self._newest_quotas: _Newest[QuotaEntity, QuotaValues] = _Newest()
         self._doomed: set[bytes] = set()
         self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
@@ -201,13 +239,13 @@ class MetadataStore:
             if value is not None:
                 self.broker_configs[key.name] = decode_record_value(BrokerConfigValue, value).value
         elif isinstance(key, UserScramCredentialKey):
-            self._set_credential(key.user, key.mechanism, None if value is None else _credential_of(value))
+            self._set_credential(key.user, key.mechanism, None if value is None else credential_of(value))
         elif isinstance(key, AclKey):
-            (self.acls.remove if value is None else self.acls.add)([_acl_of(key)])
+            (self.acls.remove if value is None else self.acls.add)([acl_of(key)])
         elif isinstance(key, DelegationTokenKey):
-            self._set_token(key.token_id, None if value is None else _token_of(key.token_id, value))
+            self._set_token(key.token_id, None if value is None else token_of(key.token_id, value))
         elif isinstance(key, ClientQuotaKey):
-            self._set_quotas(_quota_entity_of(key), {} if value is None else _quotas_of(value))
+            self._set_quotas(quota_entity_of(key), {} if value is None else quotas_of(value))
 
     def _set_token(self, token_id: str, token: DelegationToken | None) -> None:
         if token is None:
@@ -301,7 +339,7 @@ class MetadataStore:
             self._names.discard(name)
             self._coming_partitions -= partitions
 
-        return self._commit([_topic_record(topic)], visible, settled)
+        return self._commit([topic_record(topic)], visible, settled)
 
     def check_new(self, name: str) -> None:
         """Raise KafkaError TOPIC_ALREADY_EXISTS or INVALID_TOPIC_EXCEPTION if the topic `name` cannot be created."""
@@ -326,7 +364,8 @@ class MetadataStore:
             # A record after the record of the deletion would restore the topic at the next start.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name!r} is being deleted.")
         base = self.newest(topic)
-        newer = self._newest[topic.topic_id] = Topic(base.name, base.topic_id, base.partitions, dict(base.configs))
+        newer = Topic(base.name, base.topic_id, base.partitions, dict(base.configs))
+        end = self._newest_topics.begin({topic.topic_id: newer})
         if partitions is not None:
             newer.partitions = partitions
         more = newer.partitions - base.partitions
@@ -344,14 +383,13 @@ class MetadataStore:
 
         def settled() -> None:
             self._coming_partitions -= more
-            if self._newest.get(topic.topic_id) is newer:
-                del self._newest[topic.topic_id]
+            end()
 
-        return self._commit([_topic_record(newer)], visible, settled)
+        return self._commit([topic_record(newer)], visible, settled)
 
     def newest(self, topic: Topic) -> Topic:
         """Return the topic with its pending changes applied, as the base of the next change."""
-        return self._newest.get(topic.topic_id, topic)
+        return self._newest_topics.get(topic.topic_id, topic)
 
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
         """Delete a topic; return a future that is done when no client can see the topic and its data is dropped.
@@ -369,7 +407,7 @@ class MetadataStore:
 
         record = Topic(topic.name, topic.topic_id, topic.partitions, {}, deleting=True)
         deletion = self._commit(
-            [_topic_record(record)], gone, lambda: self._doomed.discard(topic.topic_id), essential=True
+            [topic_record(record)], gone, lambda: self._doomed.discard(topic.topic_id), essential=True
         )
         if not deletion.done():
             self._doomed.add(topic.topic_id)
@@ -466,7 +504,7 @@ class MetadataStore:
         def settled() -> None:
             self._coming_acls -= count
 
-        return self._commit([(_acl_key(acl), AclValue(), 0) for acl in acls], lambda: self.acls.add(acls), settled)
+        return self._commit([(acl_key(acl), AclValue(), 0) for acl in acls], lambda: self.acls.add(acls), settled)
 
     @property
     def acl_count(self) -> int:
@@ -475,7 +513,7 @@ class MetadataStore:
 
     def delete_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
         """Delete access rules; the future is done when the deletion is on disk and in effect."""
-        return self._commit([(_acl_key(acl), None, 0) for acl in acls], lambda: self.acls.remove(acls), essential=True)
+        return self._commit([(acl_key(acl), None, 0) for acl in acls], lambda: self.acls.remove(acls), essential=True)
 
     def set_feature(self, name: str, level: int) -> asyncio.Future[None]:
         """Finalize a feature at a level; the future is done when the level is on disk."""
@@ -492,55 +530,36 @@ class MetadataStore:
             for mechanism, credential in changes.items():
                 self._set_credential(user, mechanism, credential)
 
-        self._coming_users[user] += 1
-
-        def settled() -> None:
-            self._coming_users[user] -= 1
-            if not self._coming_users[user]:
-                del self._coming_users[user]
-
-        records = [_credential_record(user, *change) for change in changes.items()]
+        settled = self._coming_users.begin({user: None})
+        records = [credential_record(user, *change) for change in changes.items()]
         return self._commit(records, visible, settled, essential=all(value is None for value in changes.values()))
 
     def newest_quotas(self, entity: QuotaEntity) -> QuotaValues:
         """Return the quotas of an entity with its pending changes applied, as the base of the next change."""
-        newest = self._newest_quotas.get(entity)
-        return self.quotas.get(entity, {}) if newest is None else newest
+        return self._newest_quotas.get(entity, self.quotas.get(entity, {}))
 
     def has_room_for_quotas(self, entity: QuotaEntity, limit: int) -> bool:
         """Return whether an entity may get quotas if there may be `limit` entities, those being flushed included."""
-        if entity in self.quotas or entity in self._newest_quotas:
-            return True
-        return len(self.quotas) + sum(other not in self.quotas for other in self._newest_quotas) < limit
+        return self._newest_quotas.have_room(entity, self.quotas, limit)
 
     def change_quotas(self, entity: QuotaEntity, values: QuotaValues) -> asyncio.Future[None]:
         """Replace the quotas of an entity; the future is done when they are on disk and in effect."""
-        self._newest_quotas[entity] = values
+        settled = self._newest_quotas.begin({entity: values})
 
         def visible() -> None:
             self._set_quotas(entity, values)
             for subscriber in self.on_quotas_changed:
                 subscriber()
 
-        def settled() -> None:
-            if self._newest_quotas.get(entity) is values:
-                del self._newest_quotas[entity]
-
-        key = ClientQuotaKey([ClientQuotaEntityPart(kind, name) for kind, name in entity])
-        entries = [ClientQuotaEntry(name, value) for name, value in sorted(values.items())]
-        record = key, ClientQuotaValue(entries) if values else None, 0
-        return self._commit([record], visible, settled, essential=not values)
+        return self._commit([quota_record(entity, values)], visible, settled, essential=not values)
 
     def has_room_for_user(self, user: str, limit: int) -> bool:
         """Return whether a user may get a credential if there may be `limit` users, those being flushed included."""
-        if user in self.scram_users or user in self._coming_users:
-            return True
-        return len(self.scram_users) + sum(name not in self.scram_users for name in self._coming_users) < limit
+        return self._coming_users.have_room(user, self.scram_users, limit)
 
     def change_delegation_tokens(self, changes: Mapping[str, DelegationToken | None]) -> asyncio.Future[None]:
         """Set tokens by id, None to remove one; the future is done when all changes are on disk and in effect."""
-        coming = {token_id: _TokenChange(token) for token_id, token in changes.items()}
-        self._newest_tokens |= coming
+        settled = self._newest_tokens.begin(changes)
 
         def visible() -> None:
             for token_id, token in changes.items():
@@ -548,23 +567,17 @@ class MetadataStore:
                 for subscriber in self.on_delegation_token_changed:
                     subscriber(token_id)
 
-        def settled() -> None:
-            for token_id, change in coming.items():
-                if self._newest_tokens.get(token_id) is change:
-                    del self._newest_tokens[token_id]
-
-        records = [_token_record(*change) for change in changes.items()]
+        records = [token_record(*change) for change in changes.items()]
         return self._commit(records, visible, settled, essential=all(token is None for token in changes.values()))
 
     def newest_delegation_token(self, token_id: str) -> DelegationToken | None:
         """Return a token with its pending changes applied, as the base of the next change; None if it is removed."""
-        pending = self._newest_tokens.get(token_id)
-        return self.delegation_tokens.get(token_id) if pending is None else pending.token
+        return self._newest_tokens.get(token_id, self.delegation_tokens.get(token_id))
 
     @property
     def delegation_token_count(self) -> int:
         """The number of delegation tokens, those included that are being flushed to disk."""
-        return len(self.delegation_tokens) + len(self._newest_tokens.keys() - self.delegation_tokens.keys())
+        return self._newest_tokens.count(self.delegation_tokens)
 
     def _commit(
         self,
@@ -627,94 +640,3 @@ class MetadataStore:
                 yield Record(index, now, encode_record_key(key), payload, [])
 
         return bytearray(encode_batch(list(encoded())))
-
-
-def _quota_entity_of(key: ClientQuotaKey) -> QuotaEntity:
-    return tuple((part.entity_type, part.entity_name) for part in key.entity)
-
-
-def _quotas_of(value: bytes) -> QuotaValues:
-    return {entry.key: entry.value for entry in decode_record_value(ClientQuotaValue, value).quotas}
-
-
-def _topic_record(topic: Topic) -> tuple[Message, Message, int]:
-    configs = [TopicConfigEntry(name, value) for name, value in sorted(topic.configs.items())]
-    return (
-        TopicMetadataKey(topic.topic_id),
-        TopicMetadataValue(topic.name, topic.partitions, topic.deleting, configs),
-        0,
-    )
-
-
-def _credential_record(
-    user: str, mechanism: str, credential: ScramCredential | None
-) -> tuple[Message, Message | None, int]:
-    value = None
-    if credential is not None:
-        value = UserScramCredentialValue(
-            credential.salt, credential.iterations, credential.stored_key, credential.server_key
-        )
-    return UserScramCredentialKey(user, mechanism), value, 0
-
-
-def _credential_of(value: bytes) -> ScramCredential:
-    from ..auth.scram import ScramCredential
-
-    stored = decode_record_value(UserScramCredentialValue, value)
-    return ScramCredential(stored.salt, stored.iterations, stored.stored_key, stored.server_key)
-
-
-class _TokenChange(NamedTuple):
-    """A change of a delegation token that is being flushed to disk; None for a removal."""
-
-    token: DelegationToken | None
-
-
-def _token_record(token_id: str, token: DelegationToken | None) -> tuple[Message, Message | None, int]:
-    value = None
-    if token is not None:
-        value = DelegationTokenValue(
-            str(token.owner),
-            str(token.requester),
-            [str(renewer) for renewer in token.renewers],
-            token.issue_timestamp,
-            token.expiry_timestamp,
-            token.max_timestamp,
-        )
-    return DelegationTokenKey(token_id), value, 0
-
-
-def _token_of(token_id: str, value: bytes) -> DelegationToken:
-    from .security.delegation_token import DelegationToken
-
-    stored = decode_record_value(DelegationTokenValue, value)
-    return DelegationToken(
-        token_id,
-        _principal(stored.owner),
-        _principal(stored.requester),
-        tuple(map(_principal, stored.renewers)),
-        stored.issue_timestamp,
-        stored.expiry_timestamp,
-        stored.max_timestamp,
-    )
-
-
-def _principal(text: str) -> Principal:
-    kind, _, name = text.partition(":")
-    return Principal(kind, name)
-
-
-def _acl_key(acl: Acl) -> AclKey:
-    return AclKey(*acl)
-
-
-def _acl_of(key: AclKey) -> Acl:
-    return Acl(
-        key.resource_type,
-        key.pattern_type,
-        key.resource_name,
-        key.principal,
-        key.host,
-        key.operation,
-        key.permission_type,
-    )
