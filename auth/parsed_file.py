@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from .watched_files import FileState, file_state
+
 T = TypeVar("T")
 
 MAX_FILE_BYTES: Final = 10_000_000
@@ -19,15 +21,14 @@ class ParsedFile(Generic[T]):
         """`parse` takes the text and may raise ValueError, whose text must not contain secrets of the file."""
         self.path = path
         self._parse = parse
-        self._state: tuple[int, int, int] | None = None
+        self._state: FileState | None = None
         self._value: T
 
     def get(self) -> T:
         """Return what `parse` has made of the current text. Blocks. Raises OSError, and ValueError of the content."""
-        found = self.path.stat()
-        state = found.st_ino, found.st_size, found.st_mtime_ns
+        state = file_state(self.path)
         if state != self._state:
-            if found.st_size > MAX_FILE_BYTES:
+            if state.size > MAX_FILE_BYTES:
                 raise ValueError(f"{self.path} has more than {MAX_FILE_BYTES:,} bytes")
             self._value = self._parse(self.path.read_text(encoding="utf-8"))
             self._state = state

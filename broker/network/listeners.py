@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...auth.principal import Principal
+from ...auth.watched_files import WatchedFiles
 from ..audit import AuditLog
 from ..config import BrokerConfig
 from ..connection_info import ConnectionInfo
@@ -27,7 +28,7 @@ from .shared_limits import SharedLimits
 if TYPE_CHECKING:
     from ..security.mechanisms import ListenerLogins
     from ..security.scram import FindCredential, TokenLogins
-    from ..security.tls import FileState, ListenerTls
+    from ..security.tls import ListenerTls
 
 
 class ListenError(RuntimeError):
@@ -165,8 +166,7 @@ class WatchedContext:
         self._threads = threads
         self._log = log.bind(listener=tls.listener.name)
         self._context: ssl.SSLContext | None = None
-        self._files: dict[str, FileState | None] = {}
-        self._unusable: dict[str, FileState | None] = {}
+        self._files = WatchedFiles(tls.paths, self._make, ConfigError)
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -181,7 +181,7 @@ class WatchedContext:
 
     async def start(self, interval_s: float) -> None:
         """Read the files, and examine them every `interval_s` seconds, 0 for never. Raises ConfigError."""
-        await self._threads.run(Lane.READ, self._load)
+        await self._threads.run(Lane.READ, self._files.read)
         self._schedule(interval_s)
 
     def stop(self) -> None:
@@ -190,10 +190,8 @@ class WatchedContext:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _load(self) -> None:
-        files = self._tls.files()  # before they are read: a change in between is noticed the next time
+    def _make(self) -> None:
         self._context = self._tls.context()
-        self._files = files
 
     def _schedule(self, interval_s: float) -> None:
         if interval_s > 0 and not self._stopped:
@@ -209,16 +207,9 @@ class WatchedContext:
 
     def _load_if_changed(self) -> None:
         """Make a new context if a file has changed. Runs in a thread."""
-        files = self._tls.files()
-        if files == self._files:
-            return
-        try:
-            self._context = self._tls.context()
-        except ConfigError as error:
-            if files != self._unusable:
-                remedy = "correct the file; until then the broker uses the former key and certificates"
-                self._log.error("tls_files_unusable", why=str(error), remedy=remedy)
-            self._unusable = files  # tried again each time, because rights may change without a change of the file
-        else:
-            self._files = files
-            self._log.info("tls_files_reloaded", files=sorted(files))
+        if self._files.read_if_changed(self._report):
+            self._log.info("tls_files_reloaded", files=self._files.paths)
+
+    def _report(self, error: Exception) -> None:
+        remedy = "correct the file; until then the broker uses the former key and certificates"
+        self._log.error("tls_files_unusable", why=str(error), remedy=remedy)

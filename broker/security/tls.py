@@ -1,4 +1,4 @@
-"""Make the TLS context of a listener from its `ssl.*` settings, and notice when its files change.
+"""Make the TLS context of a listener from its `ssl.*` settings.
 
 A context is never changed: when a file changes, a new context takes the place of the old one for later handshakes.
 TLS 1.2 and 1.3 are supported, without compression and renegotiation.
@@ -6,9 +6,7 @@ TLS 1.2 and 1.3 are supported, without compression and renegotiation.
 
 from __future__ import annotations
 
-import os
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,15 +28,6 @@ from .alerts import TellingObject
 from .settings import ListenerSettings
 
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-
-
-@dataclass(frozen=True, slots=True)
-class FileState:
-    """The properties of a file that change when it is replaced or rewritten."""
-
-    inode: int
-    size: int
-    modified_ns: int
 
 
 class ListenerTls:
@@ -98,10 +87,10 @@ class ListenerTls:
 
     # ---- files
 
-    def files(self) -> dict[str, FileState | None]:
-        """Return the state of each file of the settings, by path; None for a file that cannot be examined. Blocks."""
-        paths = filter(None, (self._text("ssl.keystore.location"), self._text("ssl.truststore.location")))
-        return {path: _state(path) for path in paths}
+    @property
+    def paths(self) -> set[str]:
+        """The paths of the files in the settings."""
+        return {self._text("ssl.keystore.location"), self._text("ssl.truststore.location")} - {""}
 
     def context(self) -> ssl.SSLContext:
         """Read the files and return a new context. Blocks. Raises ConfigError that names the setting and the file."""
@@ -145,11 +134,3 @@ class ListenerTls:
             return self._text("ssl.truststore.certificates")
         kind = self._text("ssl.truststore.type")
         return trusted_from_store(kind, Path(location), self._text("ssl.truststore.password"))
-
-
-def _state(path: str) -> FileState | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return FileState(found.st_ino, found.st_size, found.st_mtime_ns)

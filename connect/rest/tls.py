@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +12,13 @@ from typing import Any, Final
 
 from ...auth.stores import StoreError, key_from_store, load_key, load_trusted, trusted_from_store
 from ...auth.suites import SuitesError, restrict
+from ...auth.watched_files import WatchedFiles
 from ..errors import ConfigValueError
 from ..settings.rest import RestListeners
 
 log = logging.getLogger(__name__)
 
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-
-FileStates = Mapping[str, tuple[int, int, int] | None]
 
 
 class ReloadedContext(ssl.SSLContext):
@@ -49,10 +47,10 @@ class RestTls:
         self._settings, self._ssl = settings, settings.ssl
         self.server = ReloadedContext(ssl.PROTOCOL_TLS_SERVER)
         self.client: ssl.SSLContext
-        self._files: FileStates = {}
-        self._unusable: FileStates = {}
+        paths = {self._ssl["ssl.keystore.location"], self._ssl["ssl.truststore.location"]} - {"", None}
+        self._files = WatchedFiles(paths, self._make, ConfigValueError)
         self._watching: asyncio.Task[None] | None = None
-        self._load(self._states())
+        self._files.read()
 
     def watch(self, interval_s: float) -> None:
         """Examine the files every `interval_s` seconds, 0 for never, until `stop`."""
@@ -72,24 +70,11 @@ class RestTls:
             await asyncio.to_thread(self._load_if_changed)
 
     def _load_if_changed(self) -> None:
-        states = self._states()
-        if states == self._files:
-            return
-        try:
-            self._load(states)
-        except ConfigValueError as error:
-            if states != self._unusable:
-                log.error("the REST interface continues with the former key and certificates: %s", error)
-            self._unusable = states  # tried again each time, because rights may change without a change of the file
-        else:
-            log.info("the REST interface uses new keys and certificates: %s", ", ".join(sorted(states)))
+        if self._files.read_if_changed(_report):
+            log.info("the REST interface uses new keys and certificates: %s", ", ".join(self._files.paths))
 
-    def _states(self) -> FileStates:
-        paths = self._ssl["ssl.keystore.location"], self._ssl["ssl.truststore.location"]
-        return {path: _state(path) for path in paths if path}
-
-    def _load(self, states: FileStates) -> None:
-        """Make the contexts; `states` are those of the files before they are read."""
+    def _make(self) -> None:
+        """Make the contexts."""
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION
         server.verify_mode = _VERIFY[self._ssl["ssl.client.auth"]]
@@ -98,7 +83,7 @@ class RestTls:
         client.check_hostname = self._ssl["ssl.endpoint.identification.algorithm"] == "https"
         for context in (server, client):
             self._fill(context)
-        self.server.current, self.client, self._files = server, client, states
+        self.server.current, self.client = server, client
 
     def _fill(self, context: ssl.SSLContext) -> None:
         values: Mapping[str, Any] = self._ssl
@@ -117,9 +102,5 @@ class RestTls:
             raise ConfigValueError(self._settings.name(setting), file, str(error)) from None
 
 
-def _state(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _report(error: Exception) -> None:
+    log.error("the REST interface continues with the former key and certificates: %s", error)

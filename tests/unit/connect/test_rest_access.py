@@ -185,7 +185,7 @@ async def test_replaced_certificates_are_used_and_damaged_ones_are_not(authority
         before = context.server.current
         file.write_text("damaged")
         async with asyncio.timeout(60):
-            while not context._unusable:
+            while not context._files._unusable:
                 await asyncio.sleep(0)
         assert context.server.current is before
         assert (await get(port, "/", first)).status == 200

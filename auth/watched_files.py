@@ -1,0 +1,67 @@
+"""`WatchedFiles`: files from which a service makes something, and makes it again when one of them has changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+
+class FileState(NamedTuple):
+    """The properties of a file that change when it is replaced or rewritten."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def file_state(path: str | os.PathLike[str]) -> FileState:
+    """Return the state of a file. Blocks. Raises OSError."""
+    found = os.stat(path)
+    return FileState(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class WatchedFiles:
+    """A service's files, which are read again when they have changed. Its methods block."""
+
+    def __init__(self, paths: Collection[str], read: Callable[[], None], error: type[Exception]) -> None:
+        """`read` reads the files and uses their content. It raises `error`, without a change, for unusable files."""
+        self.paths = sorted(paths)
+        self._read, self._error = read, error
+        self._used: Mapping[str, FileState | None] = {}
+        self._unusable: Mapping[str, FileState | None] = {}
+
+    def read(self) -> None:
+        """Read the files. Raises what `read` raises."""
+        states = self._states()  # before they are read: a change in between is noticed the next time
+        self._read()
+        self._used = states
+
+    def read_if_changed(self, report: Callable[[Exception], None]) -> bool:
+        """Read the files if one of them has changed; return whether their new content is used.
+
+        If they are unusable, they are read again each time, because rights may change without a change of the file.
+        `report` is called once for each such change.
+        """
+        states = self._states()
+        if states == self._used:
+            return False
+        try:
+            self._read()
+        except self._error as error:
+            if states != self._unusable:
+                report(error)
+            self._unusable = states
+            return False
+        self._used = states
+        return True
+
+    def _states(self) -> dict[str, FileState | None]:
+        return {path: _state_or_none(path) for path in self.paths}
+
+
+def _state_or_none(path: str) -> FileState | None:
+    try:
+        return file_state(path)
+    except OSError:
+        return None
