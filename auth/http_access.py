@@ -13,6 +13,8 @@ import hmac
 import secrets
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 from .password_hash import PasswordHash
 from .token_file import TokenFile
@@ -20,6 +22,13 @@ from .user_file import UserFile
 
 RunInThread = Callable[[Callable[[], bool]], "asyncio.Future[bool]"]
 """Runs a function that blocks in a thread."""
+
+
+class NamedFile(NamedTuple):
+    """A file, and the setting that names it; the path is empty if the setting names none."""
+
+    setting: str
+    path: str
 
 
 class HttpAccess:
@@ -34,6 +43,24 @@ class HttpAccess:
         self._tokens = tokens
         self._run = run
         self._checking: asyncio.Future[bool] | None = None
+
+    @classmethod
+    def of_files(
+        cls, users: NamedFile, tokens: NamedFile, run: RunInThread, unusable: Callable[[str, str], Exception]
+    ) -> HttpAccess:
+        """Read the files, of which at least one must be named. Blocks.
+
+        If a file cannot be used, the error that `unusable` makes of its setting and the reason is raised.
+        """
+        user_file = UserFile(Path(users.path)) if users.path else None
+        token_file = TokenFile(Path(tokens.path)) if tokens.path else None
+        for setting, file in ((users.setting, user_file), (tokens.setting, token_file)):
+            try:
+                if file is not None:
+                    file.load()
+            except (OSError, ValueError) as error:
+                raise unusable(setting, str(error)) from None
+        return cls(user_file, token_file, run)
 
     @property
     def challenge(self) -> str:

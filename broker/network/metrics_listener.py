@@ -15,13 +15,10 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from ...auth.http_access import HttpAccess
+from ...auth.http_access import HttpAccess, NamedFile
 from ...auth.stores import reason_of
-from ...auth.token_file import TokenFile
-from ...auth.user_file import UserFile
 from ..config import BrokerConfig
 from ..metrics import Metrics
 from ..ports import Lane, Threads
@@ -90,18 +87,16 @@ class MetricsListener:
 
     def _read_credentials(self) -> HttpAccess | None:
         """Return what admits clients, None if all are admitted. Blocks. Raises ConfigError."""
-        users, tokens = self._config.metrics_users_location, self._config.metrics_bearer_token_location
-        if not (users or tokens):
+        users = NamedFile(_USERS, self._config.metrics_users_location)
+        tokens = NamedFile(_TOKENS, self._config.metrics_bearer_token_location)
+        if not (users.path or tokens.path):
             return None
-        user_file = UserFile(Path(users)) if users else None
-        token_file = TokenFile(Path(tokens)) if tokens else None
-        for setting, file in ((_USERS, user_file), (_TOKENS, token_file)):
-            try:
-                if file is not None:
-                    file.load()
-            except (OSError, ValueError) as error:
-                raise ConfigError(setting, str(error)) from None
-        return HttpAccess(user_file, token_file, lambda check: self._threads.run(Lane.LOGIN, check))
+        return HttpAccess.of_files(
+            users,
+            tokens,
+            lambda check: self._threads.run(Lane.LOGIN, check),
+            ConfigError,
+        )
 
     async def stop(self) -> None:
         """Close the listening sockets and the connections whose requests are still being answered."""

@@ -6,12 +6,9 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
-from ...auth.http_access import HttpAccess
-from ...auth.token_file import TokenFile
-from ...auth.user_file import UserFile
+from ...auth.http_access import HttpAccess, NamedFile
 from ..errors import ConfigValueError
 from ..settings.worker import WorkerConfig
 from .errors import error_answer
@@ -39,17 +36,13 @@ class RestAccess:
         """Read the files. Raises ConfigValueError. `internal` says whether other workers send requests."""
         self._health_public = config["rest.health.public"]
         self._internal = internal
-        users, tokens = config[_USERS], config[_TOKENS]
-        user_file = UserFile(Path(users)) if users else None
-        token_file = TokenFile(Path(tokens)) if tokens else None
-        for setting, file in ((_USERS, user_file), (_TOKENS, token_file)):
-            try:
-                if file is not None:
-                    file.load()
-            except (OSError, ValueError) as error:
-                raise ConfigValueError(setting, config[setting], str(error)) from None
         loop = asyncio.get_running_loop()
-        self._access = HttpAccess(user_file, token_file, lambda check: loop.run_in_executor(None, check))
+        self._access = HttpAccess.of_files(
+            NamedFile(_USERS, config[_USERS]),
+            NamedFile(_TOKENS, config[_TOKENS]),
+            lambda check: loop.run_in_executor(None, check),
+            lambda setting, problem: ConfigValueError(setting, config[setting], problem),
+        )
         self._files_usable = True
 
     async def refusal(self, method: str, target: str, headers: Mapping[str, str]) -> Response | None:
