@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...auth.stores import STORE_TYPES
@@ -18,9 +18,6 @@ from ..config import ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase,
 from ..config.protection import HIDDEN, asks_for_protection
 from ..config.types import Password
 from ..errors import ConfigValueError
-
-if TYPE_CHECKING:
-    from .worker import WorkerConfig
 
 LISTENERS: Final = "listeners"
 ADMIN_LISTENERS: Final = "admin.listeners"
@@ -177,12 +174,14 @@ class RestAddress:
 class RestListeners:
     """The addresses of `listeners` or `admin.listeners`, which share their settings of TLS."""
 
-    def __init__(self, config: WorkerConfig, setting: str, *, has_credentials: bool) -> None:
+    def __init__(
+        self, originals: Mapping[str, str], values: Mapping[str, Any], setting: str, *, has_credentials: bool
+    ) -> None:
         """`setting` is one of the two names. Raise ConfigValueError."""
-        self._originals = config.originals
+        self._originals = originals
         prefix = f"{setting}.https."
-        self._prefix = prefix if config.with_prefix(prefix) else ""
-        self.addresses = [_address(setting, item) for item in config[setting] or ()]
+        self._prefix = prefix if any(name.startswith(prefix) for name in originals) else ""
+        self.addresses = [_address(setting, item) for item in values[setting] or ()]
         encrypted = any(address.encrypted for address in self.addresses)
         self._check_prefixed(setting, prefix, encrypted)
         self.ssl: Mapping[str, Any] | None = self._read_ssl() if encrypted else None
@@ -221,21 +220,24 @@ class RestListeners:
 class RestSettings:
     """The settings of a worker's REST interface, checked without reading files."""
 
-    def __init__(self, config: WorkerConfig) -> None:
-        """Raise ConfigValueError for a setting that is invalid, or that asks for a protection without effect."""
-        self._config = config
-        self.has_credentials = bool(config["rest.users.location"] or config["rest.bearer.token.location"])
+    def __init__(self, originals: Mapping[str, str], values: Mapping[str, Any]) -> None:
+        """Take the settings of a worker as they were given, and their values.
+
+        Raise ConfigValueError for a setting that is invalid, or that asks for a protection without effect.
+        """
+        self._originals, self._values = originals, values
+        self.has_credentials = bool(values["rest.users.location"] or values["rest.bearer.token.location"])
         """Whether clients need a password or a token."""
-        self.main = RestListeners(config, LISTENERS, has_credentials=self.has_credentials)
-        self.admin = RestListeners(config, ADMIN_LISTENERS, has_credentials=self.has_credentials)
-        self.serves_admin = config[ADMIN_LISTENERS] is None
+        self.main = RestListeners(originals, values, LISTENERS, has_credentials=self.has_credentials)
+        self.admin = RestListeners(originals, values, ADMIN_LISTENERS, has_credentials=self.has_credentials)
+        self.serves_admin = values[ADMIN_LISTENERS] is None
         """Whether the endpoints under /admin are served on the addresses in `listeners`."""
         self._check()
 
     @property
     def advertised(self) -> RestAddress:
         """The listener that other workers use."""
-        scheme = self._config["rest.advertised.listener"]
+        scheme = self._values["rest.advertised.listener"]
         wanted = "http" if scheme is None else scheme.lower()
         return next((each for each in self.main.addresses if each.scheme == wanted), self.main.addresses[0])
 
@@ -243,13 +245,13 @@ class RestSettings:
         if not self.main.addresses:
             raise ConfigValueError(LISTENERS, [], "must have at least one address, as http://host:port")
         encrypted = self.main.ssl is not None
-        client_auth = self._config.originals.get("ssl.client.auth", "")
+        client_auth = self._originals.get("ssl.client.auth", "")
         if asks_for_protection(client_auth) and not encrypted and self.admin.ssl is None:
             raise ConfigValueError("ssl.client.auth", HIDDEN, _WITHOUT_EFFECT.format(LISTENERS))
-        if str(self._config["rest.advertised.listener"]).lower() == "https" and not encrypted:
+        if str(self._values["rest.advertised.listener"]).lower() == "https" and not encrypted:
             problem = "needs an address in listeners that begins with https://"
             raise ConfigValueError("rest.advertised.listener", "https", problem)
-        if any(self._config["rest.extension.classes"]) and not self._config["rest.users.location"]:
+        if any(self._values["rest.extension.classes"]) and not self._values["rest.users.location"]:
             problem = (
                 "needs rest.users.location, the file of users, because a worker of oncelog has no JAAS configuration."
                 " `oncelog user hash NAME` makes a line of it"

@@ -145,7 +145,7 @@ class WorkerConfig:
         refuse_of_worker(self.originals)
         self.table = table
         self._values = table.parse(originals)
-        self.rest = RestSettings(self)
+        self.rest = RestSettings(self.originals, self._values)
         self._check()
 
     def __getitem__(self, name: str) -> Any:
