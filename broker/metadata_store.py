@@ -80,7 +80,7 @@ class _Newest(Generic[KeyT, ValueT]):
     """The newest values of the keys whose changes are being flushed to disk."""
 
     def __init__(self) -> None:
-        self._changes: dict[KeyT, list[ValueT]] = {}  # a list for each change, so that equal changes are told apart
+        self._changes: dict[KeyT, list[ValueT]] = {}  # a list for each change: equal changes are different ones
 
     def begin(self, changes: Mapping[KeyT, ValueT]) -> Callable[[], None]:
         """Take changes that are on their way to the disk; return the function to call when they have ended."""
