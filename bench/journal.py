@@ -19,7 +19,7 @@ import time
 
 import uvloop
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.ports import RealFile, RealFileSystem
+from oncelog.broker.system.ports import RealFile, RealFileSystem
 from rich.console import Console
 from rich.table import Table
 

@@ -17,16 +17,6 @@ from typing import Any, Final
 
 from ..auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
 from .acls.settings import AclSettings
-from .listener_config import (
-    METRICS,
-    ListenerConfig,
-    SecurityProtocol,
-    problem_of_http_address,
-    problem_of_items,
-    problem_of_map,
-    read_http_address,
-    read_listeners,
-)
 from .quotas.settings import QuotaSettings
 from .security.delegation_token_settings import DelegationTokenSettings
 from .security.settings import ListenerSettings, SecuritySettings
@@ -47,6 +37,16 @@ from .settings import (
     short,
     text,
     text_list,
+)
+from .settings.listeners import (
+    METRICS,
+    ListenerConfig,
+    SecurityProtocol,
+    problem_of_http_address,
+    problem_of_items,
+    problem_of_map,
+    read_http_address,
+    read_listeners,
 )
 
 ENVIRONMENT_PREFIX: Final = "ONCELOG_"

@@ -58,13 +58,13 @@ from ..protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ..protocol.messages.headers import RequestHeader
 from ..protocol.schema import Buffer, Request, Response
 from . import handlers
+from .api.connection_info import ConnectionInfo
+from .api.error_response import code_paths, code_replacer, error_response, replace_codes_in_steps
+from .api.handling import Answer, Deferred, HandledApi, Reply, RequestContext
+from .api.services import BrokerServices
 from .config import BrokerConfig
-from .connection_info import ConnectionInfo
-from .error_response import code_paths, code_replacer, error_response, replace_codes_in_steps
-from .handling import Answer, Deferred, HandledApi, Reply, RequestContext
-from .large_requests import LargeRequests
-from .services import BrokerServices
-from .steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
+from .scheduling.large_requests import LargeRequests
+from .scheduling.steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 
 LARGE_FRAME: Final = 8192
 """Frames with more bytes than this are decoded in steps; smaller frames cannot have many elements."""
@@ -182,7 +182,7 @@ class Dispatcher:
             self._log.error("handler_unusable", module=module, exc_info=error)
             return None
         if self._access_control:
-            from .authorization import guarded  # imported here because most brokers do not need it
+            from .api.authorization import guarded  # imported here because most brokers do not need it
 
             api = guarded(api)
         self._apis[api.key] = api

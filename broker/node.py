@@ -20,35 +20,36 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..protocol.errors import KafkaError
-from . import audit, descriptors
+from .api.connection_info import ConnectionInfo
+from .api.fetch_session import FetchSessionCache
+from .api.fetch_wait import FetchPurgatory
+from .api.services import ServedApi
 from .config import BrokerConfig
-from .connection_info import ConnectionInfo
 from .dispatcher import Dispatcher
-from .features import TRANSACTION_VERSION, group_aware
-from .fetch_session import FetchSessionCache
-from .fetch_wait import FetchPurgatory
 from .keywords import BrokerKeywords
 from .log import DiskProbe, LogManager
-from .logging import make_logger
-from .metadata_store import MetadataStore
-from .metrics import OLDEST_FLUSH, Metrics
+from .metadata.features import TRANSACTION_VERSION, group_aware
+from .metadata.store import MetadataStore
 from .network.listeners import ListenError, Listeners
-from .pooled_files import PooledFileSystem
-from .ports import Clock, FileSystem, Lane, RandomIds, RealFileSystem, SystemClock, SystemRandomIds, Threads
+from .observability import audit
+from .observability.logging import make_logger
+from .observability.metrics import OLDEST_FLUSH, Metrics
+from .partitions.replica_manager import ReplicaManager
 from .quotas.client_quotas import ClientQuotas
-from .replica_manager import ReplicaManager
-from .services import ServedApi
 from .settings import ConfigError
-from .threads import RealThreads
+from .system import descriptors
+from .system.pooled_files import PooledFileSystem
+from .system.ports import Clock, FileSystem, Lane, RandomIds, RealFileSystem, SystemClock, SystemRandomIds, Threads
+from .system.threads import RealThreads
 from .topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from ..auth.scram import ScramCredential
     from .acls.access import AccessControl
+    from .coordinator.claims.initialisation import GroupAwareInitialiser
     from .coordinator.group.coordinator import GroupCoordinator
     from .coordinator.transaction.coordinator import TransactionCoordinator
-    from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
-    from .delegation_tokens import DelegationTokenManager
+    from .metadata.delegation_tokens import DelegationTokenManager
     from .network.metrics_listener import MetricsListener
 
 
@@ -271,11 +272,11 @@ class BrokerNode:
     @cached_property
     def group_initialiser(self) -> GroupAwareInitialiser:
         """The service that initialises producers for consumer groups and keeps their claims of partitions."""
+        from .coordinator.claims.events import GroupEvents
+        from .coordinator.claims.homes import LocalTransactionHomes
+        from .coordinator.claims.initialisation import GroupAwareInitialiser
+        from .coordinator.claims.keeper import GroupClaims
         from .coordinator.state_log import StateLog
-        from .coordinator.transaction.group_claims import GroupClaims
-        from .coordinator.transaction.group_events import GroupEvents
-        from .coordinator.transaction.group_homes import LocalTransactionHomes
-        from .coordinator.transaction.group_initialisation import GroupAwareInitialiser
 
         config, groups, transactions = self.config, self.group_coordinator, self.transaction_coordinator
         log = StateLog(self.replica_manager, TRANSACTIONS_TOPIC, self._internal_topic(TRANSACTIONS_TOPIC))
@@ -301,7 +302,7 @@ class BrokerNode:
         """The manager of delegation tokens; None if they are off."""
         if not self.config.delegation_token_secret_key:
             return None
-        from .delegation_tokens import DelegationTokenManager
+        from .metadata.delegation_tokens import DelegationTokenManager
 
         return DelegationTokenManager(self.config, self.metadata, self.clock, self._ids, self.threads, self.log)
 

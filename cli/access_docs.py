@@ -1,4 +1,4 @@
-"""Generate docs/reference/access.md, the page of what each API requires, from the table in broker/requirements.py."""
+"""Generate docs/reference/access.md, which says what each API requires, from `broker/api/requirements.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from ..broker import handlers
 from ..broker.acls.access import CODES
-from ..broker.requirements import CONFIG_RESOURCES, REQUIREMENTS, Requirement, Scope
+from ..broker.api.requirements import CONFIG_RESOURCES, REQUIREMENTS, Requirement, Scope
 from ..protocol.access_rules import AclOperation, AclResourceType
 from ..protocol.apis import api_name
 from ..protocol.documentation import table

@@ -13,12 +13,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def pages() -> dict[str, str]:
     """Return the text of each generated page and module, by its path relative to the repository's root."""
-    from ..broker.config_reference import configuration_markdown
-    from ..broker.metrics import metrics_markdown
+    from ..broker.observability.metrics import metrics_markdown
     from ..connect.worker.metrics import metrics_markdown as connect_metrics_markdown
     from ..pipeline import documentation as pipeline_pages
     from ..protocol.documentation import updated
     from . import access_docs, command_docs, connect_docs, keyword_types, settings_docs, transaction_docs
+    from .setting_docs import configuration_markdown
 
     formats, transactions, pipeline = "docs/formats.md", "docs/transactions.md", "docs/pipeline.md"
     return {

@@ -140,7 +140,7 @@ def repair(directory: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     from ..broker.log import DataDirectoryError
     from ..broker.log.repair import inspect
     from ..broker.log.repair import repair as cut
-    from ..broker.ports import RealFileSystem
+    from ..broker.system.ports import RealFileSystem
 
     filesystem = RealFileSystem()
     repaired: Sequence[object] = []

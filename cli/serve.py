@@ -79,7 +79,7 @@ def serve(
     oncelog serve --config broker.toml --durability os            durability of Kafka: the page cache
     """
     from ..broker.config import load
-    from ..broker.logging import standard_error
+    from ..broker.observability.logging import standard_error
     from ..broker.settings import ConfigError
 
     flags = list(settings)
@@ -124,9 +124,9 @@ def _run(config: BrokerConfig, ignored: list[str], users: dict[tuple[str, str], 
 
     import uvloop
 
-    from ..broker.descriptors import raise_limit
-    from ..broker.logging import StandardLogging, standard_error
     from ..broker.node import BrokerNode, BrokerStartError
+    from ..broker.observability.logging import StandardLogging, standard_error
+    from ..broker.system.descriptors import raise_limit
     from .garbage import Garbage
 
     async def serve_until_stopped() -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from ..broker.line_writer import LineWriter
+    from ..broker.observability.line_writer import LineWriter
 
 STANDARD_STREAMS: Final = (0, 1, 2)
 STANDARD_OUTPUT: Final = 1
@@ -60,7 +60,7 @@ def write_last_line(writer: LineWriter | None, line: str) -> None:
 @cache
 def log_writer() -> LineWriter | None:
     """Return the writer to stderr of a process that logs through `LogLines`, or None if stderr is not open."""
-    from ..broker.line_writer import LineWriter, own_copy
+    from ..broker.observability.line_writer import LineWriter, own_copy
 
     def notices(lost: int) -> Iterator[str]:
         if lost:

@@ -8,8 +8,8 @@ from ...auth.principal import Principal
 from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.apis import api_name
 from ...protocol.errors import ErrorCode, KafkaError
-from ..audit import AuditLog
-from ..client_host import spelled_as_in_kafka
+from ..observability.audit import AuditLog
+from ..security.client_host import spelled_as_in_kafka
 from .acl import CLUSTER_NAME
 from .authorizer import OPERATIONS, Authorizer, Decision
 

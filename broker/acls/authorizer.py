@@ -118,7 +118,7 @@ class Authorizer:
 
     @property
     def units(self) -> int:
-        """The units of work (`steps.py`) of a decision that is not remembered: they grow with the prefixes' lengths."""
+        """The units of work (`steps.py`) of a decision that is not cached. They grow with the prefixes."""
         return 3 + self.acls.most_lengths // 8
 
     def decide_by_resource_type(

@@ -27,7 +27,7 @@ from ..log.results import AppendOrigin
 
 if TYPE_CHECKING:
     from ..log.results import AppendResult
-    from ..replica_manager import ReplicaManager
+    from ..partitions.replica_manager import ReplicaManager
 
 
 class StateRecord(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ..api.handling import Deferred, Reply, RequestContext, handles
 from ..coordinator.state_log import partition_for_key
 from ..coordinator.transaction.decisions import Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
-from ..handling import Deferred, Reply, RequestContext, handles
 from ..topic_names import OFFSETS_TOPIC
 
 

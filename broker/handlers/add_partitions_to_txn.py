@@ -28,12 +28,12 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ..acls.access import FULL_ACCESS
+from ..api.handling import Deferred, Reply, RequestContext, handles
 from ..coordinator.transaction.decisions import Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
-from ..handling import Deferred, Reply, RequestContext, handles
 from ..metadata import Metadata
-from ..slices import in_slices
-from ..steps import Steps, run_in_slices
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 FIRST_BATCHED_VERSION = 4
 

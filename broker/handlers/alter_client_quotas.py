@@ -17,9 +17,9 @@ from ...protocol.messages.alter_client_quotas import (
     EntryData,
     RequestEntryData,
 )
-from ..handling import RequestContext, handles
+from ..api.handling import RequestContext, handles
 from ..quotas.entity import QuotaEntity, QuotaValues, check_quota, quota_entity
-from ..slices import in_slices
+from ..scheduling.slices import in_slices
 
 CHANGED_AT_A_TIME: Final = 20
 """The number of entities whose quotas are changed and made durable together."""

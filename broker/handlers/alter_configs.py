@@ -14,12 +14,12 @@ from ...protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from ..config_changes import change_configs
-from ..handling import RequestContext, handles
+from ..api.config_changes import change_configs
+from ..api.handling import RequestContext, handles
 from ..metadata import Topic
-from ..slices import in_slices
-from ..steps import repeated, run_in_slices
-from ..topic_config import TopicConfig
+from ..metadata.topic_config import TopicConfig
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import repeated, run_in_slices
 
 CHANGED_AT_A_TIME = 20
 """The number of resources that are changed and made durable together."""

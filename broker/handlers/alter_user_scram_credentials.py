@@ -19,8 +19,8 @@ from ...protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from ..handling import RequestContext, handles
-from ..slices import in_slices
+from ..api.handling import RequestContext, handles
+from ..scheduling.slices import in_slices
 
 if TYPE_CHECKING:
     from ...auth.scram import ScramCredential

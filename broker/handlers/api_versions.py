@@ -13,8 +13,8 @@ from ...protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from ..features import finalized_features, supported_features
-from ..handling import RequestContext, handles
+from ..api.handling import RequestContext, handles
+from ..metadata.features import finalized_features, supported_features
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ..handling import Reply, RequestContext, handles
+from ..api.handling import Reply, RequestContext, handles
 
 
 @handles(ConsumerGroupHeartbeatRequest)

@@ -12,11 +12,11 @@ from ...auth.principal import Principal
 from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from ..acl_requests import check_is_on, close_if_unknown
 from ..acls.acl import CLUSTER_NAME, Acl
-from ..handling import RequestContext, handles
-from ..slices import in_slices
-from ..steps import Steps, run_in_slices
+from ..api.acl_requests import check_is_on, close_if_unknown
+from ..api.handling import RequestContext, handles
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 CREATED_AT_A_TIME: Final = 50
 """The number of rules that are written to the log together."""

@@ -8,8 +8,8 @@ from ...auth.principal import Principal
 from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
-from ..delegation_token_requests import check_connection, enabled_manager
-from ..handling import RequestContext, handles
+from ..api.delegation_token_requests import check_connection, enabled_manager
+from ..api.handling import RequestContext, handles
 
 MAX_NAMES_BYTES: Final = 4096
 """The most bytes of the names of a token's owner and renewers, because all tokens are in memory. Kafka has no limit."""

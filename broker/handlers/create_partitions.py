@@ -11,11 +11,11 @@ from ...protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from ..handling import RequestContext, handles
+from ..api.handling import RequestContext, handles
+from ..api.topic_creation import check_assignment, check_new_partitions, check_partition_limit
 from ..metadata import Topic
-from ..slices import in_slices
-from ..steps import Steps, run_in_slices
-from ..topic_creation import check_assignment, check_new_partitions, check_partition_limit
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 CHANGED_AT_A_TIME = 20
 """The number of topics that are changed and made durable together."""

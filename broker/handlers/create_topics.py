@@ -19,12 +19,12 @@ from ...protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ..config_sources import describe_topic
-from ..handling import RequestContext, handles
+from ..api.config_sources import describe_topic
+from ..api.handling import RequestContext, handles
+from ..api.topic_creation import TopicPlan, check_new_partitions, plan_topic
 from ..metadata import Topic
-from ..slices import in_slices
-from ..steps import Steps, run_in_slices
-from ..topic_creation import TopicPlan, check_new_partitions, plan_topic
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 CREATED_AT_A_TIME = 20
 """The number of topics that are created and made durable together."""

@@ -16,11 +16,11 @@ from ...protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from ..acl_requests import check_is_on, close_if_unknown
 from ..acls.acl import Acl, AclFilter
-from ..handling import RequestContext, handles
-from ..slices import in_slices
-from ..steps import Steps, run_in_slices
+from ..api.acl_requests import check_is_on, close_if_unknown
+from ..api.handling import RequestContext, handles
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 COMPARED_AT_A_TIME: Final = 100
 """The number of rules that are compared with a filter in one step."""

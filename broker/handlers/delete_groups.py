@@ -6,8 +6,8 @@ import asyncio
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from ..handling import Answer, Deferred, RequestContext, handles
-from ..steps import Steps
+from ..api.handling import Answer, Deferred, RequestContext, handles
+from ..scheduling.steps import Steps
 
 
 @handles(DeleteGroupsRequest, carried_out=True)

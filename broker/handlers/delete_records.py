@@ -16,8 +16,8 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from ..handling import RequestContext, handles
-from ..steps import Steps, run_in_slices
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps, run_in_slices
 from ..topic_names import INTERNAL_TOPICS
 
 COST: Final = 100

@@ -19,10 +19,10 @@ from ...protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ...protocol.schema import NO_UUID
-from ..handling import RequestContext, handles
+from ..api.handling import RequestContext, handles
 from ..metadata import Topic
-from ..slices import in_slices
-from ..steps import Steps, run_in_slices
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 DELETED_AT_A_TIME = 10
 """The number of topics that are deleted together. Each of their partitions is renamed on disk."""

@@ -8,10 +8,10 @@ from ...protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from ..acl_requests import check_is_on, close_if_unknown
 from ..acls.acl import AclFilter
-from ..handling import Answer, RequestContext, handles
-from ..steps import Steps
+from ..api.acl_requests import check_is_on, close_if_unknown
+from ..api.handling import Answer, RequestContext, handles
+from ..scheduling.steps import Steps
 
 AT_A_TIME = 100
 """The number of rules that are compared with the filter in one step."""

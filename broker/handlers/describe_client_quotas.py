@@ -18,9 +18,9 @@ from ...protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from ..handling import RequestContext, handles
+from ..api.handling import RequestContext, handles
 from ..quotas.entity import CLIENT_ID, IP, USER, QuotaEntity, spelled
-from ..steps import Steps
+from ..scheduling.steps import Steps
 
 _EXACT: Final = 0
 _DEFAULT: Final = 1

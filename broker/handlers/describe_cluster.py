@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
-from ..authorization import NOT_ASKED, cluster_operations
-from ..handling import RequestContext, handles
+from ..api.authorization import NOT_ASKED, cluster_operations
+from ..api.handling import RequestContext, handles
 
 BROKERS = 1
 """The endpoint type of brokers. Type 2 means controllers, which have no separate endpoint in this broker."""

@@ -18,12 +18,12 @@ from ...protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ..config_sources import ConfigRow, ResourceType, describe_broker, describe_topic
-from ..group_configs import describe_group
-from ..handling import RequestContext, handles
+from ..api.config_sources import ConfigRow, ResourceType, describe_broker, describe_topic
+from ..api.group_configs import describe_group
+from ..api.handling import RequestContext, handles
+from ..api.topic_creation import checked_config
 from ..metadata import Topic
-from ..steps import Steps
-from ..topic_creation import checked_config
+from ..scheduling.steps import Steps
 from ..topic_names import name_problem
 
 Wanted: TypeAlias = frozenset[str] | None

@@ -17,10 +17,10 @@ from ...protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 from ..acls.access import Access
-from ..delegation_token_requests import check_connection, enabled_manager
-from ..handling import RequestContext, handles
+from ..api.delegation_token_requests import check_connection, enabled_manager
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps
 from ..security.delegation_token import DelegationToken
-from ..steps import Steps
 
 _UNITS: Final = 5
 """The units of work of examining a token, without those of access control."""

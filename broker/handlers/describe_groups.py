@@ -14,11 +14,11 @@ from ...protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ..authorization import NOT_ASKED
+from ..api.authorization import NOT_ASKED
+from ..api.handling import RequestContext, handles
 from ..coordinator.group.member import metadata_for
 from ..coordinator.group.state import GroupState
-from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..scheduling.steps import Steps
 
 UNKNOWN_GROUP_FROM = 6
 

@@ -17,8 +17,8 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from ..handling import RequestContext, handles
-from ..steps import SLICE, Steps, waited
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import SLICE, Steps, waited
 
 
 @handles(DescribeLogDirsRequest)

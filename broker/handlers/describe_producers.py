@@ -14,8 +14,8 @@ from ...protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps
 
 
 @handles(DescribeProducersRequest)

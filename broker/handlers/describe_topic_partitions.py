@@ -13,10 +13,10 @@ from ...protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from ..handling import RequestContext, handles
+from ..api.handling import RequestContext, handles
 from ..metadata import Topic
-from ..partition import LEADER_EPOCH
-from ..steps import Steps, ordered
+from ..partitions.partition import LEADER_EPOCH
+from ..scheduling.steps import Steps, ordered
 from ..topic_names import name_problem
 
 MAX_PARTITIONS = 2000

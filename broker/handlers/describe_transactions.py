@@ -10,9 +10,9 @@ from ...protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from ..api.handling import RequestContext, handles
 from ..coordinator.transaction.coordinator import TransactionCoordinator
-from ..handling import RequestContext, handles
-from ..steps import Steps, ordered
+from ..scheduling.steps import Steps, ordered
 
 SORTED_PER_UNIT = 10
 """The number of partitions of one topic that are sorted in one unit of work."""

@@ -12,8 +12,8 @@ from ...protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps
 
 
 @handles(DescribeUserScramCredentialsRequest)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse, EndTxnTopic
+from ..api.handling import Deferred, Reply, RequestContext, handles
+from ..api.partition_rows import partitions_of
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
-from ..handling import Deferred, Reply, RequestContext, handles
-from ..partition_rows import partitions_of
-from ..steps import Steps
+from ..scheduling.steps import Steps
 
 FEW: Final = 100
 """A request that names at most this many partitions is executed in one turn of the event loop, without steps."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-from ..delegation_token_requests import check_connection, enabled_manager
-from ..handling import RequestContext, handles
+from ..api.delegation_token_requests import check_connection, enabled_manager
+from ..api.handling import RequestContext, handles
 
 
 @handles(ExpireDelegationTokenRequest, carried_out=True)

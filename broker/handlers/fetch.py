@@ -22,13 +22,13 @@ from ...protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from ..fetch_session import FIRST_TOPIC_ID_VERSION, FetchPlan, FetchTarget
-from ..fetch_wait import FetchWait
-from ..handling import Answer, Deferred, RequestContext, handles
+from ..api.fetch_session import FIRST_TOPIC_ID_VERSION, FetchPlan, FetchTarget
+from ..api.fetch_wait import FetchWait
+from ..api.handling import Answer, Deferred, RequestContext, handles
 from ..log import Log, LogRead
 from ..log.results import READ_COMMITTED, READ_UNCOMMITTED
-from ..partition import Partition
-from ..steps import SLICE, Steps
+from ..partitions.partition import Partition
+from ..scheduling.steps import SLICE, Steps
 
 FIRST_VERSION_DIVERGING: Final = 12
 

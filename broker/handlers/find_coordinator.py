@@ -10,9 +10,9 @@ from __future__ import annotations
 from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ..api.handling import RequestContext, handles
 from ..coordinator.state_log import partition_for_key
-from ..handling import RequestContext, handles
-from ..steps import Steps, distinct
+from ..scheduling.steps import Steps, distinct
 from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 RESOURCES = {0: AclResourceType.GROUP, 1: AclResourceType.TRANSACTIONAL_ID, 64: AclResourceType.GROUP}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ..handling import RequestContext, handles
+from ..api.handling import RequestContext, handles
 
 
 @handles(HeartbeatRequest)

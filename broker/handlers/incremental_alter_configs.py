@@ -17,14 +17,14 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ..config_changes import change_configs
-from ..config_sources import ResourceType
-from ..group_configs import check_deletions
-from ..handling import RequestContext, handles
+from ..api.config_changes import change_configs
+from ..api.config_sources import ResourceType
+from ..api.group_configs import check_deletions
+from ..api.handling import RequestContext, handles
+from ..metadata.topic_config import TopicConfig, topic_config
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import repeated, run_in_slices
 from ..settings import ConfigType, format_value
-from ..slices import in_slices
-from ..steps import repeated, run_in_slices
-from ..topic_config import TopicConfig, topic_config
 
 CHANGED_AT_A_TIME = 20
 """The number of resources that are changed and made durable together."""

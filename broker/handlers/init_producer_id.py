@@ -12,13 +12,13 @@ from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ..acls.access import Access
-from ..coordinator.claims import NO_GENERATION
+from ..api.handling import RequestContext, handles
+from ..api.partition_rows import partitions_of
+from ..coordinator.claim import NO_GENERATION
+from ..coordinator.claims.initialisation import GroupInitialisation, assigned_prefix
 from ..coordinator.transaction.decisions import NO_IDENTITY, ProducerIdentity
-from ..coordinator.transaction.group_initialisation import GroupInitialisation, assigned_prefix
 from ..coordinator.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ..handling import RequestContext, handles
-from ..partition_rows import partitions_of
-from ..steps import Steps, run_in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 
 @handles(InitProducerIdRequest)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ..api.handling import Deferred, RequestContext, handles
 from ..coordinator.group.member import ClientIdentity, OfferedProtocol
 from ..coordinator.group.membership import Join
-from ..handling import Deferred, RequestContext, handles
 
 KNOWN_MEMBER_ID_FROM = 4
 NULL_PROTOCOL_FROM = 7

@@ -6,8 +6,8 @@ v3: several members, and static members by instance id (KIP-345). v5: a reason (
 from __future__ import annotations
 
 from ...protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from ..handling import Answer, Deferred, RequestContext, handles
-from ..steps import Steps
+from ..api.handling import Answer, Deferred, RequestContext, handles
+from ..scheduling.steps import Steps
 
 BATCHES_FROM = 3
 

@@ -11,9 +11,9 @@ from ...protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from ..config_sources import ResourceType
-from ..handling import RequestContext, handles
-from ..steps import Steps, distinct, ordered
+from ..api.config_sources import ResourceType
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps, distinct, ordered
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 KNOWN = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, ResourceType.GROUP)

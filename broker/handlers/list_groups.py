@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from ..handling import RequestContext, handles
-from ..steps import Steps, distinct
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps, distinct
 
 CLASSIC = "classic"
 

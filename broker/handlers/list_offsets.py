@@ -17,9 +17,9 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ..handling import RequestContext, handles
+from ..api.handling import RequestContext, handles
 from ..log import IsolationLevel
-from ..steps import Steps, repeated
+from ..scheduling.steps import Steps, repeated
 
 SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
 """The first version that supports each special timestamp."""

@@ -8,9 +8,9 @@ from ...protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from ..api.handling import RequestContext, handles
 from ..coordinator.transaction.queries import TransactionFilter
-from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..scheduling.steps import Steps
 
 
 @handles(ListTransactionsRequest)

@@ -16,13 +16,13 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.schema import NO_UUID
-from ..authorization import NOT_ASKED, cluster_operations
-from ..handling import Reply, RequestContext, handles
+from ..api.authorization import NOT_ASKED, cluster_operations
+from ..api.handling import Reply, RequestContext, handles
+from ..api.topic_creation import check_new_partitions, plan_topic
 from ..metadata import Topic
-from ..partition import LEADER_EPOCH
-from ..slices import in_slices
-from ..steps import Steps, ordered
-from ..topic_creation import check_new_partitions, plan_topic
+from ..partitions.partition import LEADER_EPOCH
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, ordered
 from ..topic_names import name_problem
 
 FIRST_VERSION_BY_ID = 12

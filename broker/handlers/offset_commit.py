@@ -14,11 +14,11 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ..api.handling import Answer, Deferred, RequestContext, handles
+from ..api.partition_rows import FEW, commits_of, results_of
 from ..coordinator.group.coordinator import Commit, Committer
 from ..coordinator.group.prepared_commit import PreparedCommit
-from ..handling import Answer, Deferred, RequestContext, handles
-from ..partition_rows import FEW, commits_of, results_of
-from ..steps import Steps
+from ..scheduling.steps import Steps
 
 MISSING_GROUP_FROM = 9
 

@@ -15,10 +15,10 @@ from ...protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from ..coordinator.claims import TopicPartition
-from ..handling import Answer, Deferred, RequestContext, handles
-from ..partition_rows import results_of
-from ..steps import Steps
+from ..api.handling import Answer, Deferred, RequestContext, handles
+from ..api.partition_rows import results_of
+from ..coordinator.claim import TopicPartition
+from ..scheduling.steps import Steps
 
 AT_ONCE: Final = 50
 """The number of offsets that are deleted in one step."""

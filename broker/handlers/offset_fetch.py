@@ -38,9 +38,9 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ..acls.access import Access
+from ..api.handling import Answer, Deferred, RequestContext, handles
 from ..coordinator.group.coordinator import FetchedOffset
-from ..handling import Answer, Deferred, RequestContext, handles
-from ..steps import Steps, run_in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 GROUP_ERROR_FROM = 2
 STABILITY_FROM = 7

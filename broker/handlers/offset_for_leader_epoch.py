@@ -10,8 +10,8 @@ from ...protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from ..handling import RequestContext, handles
-from ..steps import Steps
+from ..api.handling import RequestContext, handles
+from ..scheduling.steps import Steps
 
 
 @handles(OffsetForLeaderEpochRequest)

@@ -25,11 +25,8 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.schema import Buffer
-from ..handling import Answer, Deferred, Reply, RequestContext, handles
-from ..log import AT_ONCE_BYTES
-from ..steps import Steps, run_in_slices, run_slice
-from ..topic_names import INTERNAL_TOPICS
-from ..transactional_produce import (
+from ..api.handling import Answer, Deferred, Reply, RequestContext, handles
+from ..api.transactional_produce import (
     ATTRIBUTES,
     FIRST_VERSION_REGISTERING,
     TRANSACTIONAL,
@@ -40,9 +37,12 @@ from ..transactional_produce import (
     verify_again,
     wrote,
 )
+from ..log import AT_ONCE_BYTES
+from ..scheduling.steps import Steps, run_in_slices, run_slice
+from ..topic_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from ..partition import Partition
+    from ..partitions.partition import Partition
 
 FIRST_VERSION_BY_ID: Final = 13
 FIRST_VERSION_WITH_ZSTD: Final = 7

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ..handling import Reply, RequestContext, answer_and_close, handles
+from ..api.handling import Reply, RequestContext, answer_and_close, handles
 
 
 @handles(SaslHandshakeRequest)

@@ -9,8 +9,8 @@ from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..handling import Deferred, RequestContext, handles
-from ..steps import Steps
+from ..api.handling import Deferred, RequestContext, handles
+from ..scheduling.steps import Steps
 
 PROTOCOL_REQUIRED_FROM = 5
 

@@ -20,12 +20,12 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ..api.handling import Answer, Deferred, Reply, RequestContext, handles
+from ..api.partition_rows import FEW, commits_of, results_of
 from ..coordinator.group.coordinator import Commit, Committer
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition
-from ..handling import Answer, Deferred, Reply, RequestContext, handles
-from ..partition_rows import FEW, commits_of, results_of
-from ..steps import Steps, run_in_slices
+from ..scheduling.steps import Steps, run_in_slices
 from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5

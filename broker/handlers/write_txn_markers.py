@@ -13,10 +13,10 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ..api.handling import Deferred, RequestContext, handles
 from ..coordinator.transaction.state import TopicPartition
-from ..handling import Deferred, RequestContext, handles
-from ..markers import Marker
-from ..steps import Steps
+from ..partitions.markers import Marker
+from ..scheduling.steps import Steps
 
 Codes = dict[TopicPartition, ErrorCode]
 

@@ -1,6 +1,6 @@
 """Store partitions on disk. The rest of the broker uses only the names that this package exports.
 
-The rest of the broker depends only on the protocols `Log` and `Logs`. Only `broker.py`, which assembles the broker, and
+The rest of the broker depends only on the protocols `Log` and `Logs`. Only `node.py`, which assembles the broker, and
 tools name the classes that implement the protocols."""
 
 from .batch_inspection import AT_ONCE_BYTES, Inspection

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
-from ..ports import Lane, Threads
-from ..steps import Steps, waited
+from ..scheduling.steps import Steps, waited
+from ..system.ports import Lane, Threads
 from .batch_scan import BrokenBatch
 from .results import CorruptLog
 from .segment import LogSegment, SegmentIndexes

@@ -21,7 +21,7 @@ from ...protocol.compression import expand
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.plain_records import MAX_PLAIN_BYTES, MOST_PLAIN, visit_plain
 from ...protocol.record_walk import RecordLimits, RecordWalk
-from ..ports import Buffer, Lane, Threads
+from ..system.ports import Buffer, Lane, Threads
 
 STEPS_AT_ONCE: Final = 2_000
 """Records that are checked without a pause, about 1 ms. Adjacent records of the same size cost a sixteenth of that."""

@@ -23,7 +23,7 @@ from ...protocol.batch_header import (
     read_batch_header,
     verify_crc,
 )
-from ..ports import Buffer, File
+from ..system.ports import Buffer, File
 
 _WINDOW: Final = 256 * 1024
 _SMALL_WINDOW: Final = 4 * 1024

@@ -30,7 +30,7 @@ from ...protocol.batch_header import (
     read_batch_header,
     verify_crc,
 )
-from ..ports import File
+from ..system.ports import File
 from .segment import MAX_RELATIVE_OFFSET
 
 CHECKSUMMED: Final = 4

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from ..ports import FileSystem
+from ..system.ports import FileSystem
 from .file_names import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS
 from .log import TopicPartition
 from .small_files import decode_offsets, encode_offsets, write_file

@@ -46,7 +46,7 @@ from ...protocol.control_records import ControlType, read_control_record
 from ...protocol.record_skim import SkimmedRecord, select, skim
 from ...protocol.record_walk import DEFAULT_LIMITS, RecordLimits
 from ...protocol.records import decode_batch
-from ..ports import FileSystem
+from ..system.ports import FileSystem
 from .batch_scan import BrokenBatch
 from .episodes import Episodes
 from .file_names import CLEANED, LOG, SWAP

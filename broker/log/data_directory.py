@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from ..ports import FileLock, FileSystem, RandomIds
+from ..system.ports import FileLock, FileSystem, RandomIds
 from .file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, META, TEMPORARY
 from .removal import unlink_all
 from .small_files import write_file

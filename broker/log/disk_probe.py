@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import structlog
 
-from ..descriptors import OUT_OF_DESCRIPTORS
-from ..ports import Lane, Threads
+from ..system.descriptors import OUT_OF_DESCRIPTORS
+from ..system.ports import Lane, Threads
 
 logger = structlog.get_logger(__name__)
 

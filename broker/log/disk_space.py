@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from ..ports import FileSystem
+from ..system.ports import FileSystem
 from .results import storage_error
 
 logger = structlog.get_logger(__name__)

@@ -26,8 +26,8 @@ from typing import Any
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from ..ports import File, FileSystem, Lane, Threads
+from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
+from ..system.ports import File, FileSystem, Lane, Threads
 from .batch_scan import BrokenBatch
 from .flushed_mark import write_flushed_offset
 from .flusher import FlushTask, LogFlusher

@@ -14,7 +14,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from ..ports import FileSystem
+from ..system.ports import FileSystem
 from .file_names import FLUSHED_OFFSET
 
 _OFFSET: Final = Struct(">q")

@@ -39,8 +39,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from ..ports import File, FileSystem, Lane, Threads
+from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
+from ..system.ports import File, FileSystem, Lane, Threads
 from .episodes import Episodes
 from .journal_format import Extent
 from .shared_directory import RootSyncFailed, SharedDirectory

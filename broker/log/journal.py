@@ -38,8 +38,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from ..descriptors import OUT_OF_DESCRIPTORS
-from ..ports import FileSystem, Lane, RandomIds, Threads
+from ..system.descriptors import OUT_OF_DESCRIPTORS
+from ..system.ports import FileSystem, Lane, RandomIds, Threads
 from .episodes import Episodes
 from .flusher import FlushTask
 from .journal_file import (

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from ..ports import File, FileSystem
+from ..system.ports import File, FileSystem
 from .file_names import JOURNAL, parse_journal_name, segment_name
 from .journal_format import (
     HEADER_SIZE,

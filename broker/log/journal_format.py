@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from ...protocol.batch_header import HEADER_SIZE as BATCH_HEADER_SIZE
-from ..ports import Buffer, File
+from ..system.ports import Buffer, File
 
 HEADER_SIZE: Final = 512
 ID_SIZE: Final = 8

@@ -31,8 +31,8 @@ from typing import Final
 import structlog
 from crc32c import crc32c
 
-from ..descriptors import OUT_OF_DESCRIPTORS
-from ..ports import FileSystem
+from ..system.descriptors import OUT_OF_DESCRIPTORS
+from ..system.ports import FileSystem
 from .batch_scan import BrokenBatch, scan_batches
 from .file_names import INDEXES, JOURNAL, LOG, TEMPORARY, parse_journal_name, parse_partition_directory, segment_name
 from .journal_file import journal_path, read_journal_file, write_kept_file

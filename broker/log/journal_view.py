@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ports import File, FileSystem
+from ..system.ports import File, FileSystem
 from .file_names import LOG, segment_name
 from .journal_format import Entry
 from .journal_redo import LeftJournal

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ..ports import FileSystem
+from ..system.ports import FileSystem
 from .file_names import LEADER_EPOCHS
 from .small_files import decode_checkpoint, encode_checkpoint, write_file
 

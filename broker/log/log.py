@@ -22,9 +22,9 @@ from typing import Any, Protocol
 from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord
 from ...protocol.errors import KafkaError
-from ..descriptor_relief import Crowding
-from ..ports import Buffer
-from ..steps import Steps
+from ..scheduling.steps import Steps
+from ..system.descriptor_relief import Crowding
+from ..system.ports import Buffer
 from .batch_inspection import Inspection
 from .log_config import LogConfig
 from .producer_state import BatchMetadata, ProducerStateEntry

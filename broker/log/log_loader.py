@@ -38,8 +38,8 @@ import structlog
 from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.records import decode_batch
-from ..descriptors import NO_SPACE
-from ..ports import Clock, FileSystem, RandomIds, Threads
+from ..system.descriptors import NO_SPACE
+from ..system.ports import Clock, FileSystem, RandomIds, Threads
 from .batch_scan import BrokenBatch, scan_batches
 from .batch_search import BatchSearch, SearchGivenUp
 from .disk_space import DiskSpace

@@ -32,12 +32,12 @@ from typing import Any, Final
 import structlog
 
 from ...protocol.errors import KafkaError
-from ..descriptor_relief import Crowding
-from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from ..ports import Clock, FileSystem, Lane, RandomIds, Threads
-from ..slices import in_slices
-from ..steps import run_in_slices
-from ..threads import RealThreads
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import run_in_slices
+from ..system.descriptor_relief import Crowding
+from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
+from ..system.ports import Clock, FileSystem, Lane, RandomIds, Threads
+from ..system.threads import RealThreads
 from ..topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from . import index_cache
 from .at_hand import NotAtHand

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ...protocol.batch_header import HEADER_SIZE, BatchHeader
-from ..ports import Buffer, Threads
+from ..system.ports import Buffer, Threads
 from .aborted import AbortedTransactions
 from .at_hand import SideReads
 from .batch_scan import BrokenBatch, whole_batches

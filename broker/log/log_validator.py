@@ -25,7 +25,7 @@ from ...protocol.batch_header import (
 )
 from ...protocol.compression import Compression
 from ...protocol.errors import ErrorCode, KafkaError
-from ..ports import Buffer
+from ..system.ports import Buffer
 from .batch_inspection import Content
 from .log_config import INT64_MAX, LogConfig
 from .results import CLIENT, AppendOrigin, InvalidRecords

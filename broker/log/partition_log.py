@@ -32,9 +32,9 @@ from ...protocol.batch_header import (
 from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
-from ..descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
-from ..ports import Buffer, Clock, FileSystem, RandomIds, Threads
-from ..steps import Steps, run_at_once
+from ..scheduling.steps import Steps, run_at_once
+from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
+from ..system.ports import Buffer, Clock, FileSystem, RandomIds, Threads
 from .at_hand import NotAtHand
 from .batch_inspection import Content, Inspection, content_at_a_glance
 from .disk_space import DiskSpace

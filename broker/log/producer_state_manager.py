@@ -22,7 +22,7 @@ import structlog
 
 from ...protocol.batch_header import BatchHeader
 from ...protocol.control_records import ControlRecord, ControlType
-from ..ports import FileSystem
+from ..system.ports import FileSystem
 from .file_names import SNAPSHOT, parse_segment_name, segment_name
 from .producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from .producer_state import NO_EPOCH, BatchMetadata, ProducerStateEntry

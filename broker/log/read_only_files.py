@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ..ports import Buffer, File, FileLock, FileSystem
+from ..system.ports import Buffer, File, FileLock, FileSystem
 
 
 def _refuse(path: str) -> NoReturn:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...protocol.errors import KafkaError
-from ..steps import Steps
+from ..scheduling.steps import Steps
 from .partition_log import LATEST, MAX_TIMESTAMP, PartitionLog
 from .results import READ_COMMITTED, READ_UNCOMMITTED, CorruptLog, IsolationLevel, LogRead, storage_error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ..ports import FileSystem
+from ..system.ports import FileSystem
 
 
 def unlink_all(fs: FileSystem, paths: Iterable[str]) -> None:

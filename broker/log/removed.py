@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from ..ports import FileSystem
+from ..system.ports import FileSystem
 from .file_names import REMOVED
 from .flusher import sync_path
 from .removal import remove_tree

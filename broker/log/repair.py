@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..ports import FileSystem, SystemClock, SystemRandomIds
+from ..system.ports import FileSystem, SystemClock, SystemRandomIds
 from .batch_scan import BrokenBatch
 from .batch_search import BatchSearch, SearchGivenUp
 from .checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles

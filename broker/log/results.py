@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..ports import Buffer
+from ..system.ports import Buffer
 
 
 class AppendOrigin(Enum):

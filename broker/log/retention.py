@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..ports import Clock, Lane, Threads
+from ..system.ports import Clock, Lane, Threads
 from .flushed_log import FlushedLog
 from .log_reader import LogReader
 from .producer_state_manager import ProducerStateManager

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from ...protocol.batch_header import BatchHeader
-from ..ports import Buffer, File, FileSystem
+from ..system.ports import Buffer, File, FileSystem
 from .batch_scan import BrokenBatch, scan_batches, scan_windows, walk_headers
 from .file_names import CHECKSUMS, DELETED, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from .index_cache import IndexCache

@@ -10,8 +10,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..descriptors import OUT_OF_DESCRIPTORS
-from ..ports import FileSystem
+from ..system.descriptors import OUT_OF_DESCRIPTORS
+from ..system.ports import FileSystem
 
 
 class RootSyncFailed(OSError):

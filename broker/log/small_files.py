@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 from crc32c import crc32c
 
-from ..ports import File, FileSystem
+from ..system.ports import File, FileSystem
 from .file_names import TEMPORARY
 
 logger = structlog.get_logger(__name__)

@@ -20,8 +20,8 @@ from ...protocol.batch_header import HEADER_SIZE, BatchBudgetExceeded, BatchHead
 from ...protocol.compression import expand
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.record_skim import SkimmedRecord, skim
-from ..ports import Lane, Threads
-from ..steps import SLICE, Steps
+from ..scheduling.steps import SLICE, Steps
+from ..system.ports import Lane, Threads
 from .at_hand import SideReads
 from .batch_inspection import AT_ONCE_BYTES
 from .batch_scan import BrokenBatch

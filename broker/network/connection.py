@@ -29,10 +29,10 @@ from ...auth.principal import ANONYMOUS, Principal
 from ...auth.tls_writes import write_in_portions
 from ...protocol.framing import key_and_version
 from ...protocol.schema import Buffer, Response
-from ..audit import AuditLog
+from ..api.handling import Answer, Deferred
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest, Outcome
-from ..handling import Answer, Deferred
+from ..observability.audit import AuditLog
 from ..quotas.client_quotas import ClientQuotas
 from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer

@@ -14,10 +14,10 @@ import ssl
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...auth.principal import ANONYMOUS, Principal
-from ..audit import AuditLog
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
-from ..listener_config import ListenerConfig
+from ..observability.audit import AuditLog
+from ..settings.listeners import ListenerConfig
 from .connection import Connection
 from .handshake import TlsAcceptor
 from .shared_limits import SharedLimits

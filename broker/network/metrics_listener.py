@@ -20,9 +20,9 @@ from typing import Any, Final
 from ...auth.http_access import HttpAccess, NamedFile
 from ...auth.stores import reason_of
 from ..config import BrokerConfig
-from ..metrics import Metrics
-from ..ports import Lane, Threads
+from ..observability.metrics import Metrics
 from ..settings import ConfigError
+from ..system.ports import Lane, Threads
 from .handshake import PAUSE_S, shake_hands
 from .listeners import WatchedContext
 

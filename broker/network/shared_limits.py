@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from .. import descriptors
 from ..config import BrokerConfig
 from ..quotas.client_quotas import ClientQuotas
+from ..system import descriptors
 from .answer_memory import AnswerMemory
 from .request_memory import RequestMemory
 from .turns import Turns

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from ...protocol.apis import api_name
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.schema import Response
-from ..client_host import spelled_as_in_kafka
+from ..security.client_host import spelled_as_in_kafka
 from .entity import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from ..client_host import is_address, spelled_as_in_kafka
+from ..security.client_host import is_address, spelled_as_in_kafka
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

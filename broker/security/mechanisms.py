@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN
 from ...auth.scram import SCRAM_MECHANISMS, ScramDecoys
 from ...auth.user_file import UserFile
-from ..listener_config import ListenerConfig
-from ..ports import Lane, Threads
 from ..settings import ConfigError
+from ..settings.listeners import ListenerConfig
+from ..system.ports import Lane, Threads
 from .login import LoginRules, Mechanism
 from .plain import JaasUsers, PlainExchange, PlainUsers
 from .scram import FindCredential, ScramExchange, TokenLogins

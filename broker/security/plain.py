@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from ...auth.jaas import parse_jaas
 from ...auth.principal import Principal
-from ..ports import Lane, Threads
+from ..system.ports import Lane, Threads
 from .login import LoginRefused, Proof
 
 _WRONG: Final = "Authentication failed: Invalid username or password"

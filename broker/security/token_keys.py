@@ -25,7 +25,7 @@ from urllib.request import (
     url2pathname,
 )
 
-from ..ports import Lane, Threads
+from ..system.ports import Lane, Threads
 
 if TYPE_CHECKING:
     from jwt import PyJWK

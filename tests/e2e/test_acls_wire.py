@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from oncelog import Broker
 from oncelog.broker.acls.acl import Acl
-from oncelog.broker.requirements import REQUIREMENTS
+from oncelog.broker.api.requirements import REQUIREMENTS
 from oncelog.protocol.access_rules import PatternType, Permission
 from oncelog.protocol.apis import api_name
 from oncelog.protocol.errors import ErrorCode

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog.broker.logging import make_logger
 from oncelog.broker.node import BrokerNode, BrokerStartError
+from oncelog.broker.observability.logging import make_logger
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.heartbeat import HeartbeatRequest

@@ -12,7 +12,7 @@ import threading
 import pytest
 from oncelog.broker.log.results import storage_error
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.ports import RealFile
+from oncelog.broker.system.ports import RealFile
 
 
 async def health(address: str, *options: str) -> subprocess.CompletedProcess[str]:

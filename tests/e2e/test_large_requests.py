@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from oncelog.broker.handling import Deferred, HandledApi, RequestContext
+from oncelog.broker.api.handling import Deferred, HandledApi, RequestContext
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.steps import SLICE, Steps
+from oncelog.broker.scheduling.steps import SLICE, Steps
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
-from oncelog.broker.markers import Marker
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.steps import Steps
+from oncelog.broker.partitions.markers import Marker
+from oncelog.broker.scheduling.steps import Steps
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import structlog
 from oncelog.broker.coordinator.transaction.state import TransactionState
-from oncelog.broker.markers import Marker
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.ports import RealFileSystem
+from oncelog.broker.partitions.markers import Marker
+from oncelog.broker.system.ports import RealFileSystem
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from oncelog.protocol.messages.end_txn import EndTxnRequest

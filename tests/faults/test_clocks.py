@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from oncelog import Producer
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.ports import SystemClock
+from oncelog.broker.system.ports import SystemClock
 from support.faults import fill, read_all
 from support.raw_connection import RawConnection, batch
 

@@ -71,7 +71,7 @@ def test_the_broker_knows_metadata_by_its_protocol_alone() -> None:
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "broker").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("metadata_store")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("metadata.store")
     ]
     assert wrong == ["broker/node.py"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from oncelog.broker.log import AppendOrigin, LoadPoint, LogConfig, PartitionLog, load_log
 from oncelog.broker.log.cleaner import Cleaner
-from oncelog.broker.ports import RealFileSystem, SystemClock
+from oncelog.broker.system.ports import RealFileSystem, SystemClock
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.records import Record, encode_batch

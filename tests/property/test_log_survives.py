@@ -21,7 +21,7 @@ from oncelog.broker.log import AppendOrigin, CorruptLog, IsolationLevel, LoadPoi
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.flusher import FlushTask
 from oncelog.broker.log.index_cache import IndexCache
-from oncelog.broker.pooled_files import PooledFileSystem
+from oncelog.broker.system.pooled_files import PooledFileSystem
 from oncelog.protocol.control_records import control_batch, read_control_record
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches

@@ -14,7 +14,7 @@ import pytest
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.state import TransactionVersion
-from oncelog.broker.markers import Marker
+from oncelog.broker.partitions.markers import Marker
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.transaction_ports import CoordinatorWorld, settle
 from support.virtual_time import LoopClock, VirtualTimeLoop

@@ -7,7 +7,7 @@ import random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from oncelog.broker.pooled_files import PooledFile, PooledFileSystem
+from oncelog.broker.system.pooled_files import PooledFile, PooledFileSystem
 from support.faulty_filesystem import FaultyFileSystem
 
 CAPACITY = 2

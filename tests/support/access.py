@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from oncelog import Broker
-from oncelog.broker import authorization
 from oncelog.broker.acls.acl import Acl
-from oncelog.broker.requirements import REQUIREMENTS
+from oncelog.broker.api import authorization
+from oncelog.broker.api.requirements import REQUIREMENTS
 from oncelog.protocol.access_rules import AclOperation as Op
 from oncelog.protocol.access_rules import AclResourceType as Type
 from oncelog.protocol.access_rules import PatternType, Permission

@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from oncelog.auth.principal import ANONYMOUS
+from oncelog.broker.api.handling import Deferred
 from oncelog.broker.dispatcher import MalformedRequest
-from oncelog.broker.handling import Deferred
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.schema import Request, Response

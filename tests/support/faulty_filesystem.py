@@ -61,7 +61,7 @@ def _written(node: _Node) -> bytes:
 
 
 class FaultyFile:
-    """An open file, which implements `oncelog.broker.ports.File`."""
+    """An open file, which implements `oncelog.broker.system.ports.File`."""
 
     def __init__(self, fs: FaultyFileSystem, node: _Node, path: str) -> None:
         self._fs = fs
@@ -134,7 +134,7 @@ class FaultyLock:
 
 
 class FaultyFileSystem:
-    """The file system that the module describes. It implements `oncelog.broker.ports.FileSystem`."""
+    """The file system that the module describes. It implements `oncelog.broker.system.ports.FileSystem`."""
 
     def __init__(self) -> None:
         self.root = _Node(directory=True)

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncelog.broker.coordinator.claims import Claim, TopicPartition
+from oncelog.broker.coordinator.claim import Claim, TopicPartition
+from oncelog.broker.coordinator.claims.events import GroupEvents
+from oncelog.broker.coordinator.claims.initialisation import GroupAwareInitialiser, GroupInitialisation
+from oncelog.broker.coordinator.claims.keeper import GroupClaims
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.last_records import LastRecords
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
 from oncelog.broker.coordinator.transaction.events import Caller, Cause, TransactionEvents
-from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
-from oncelog.broker.coordinator.transaction.group_events import GroupEvents
-from oncelog.broker.coordinator.transaction.group_initialisation import GroupAwareInitialiser, GroupInitialisation
 from oncelog.broker.coordinator.transaction.transaction_log import decode_key
-from oncelog.broker.metrics import Metrics
+from oncelog.broker.observability.metrics import Metrics
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.transaction_log import GroupAssignmentKey
 from support.group_world import GroupWorld

@@ -17,7 +17,7 @@ from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProto
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.state_log import StateLog
 from oncelog.broker.metadata import Metadata
-from oncelog.broker.ports import SystemRandomIds
+from oncelog.broker.system.ports import SystemRandomIds
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
 from oncelog.protocol.messages.leave_group import MemberIdentity

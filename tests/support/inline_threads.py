@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from oncelog.broker.ports import Lane
+from oncelog.broker.system.ports import Lane
 
 from .faulty_filesystem import FaultyFileSystem
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from crc32c import crc32c
 from oncelog.broker.log import LoadPoint, LogConfig, LogManager, PartitionLog, load_log
-from oncelog.broker.ports import Threads
-from oncelog.broker.steps import Steps
+from oncelog.broker.scheduling.steps import Steps
+from oncelog.broker.system.ports import Threads
 from oncelog.protocol.batch_header import CRC_END, CRC_START, BatchHeader
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches

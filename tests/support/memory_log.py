@@ -16,8 +16,8 @@ from oncelog.broker.log.log_validator import CLIENT_ATTRIBUTES, check_client_bat
 from oncelog.broker.log.partition_log import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from oncelog.broker.log.producer_state_manager import ProducerStateManager
 from oncelog.broker.log.results import AbortedTxn
-from oncelog.broker.ports import Buffer, Clock
-from oncelog.broker.steps import Steps, waited
+from oncelog.broker.scheduling.steps import Steps, waited
+from oncelog.broker.system.ports import Buffer, Clock
 from oncelog.protocol.batch_header import (
     LENGTH_END,
     BatchHeader,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from oncelog.broker.handling import RequestContext
+from oncelog.broker.api.handling import RequestContext
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.schema import Request
 from support.dispatching import Peer

@@ -20,9 +20,9 @@ from oncelog.broker.coordinator.state_log import partition_for_key
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from oncelog.broker.coordinator.transaction.gateway import OpenTransaction, ProducerInLog
 from oncelog.broker.coordinator.transaction.state import TopicPartition
-from oncelog.broker.markers import Marker
-from oncelog.broker.metrics import Metrics
-from oncelog.broker.ports import Clock
+from oncelog.broker.observability.metrics import Metrics
+from oncelog.broker.partitions.markers import Marker
+from oncelog.broker.system.ports import Clock
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, encode_batch

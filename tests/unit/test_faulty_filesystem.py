@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog.broker.ports import FileSystem, RealFileSystem
+from oncelog.broker.system.ports import FileSystem, RealFileSystem
 from support.faulty_filesystem import FaultyFileSystem
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it answers as Linux does; others have other errors")

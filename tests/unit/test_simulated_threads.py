@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeVar
 
 import pytest
-from oncelog.broker.ports import Lane
+from oncelog.broker.system.ports import Lane
 from support.faulty_filesystem import FaultyFileSystem
 from support.simulation.threads import Schedule, SimulatedThreads
 from support.simulation.world import SimulationLoop

@@ -1,7 +1,7 @@
 """Keeps each group's claims by partition. The group coordinator uses them to refuse commits of fenced producers.
 
 A claim is the exclusive right of a producer to commit a group's offsets on a partition. The transaction coordinator
-makes and drops claims, and installs them here through `ClaimedGroups` in `coordinator/claims.py`. This file writes
+makes and drops claims, and installs them here through `ClaimedGroups` in `coordinator/claim.py`. This file writes
 nothing to a log. An installed claim is durable already, or becomes so before any response reports it.
 """
 
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ....protocol.errors import CONCURRENT_PRODUCER_COMMIT, KafkaError
-from ..claims import Claim, TopicPartition
+from ..claim import Claim, TopicPartition
 
 _NONE: Final[Mapping[TopicPartition, Claim]] = MappingProxyType({})
 

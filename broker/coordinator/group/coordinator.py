@@ -24,9 +24,9 @@ from ....protocol.messages.join_group import JoinGroupResponse
 from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ...config import BrokerConfig
-from ...ports import Clock, RandomIds
-from ...steps import Steps
-from ..claims import Claim, ClaimKeeper
+from ...scheduling.steps import Steps
+from ...system.ports import Clock, RandomIds
+from ..claim import Claim, ClaimKeeper
 from ..state_log import StateLog
 from .claims import ClaimMap
 from .classic_group import ClassicGroup

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from ....protocol.codec import UnknownRecord
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
-from ...ports import Clock
-from ...slices import in_slices
+from ...scheduling.slices import in_slices
+from ...system.ports import Clock
 from ..last_records import LastOffsets
 from ..state_log import StateLog, StateRecord
 from .classic_group import ClassicGroup

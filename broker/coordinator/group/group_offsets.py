@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from ....protocol.schema import NO_UUID
-from ..claims import Claim, TopicPartition
+from ..claim import Claim, TopicPartition
 
 
 class OffsetAndMetadata(NamedTuple):

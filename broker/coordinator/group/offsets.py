@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from ..claims import Claim as Claim
-from ..claims import TopicPartition as TopicPartition
+from ..claim import Claim as Claim
+from ..claim import TopicPartition as TopicPartition
 from .group_offsets import GroupOffsets
 from .group_offsets import OffsetAndMetadata as OffsetAndMetadata
 

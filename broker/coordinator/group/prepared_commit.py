@@ -14,7 +14,7 @@ from ....protocol.batch_header import HEADER_SIZE
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.records import encode_record
 from ...topic_names import OFFSETS_TOPIC
-from ..claims import Claim, TopicPartition
+from ..claim import Claim, TopicPartition
 from .offsets import OffsetAndMetadata
 from .records import encode_offset, offset_key
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....protocol.records import encode_record
-from ...steps import Steps
+from ...scheduling.steps import Steps
 from .offsets import OffsetStore
 from .records import group_key, offset_key
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.join_group import JoinGroupResponse
 from ....protocol.messages.sync_group import SyncGroupResponse
-from ...ports import Clock
+from ...system.ports import Clock
 from .classic_group import ClassicGroup
 from .member import ClassicGroupMember
 from .state import GroupState

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Hashable
 from typing import Final, TypeAlias
 
-from ...ports import Clock
+from ...system.ports import Clock
 
 Action: TypeAlias = Callable[[], None]
 

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ....protocol.errors import KafkaError
-from ...ports import Clock
-from ...settled_clock import SettledClock
-from ...steps import Steps, run_in_slices
-from ..claims import Claim, ClaimKeeper
+from ...scheduling.steps import Steps, run_in_slices
+from ...system.ports import Clock
+from ...system.settled_clock import SettledClock
+from ..claim import Claim, ClaimKeeper
 from .claims import ClaimMap
 from .classic_group import ClassicGroup
 from .group_log import GroupLog

@@ -23,8 +23,8 @@ import asyncio
 from collections.abc import Callable
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ...markers import Marker
-from ...steps import Steps
+from ...partitions.markers import Marker
+from ...scheduling.steps import Steps
 from . import session
 from .decisions import ProducerIdentity, Step, decide_end, decide_init
 from .entry import TransactionEntry

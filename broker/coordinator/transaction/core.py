@@ -15,8 +15,8 @@ import structlog
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...config import BrokerConfig
-from ...metrics import KNOWN_IDS, PARKED, Metrics
-from ...ports import Clock
+from ...observability.metrics import KNOWN_IDS, PARKED, Metrics
+from ...system.ports import Clock
 from ..state_log import StateLog
 from .backoff import RetryBackoff
 from .entry import TransactionEntry

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ....protocol.errors import ErrorCode, extension_name
-from ...metrics import ENDED, EXPIRED, FENCES, INITIALISATIONS, OPENED, REFUSED, WAITS, Metrics
+from ...observability.metrics import ENDED, EXPIRED, FENCES, INITIALISATIONS, OPENED, REFUSED, WAITS, Metrics
 from .metadata import TransactionMetadata
 from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionState
 

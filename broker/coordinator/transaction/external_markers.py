@@ -32,8 +32,8 @@ from enum import Enum
 from typing import Any, Protocol
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ...markers import Marker
-from ...slices import in_slices
+from ...partitions.markers import Marker
+from ...scheduling.slices import in_slices
 from .events import Caller
 from .fencing import FenceOutcome
 from .gateway import PartitionGateway, ProducerInLog

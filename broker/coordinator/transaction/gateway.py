@@ -13,12 +13,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from ....protocol.errors import ErrorCode
-from ...markers import Marker
+from ...partitions.markers import Marker
 from .state import TopicPartition
 
 if TYPE_CHECKING:
     from ...metadata import Metadata
-    from ...replica_manager import ReplicaManager
+    from ...partitions.replica_manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from itertools import islice
 from typing import Any, Final
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ...markers import Marker
-from ...ports import Clock
-from ...slices import in_slices
-from ...steps import Steps, ordered, run_in_slices
+from ...partitions.markers import Marker
+from ...scheduling.slices import in_slices
+from ...scheduling.steps import Steps, ordered, run_in_slices
+from ...system.ports import Clock
 from .backoff import RetryBackoff
 from .entry import TransactionEntry
 from .gateway import PartitionGateway

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ...steps import Steps
+from ...scheduling.steps import Steps
 from .metadata import TransactionMetadata
 from .state import STATE_BY_LABEL
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...markers import Marker
+from ...partitions.markers import Marker
 from .gateway import OpenTransaction
 from .metadata import TransactionMetadata
 from .state import MAX_PRODUCER_EPOCH, TopicPartition, TransactionState

@@ -23,8 +23,8 @@ from typing import Any, TypeAlias
 from ....protocol.codec import UnknownRecord
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages.transaction_log import GroupAssignmentKey
-from ...ports import Clock
-from ...slices import in_slices
+from ...scheduling.slices import in_slices
+from ...system.ports import Clock
 from ..last_records import LastRecords
 from ..state_log import StateLog, StateRecord
 from .entry import TransactionEntry

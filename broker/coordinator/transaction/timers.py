@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...ports import Clock
-from ...settled_clock import SettledClock
-from ...steps import Steps, run_slice
+from ...scheduling.steps import Steps, run_slice
+from ...system.ports import Clock
+from ...system.settled_clock import SettledClock
 
 _REST: Final = 9
 

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ....protocol.errors import KafkaError
-from ...steps import Steps
+from ...scheduling.steps import Steps
 from .backoff import RetryBackoff
 from .entry import TransactionEntry
 from .events import Caller, Cause, TransactionEvents, described

@@ -265,7 +265,7 @@ MUTANTS: Final = (
     Mutant(
         "COMPLETE is recorded before the markers are on disk",
         "transactions",
-        "broker/replica_manager.py",
+        "broker/partitions/replica_manager.py",
         "                    await asyncio.shield(flush)\n                    codes[key] = ErrorCode.NONE",
         "                    codes[key] = ErrorCode.NONE",
     ),
@@ -316,7 +316,7 @@ MUTANTS: Final = (
     Mutant(
         "the next producer id is forgotten at a restart",
         "transactions",
-        "broker/metadata_store.py",
+        "broker/metadata/store.py",
         "self._next_producer_id = decode_record_value(ProducerIdsValue, value).next_producer_id",
         "decode_record_value(ProducerIdsValue, value)",
     ),
@@ -358,7 +358,7 @@ MUTANTS: Final = (
     Mutant(
         "a batch that waited is appended even if its transaction has ended",
         "transactions",
-        "broker/transactional_produce.py",
+        "broker/api/transactional_produce.py",
         "        left = register(context, transactional_id, appends)\n"
         "    verify_again(context, transactional_id, appends)",
         "        left = register(context, transactional_id, appends)",
@@ -374,7 +374,7 @@ MUTANTS: Final = (
     Mutant(
         "a claim is answered before it is on disk",
         "groups",
-        "broker/coordinator/transaction/group_initialisation.py",
+        "broker/coordinator/claims/initialisation.py",
         "                if durable is not None:\n                    await asyncio.shield(durable)\n"
         "                await self._until_complete(",
         "                await self._until_complete(",
@@ -382,7 +382,7 @@ MUTANTS: Final = (
     Mutant(
         "a new owner is answered before the fencing is complete",
         "groups",
-        "broker/coordinator/transaction/group_initialisation.py",
+        "broker/coordinator/claims/initialisation.py",
         "        if not fences:\n            return",
         "        if fences:\n            return",
     ),

@@ -16,7 +16,6 @@ from unittest import mock
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.transaction import decisions, metadata, state
 from oncelog.broker.coordinator.transaction.state import MAX_PRODUCER_EPOCH
-from oncelog.broker.features import group_aware
 from oncelog.broker.log import (
     aborted,
     cleaner,
@@ -35,6 +34,7 @@ from oncelog.broker.log import (
 )
 from oncelog.broker.log.cleaner import MAX_KEY_BYTES
 from oncelog.broker.log.index_cache import DEFAULT_BYTES
+from oncelog.broker.metadata.features import group_aware
 from oncelog.broker.network import listeners as listeners_module
 from oncelog.broker.network.listener import Listener
 from oncelog.broker.node import BrokerNode

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from oncelog.broker.coordinator.claims import Claim
+from oncelog.broker.coordinator.claim import Claim
+from oncelog.broker.coordinator.claims.keeper import GroupClaims
 from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
 from oncelog.broker.coordinator.group.records import decode_key, decode_offset
-from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.control_records import read_control_record

@@ -18,6 +18,8 @@ from typing import Any
 from unittest import mock
 
 from oncelog.broker.coordinator import last_records
+from oncelog.broker.coordinator.claims.initialisation import GroupAwareInitialiser
+from oncelog.broker.coordinator.claims.keeper import GroupClaims
 from oncelog.broker.coordinator.group import coordinator as group_coordinator
 from oncelog.broker.coordinator.group.claims import ClaimMap
 from oncelog.broker.coordinator.group.group_log import GroupLog
@@ -25,8 +27,6 @@ from oncelog.broker.coordinator.group.offsets import OffsetStore
 from oncelog.broker.coordinator.transaction import coordinator as transaction_coordinator
 from oncelog.broker.coordinator.transaction import decisions, marker_writer, registration, state_manager, upkeep
 from oncelog.broker.coordinator.transaction.gateway import LocalPartitionGateway
-from oncelog.broker.coordinator.transaction.group_claims import GroupClaims
-from oncelog.broker.coordinator.transaction.group_initialisation import GroupAwareInitialiser
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata, prepare_end
 from oncelog.broker.coordinator.transaction.state import TransactionState
 from oncelog.broker.coordinator.transaction.transaction_log import decode_value

@@ -13,8 +13,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from oncelog.broker.api.handling import Deferred, RequestContext
 from oncelog.broker.handlers import fetch as fetch_handler
-from oncelog.broker.handling import Deferred, RequestContext
 from oncelog.broker.log import IsolationLevel, LogRead, PartitionLog
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import decode_response, encode_response

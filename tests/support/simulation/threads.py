@@ -15,8 +15,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from oncelog.broker.ports import Lane
-from oncelog.broker.threads import DEFAULT_SIZES
+from oncelog.broker.system.ports import Lane
+from oncelog.broker.system.threads import DEFAULT_SIZES
 
 from .carriers import Carrier, carrier_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from oncelog.broker.api.handling import RequestContext
 from oncelog.broker.handlers import describe_groups, describe_producers
-from oncelog.broker.handling import RequestContext
-from oncelog.broker.steps import Finished, Steps
+from oncelog.broker.scheduling.steps import Finished, Steps
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest

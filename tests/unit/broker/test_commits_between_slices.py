@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
-from oncelog.broker.coordinator.claims import Claim
+from oncelog.broker.api.handling import Deferred
+from oncelog.broker.coordinator.claim import Claim
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.transaction.state import TransactionVersion
 from oncelog.broker.handlers import offset_commit, txn_offset_commit
-from oncelog.broker.handling import Deferred
 from oncelog.broker.metadata import Topic
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.steps import run_at_once, run_in_slices
+from oncelog.broker.scheduling.steps import run_at_once, run_in_slices
 from oncelog.protocol.batch_header import read_batch_header
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.offset_commit import (

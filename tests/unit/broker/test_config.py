@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from oncelog.broker.config import BrokerConfig, load
-from oncelog.broker.listener_config import ListenerConfig, SecurityProtocol
+from oncelog.broker.metadata.topic_config import TopicConfig, topic_config
 from oncelog.broker.settings import ConfigError
-from oncelog.broker.topic_config import TopicConfig, topic_config
+from oncelog.broker.settings.listeners import ListenerConfig, SecurityProtocol
 
 
 def test_defaults_are_kafkas_or_close() -> None:

@@ -10,14 +10,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from oncelog.broker.api.handling import Deferred
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.group.records import group_key, offset_key
 from oncelog.broker.handlers import delete_groups, offset_delete
-from oncelog.broker.handling import Deferred
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.steps import run_at_once
+from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.protocol.batch_header import read_batch_header
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from oncelog.broker import handlers
+from oncelog.broker.api.handling import Deferred, HandledApi, RequestContext
 from oncelog.broker.dispatcher import Dispatcher, MalformedRequest
-from oncelog.broker.handling import Deferred, HandledApi, RequestContext
-from oncelog.broker.logging import make_logger
+from oncelog.broker.observability.logging import make_logger
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.framing import decode_response, encode_request
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from oncelog.broker.markers import Marker, TopicPartition
 from oncelog.broker.node import BrokerNode
+from oncelog.broker.partitions.markers import Marker, TopicPartition
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic

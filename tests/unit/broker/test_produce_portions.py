@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from oncelog.broker.api.transactional_produce import ProduceAppend
 from oncelog.broker.handlers.produce import SMALL_BATCH_BYTES, _inspect
 from oncelog.broker.log.batch_inspection import AT_ONCE_BYTES, Inspection
-from oncelog.broker.transactional_produce import ProduceAppend
 from oncelog.protocol.batch_header import read_batch_header
 from oncelog.protocol.messages.produce import PartitionProduceResponse
 from oncelog.protocol.record_walk import DEFAULT_LIMITS

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from oncelog.broker.log import Log
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.partition import Partition
-from oncelog.broker.steps import Steps, waited
+from oncelog.broker.partitions.partition import Partition
+from oncelog.broker.scheduling.steps import Steps, waited
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

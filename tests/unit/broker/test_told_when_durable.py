@@ -11,12 +11,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
+from oncelog.broker.api.handling import Deferred, RequestContext
 from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.claims.initialisation import GroupInitialisation
 from oncelog.broker.coordinator.transaction.events import Cause
-from oncelog.broker.coordinator.transaction.group_initialisation import GroupInitialisation
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers import txn_offset_commit
-from oncelog.broker.handling import Deferred, RequestContext
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.messages.txn_offset_commit import (

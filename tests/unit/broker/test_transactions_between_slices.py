@@ -13,15 +13,15 @@ from types import GeneratorType, coroutine
 from typing import Any, cast
 
 import pytest
+from oncelog.broker.api.handling import Deferred, RequestContext
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
 from oncelog.broker.coordinator.transaction.events import UNKNOWN_CALLER
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
 from oncelog.broker.handlers import add_partitions_to_txn
-from oncelog.broker.handling import Deferred, RequestContext
-from oncelog.broker.markers import Marker
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.replica_manager import ReplicaManager
-from oncelog.broker.steps import SLICE, Steps, run_at_once, run_in_slices
+from oncelog.broker.partitions.markers import Marker
+from oncelog.broker.partitions.replica_manager import ReplicaManager
+from oncelog.broker.scheduling.steps import SLICE, Steps, run_at_once, run_in_slices
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from oncelog.broker.api.requirements import REQUIREMENTS, Requirement, Scope
 from oncelog.broker.dispatcher import _handler_modules
-from oncelog.broker.requirements import REQUIREMENTS, Requirement, Scope
 from oncelog.cli.access_docs import page
 from oncelog.protocol.apis import all_apis, api_name
 

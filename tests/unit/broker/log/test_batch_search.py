@@ -9,7 +9,7 @@ from oncelog.broker.log.batch_search import CHECKSUMMED, LEAST_CHECKSUMMED, Batc
 from oncelog.broker.log.data_directory import DataDirectory
 from oncelog.broker.log.repair import inspect
 from oncelog.broker.log.segment import MAX_RELATIVE_OFFSET
-from oncelog.broker.ports import SystemRandomIds
+from oncelog.broker.system.ports import SystemRandomIds
 from oncelog.protocol import batch_header
 from oncelog.protocol.batch_header import HEADER, HEADER_SIZE, LENGTH_END, stamp
 from oncelog.protocol.records import Record, encode_batch

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from oncelog.broker.log import DiskProbe, LogConfig, LogManager
-from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
-from oncelog.broker.threads import RealThreads
+from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
+from oncelog.broker.system.threads import RealThreads
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import batch, new_manager
 

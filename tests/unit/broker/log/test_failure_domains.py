@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, IsolationLevel, LogConfig, LogManager, log_manager
 from oncelog.broker.log.data_directory import DataDirectory
-from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
+from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem

@@ -12,8 +12,8 @@ from typing import TypeVar
 import pytest
 from oncelog.broker.log import LogConfig
 from oncelog.broker.log.flusher import MOST_AT_ONCE, FlushTask, LogFlusher
-from oncelog.broker.ports import Lane
-from oncelog.broker.threads import RealThreads
+from oncelog.broker.system.ports import Lane
+from oncelog.broker.system.threads import RealThreads
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import batch, new_manager, settle
 

@@ -13,7 +13,7 @@ from oncelog.broker.log import LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.flushed_mark import read_flushed_offset
 from oncelog.broker.log.journal import MAX_LOG_BYTES
 from oncelog.broker.log.results import storage_error
-from oncelog.broker.ports import Lane
+from oncelog.broker.system.ports import Lane
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.inline_threads import InlineThreads

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, Log, LogConfig, LogRead
 from oncelog.broker.log.partition_log import EARLIEST, LATEST, LATEST_TIERED, MAX_TIMESTAMP
-from oncelog.broker.steps import run_in_slices
+from oncelog.broker.scheduling.steps import run_in_slices
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import iter_batches, read_batch_header

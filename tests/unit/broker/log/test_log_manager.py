@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner, CleaningPlan
-from oncelog.broker.ports import RealFileSystem, SystemClock, SystemRandomIds
+from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem

@@ -15,7 +15,7 @@ from oncelog.broker.log import (
     PartitionLog,
     load_log,
 )
-from oncelog.broker.ports import RealFileSystem, SystemClock
+from oncelog.broker.system.ports import RealFileSystem, SystemClock
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.records import Record, encode_batch

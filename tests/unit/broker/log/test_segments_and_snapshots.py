@@ -9,7 +9,7 @@ import pytest
 from oncelog.broker.log import IsolationLevel, LoadPoint, LogConfig, LogManager, load_log
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.index_cache import IndexCache
-from oncelog.broker.pooled_files import PooledFileSystem
+from oncelog.broker.system.pooled_files import PooledFileSystem
 from oncelog.protocol.errors import KafkaError
 from oncelog.protocol.records import Record, encode_batch
 from support.faulty_filesystem import FaultyFileSystem

@@ -13,8 +13,8 @@ from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, Partitio
 from oncelog.broker.log import segment as segments
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.results import LogRead
-from oncelog.broker.ports import Lane
-from oncelog.broker.steps import run_in_slices
+from oncelog.broker.scheduling.steps import run_in_slices
+from oncelog.broker.system.ports import Lane
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem

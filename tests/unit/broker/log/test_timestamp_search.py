@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oncelog.broker.log import AppendOrigin, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner
-from oncelog.broker.steps import Steps
+from oncelog.broker.scheduling.steps import Steps
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.records import Record, decode_batch, encode_batch, encode_record
 from support.crooked_batches import many_records, packed_batch, raw_batch, with_many_headers

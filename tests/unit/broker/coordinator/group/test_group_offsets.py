@@ -6,7 +6,7 @@ import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
-from oncelog.broker.coordinator.claims import TopicPartition
+from oncelog.broker.coordinator.claim import TopicPartition
 from oncelog.broker.coordinator.group.group_offsets import GroupOffsets, OffsetAndMetadata
 
 PARTITIONS = st.builds(lambda index: ("t", index), st.integers(0, 5))

@@ -12,7 +12,7 @@ from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, S
 from oncelog.broker.coordinator.transaction.queries import TransactionFilter
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.transaction_log import decode_value
-from oncelog.broker.steps import run_at_once
+from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.batch_limit import limit_batches
 from support.transaction_ports import CoordinatorWorld, settle

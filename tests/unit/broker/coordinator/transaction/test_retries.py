@@ -11,8 +11,8 @@ from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.state_manager import TransactionStateManager
-from oncelog.broker.markers import Marker
-from oncelog.broker.steps import run_at_once
+from oncelog.broker.partitions.markers import Marker
+from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.transaction_ports import CoordinatorWorld
 

@@ -10,7 +10,7 @@ from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, S
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.fencing import FenceOutcome
 from oncelog.broker.coordinator.transaction.state import TopicPartition, TransactionState, TransactionVersion
-from oncelog.broker.steps import run_at_once
+from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.batch_limit import limit_batches
 from support.transaction_ports import CoordinatorWorld, settle

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from oncelog.broker.coordinator.transaction.timers import TransactionTimers
-from oncelog.broker.steps import SLICE, Steps
+from oncelog.broker.scheduling.steps import SLICE, Steps
 from support.group_world import Silent, in_virtual_time
 from support.virtual_time import LoopClock
 

@@ -1,0 +1,24 @@
+"""Share the checks of CreateAcls, DescribeAcls and DeleteAcls."""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode, KafkaError
+from .handling import RequestContext
+from .services import BrokerServices
+
+
+def check_is_on(broker: BrokerServices) -> None:
+    """Raise KafkaError SECURITY_DISABLED if the broker has no access control."""
+    if broker.access_control is None:
+        raise KafkaError(
+            ErrorCode.SECURITY_DISABLED,
+            "This broker has no access control. Set authorizer.class.name=StandardAuthorizer to turn it on.",
+        )
+
+
+def close_if_unknown(context: RequestContext, *numbers: int) -> bool:
+    """Close the connection if one of the numbers is that of UNKNOWN, as Kafka does; return whether it was closed."""
+    if 0 not in numbers:
+        return False
+    context.connection.close("a request about ACLs has an element of the type UNKNOWN")
+    return True

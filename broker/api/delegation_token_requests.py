@@ -1,0 +1,26 @@
+"""Share the checks of the requests that concern delegation tokens (KIP-48)."""
+
+from __future__ import annotations
+
+from ...auth.principal import ANONYMOUS
+from ...protocol.errors import ErrorCode, KafkaError
+from ..metadata.delegation_tokens import DelegationTokenManager
+from .handling import RequestContext
+
+
+def check_connection(context: RequestContext) -> None:
+    """Raise KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED unless the client has proved its identity without a token.
+
+    A certificate or a login proves it.
+    """
+    login = context.connection.login
+    if login.by_token if login is not None else context.connection.principal == ANONYMOUS:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+def enabled_manager(context: RequestContext) -> DelegationTokenManager:
+    """Return the manager of delegation tokens. Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED if they are off."""
+    manager = context.broker.delegation_tokens
+    if manager is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    return manager

@@ -1,0 +1,166 @@
+"""Build the response that reports the failure of a whole request, for any API, from the message definitions alone.
+
+If the response has a top-level error code, that code is set. If the error codes are per topic, partition, group or
+transaction, the response gets one item for each item of the request, with the same identity (name, id, index) and the
+error code. This module names no API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from ...protocol.schema import FieldSpec, Request, Response, Struct
+from ..scheduling.steps import Steps
+
+_CODES: Final = ("error_code", "partition_error_code")
+"""The names of fields that hold the error code of the struct that contains them."""
+
+_SAME: Final = (
+    frozenset({"name", "topic", "topic_name", "topic_names", "topics"}),
+    frozenset({"partition", "partition_index", "index", "partitions", "partition_indexes"}),
+    frozenset({"group_id", "group", "groups", "groups_names", "key", "coordinator_keys"}),
+    frozenset({"transactional_id", "transactional_ids"}),
+    frozenset({"producer_id"}),
+)
+"""Groups of field names that mean the same thing in different definitions."""
+
+_RESULTS: Final = frozenset({"num_partitions", "replication_factor"})
+"""Names of fields that, in a response, say what was made and do not identify an item."""
+
+
+def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
+    """Return the response to `request` in which every item failed with `code`."""
+    response: Response = request.response()
+    if not _blame(response, version, code, message):
+        yield from add_errors(request, response, version, code, message)
+    return response
+
+
+def _blame(target: Struct, version: int, code: int, message: str | None) -> bool:
+    """Set the error code and message of `target`, if it has them in this version. Return whether it has a code."""
+    found = False
+    for spec in target.fields:
+        if version not in spec.versions:
+            continue
+        if spec.name in _CODES:
+            setattr(target, spec.name, code)
+            found = True
+        elif spec.name == "error_message" and version in spec.nullable:
+            target.error_message = message  # type: ignore[attr-defined]
+    return found
+
+
+def has_error_codes(struct: type[Struct]) -> bool:
+    """Return whether the struct, or a struct nested in it, has an error code."""
+    return any(spec.name in _CODES or (spec.struct and has_error_codes(spec.struct)) for spec in struct.fields)
+
+
+def _arrays(struct: type[Struct], version: int) -> Iterable[FieldSpec]:
+    return (spec for spec in struct.fields if spec.is_array and version in spec.versions)
+
+
+def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> Steps[None]:
+    """Add an item with the error code to the response for each item in the request's matching array.
+
+    It yields once for each item.
+    """
+    for spec in _arrays(type(answer), version):
+        if spec.struct is None or not has_error_codes(spec.struct):
+            continue
+        source = next((s for s in _arrays(type(asked), version) if getattr(asked, s.name)), None)
+        if source is None:
+            continue
+        items = getattr(answer, spec.name)
+        for asked_item in getattr(asked, source.name):
+            item = spec.struct()
+            _identify(item, asked_item, source, version)
+            if not _blame(item, version, code, message) and isinstance(asked_item, Struct):
+                yield from add_errors(asked_item, item, version, code, message)
+            items.append(item)
+            yield 5
+        return
+
+
+def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None:
+    """Copy the fields that identify the item: fields with equal or synonymous names.
+
+    If the request's item is a plain value, it is copied into the field for that kind of value.
+    """
+    if not isinstance(asked, Struct):
+        for spec in item.fields:
+            if spec.wire_type is source.wire_type and not spec.is_array and _same(spec.name, source.name):
+                setattr(item, spec.name, asked)
+                return
+        for spec in item.fields:
+            if spec.wire_type is source.wire_type and not spec.is_array and not spec.name.startswith("error"):
+                setattr(item, spec.name, asked)
+                return
+        return
+    for spec in item.fields:
+        if spec.is_array or spec.struct is not None or spec.name.startswith("error") or spec.name in _RESULTS:
+            continue
+        for asked_spec in asked.fields:
+            if asked_spec.wire_type is spec.wire_type and not asked_spec.is_array and _same(spec.name, asked_spec.name):
+                value = getattr(asked, asked_spec.name)
+                if value is not None or version in spec.nullable:
+                    setattr(item, spec.name, value)
+                break
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or any(one in names and other in names for names in _SAME)
+
+
+CodePaths = tuple[str, tuple[tuple[str, bool, Any], ...]]
+
+
+def code_paths(struct: type[Struct], version: int) -> CodePaths:
+    """Return the paths of error codes: (the struct's code field or "", ((field, is array, paths inside), ...))."""
+    own = next((spec.name for spec in struct.fields if spec.name in _CODES and version in spec.versions), "")
+    inner = tuple(
+        (spec.name, spec.is_array, code_paths(spec.struct, version))
+        for spec in struct.fields
+        if spec.struct is not None and version in spec.versions and has_error_codes(spec.struct)
+    )
+    return own, inner
+
+
+def code_replacer(paths: CodePaths, older: dict[int, int]) -> Callable[[Any], None]:
+    """Return a function that replaces, everywhere in a small response, each code for which `older` has a substitute.
+
+    The function is generated as source with one loop per array, because it runs once per response.
+    """
+    lines = ["def replace(o0):", "    pass"]
+
+    def visit(paths: CodePaths, target: str, depth: int) -> None:
+        own, inner = paths
+        indent = "    " * depth
+        if own:
+            lines.append(f"{indent}if {target}.{own} in older: {target}.{own} = older[{target}.{own}]")
+        for name, is_array, deeper in inner:
+            source = f"{target}.{name}"
+            items = f"{source} or ()" if is_array else f"() if {source} is None else ({source},)"
+            lines.append(f"{indent}for o{depth} in {items}:")
+            visit(deeper, f"o{depth}", depth + 1)
+
+    visit(paths, "o0", 1)
+    names: dict[str, Any] = {"older": older}
+    exec(compile("\n".join(lines), "<code replacer>", "exec"), names)
+    replace: Callable[[Any], None] = names["replace"]
+    return replace
+
+
+def replace_codes_in_steps(target: Any, paths: CodePaths, older: dict[int, int]) -> Steps[None]:
+    """Replace the codes for which `older` has a substitute, in steps, so that the response may have any size."""
+    own, inner = paths
+    if own and (code := getattr(target, own)) in older:
+        setattr(target, own, older[code])
+    for name, is_array, deeper in inner:
+        value = getattr(target, name)
+        if is_array:
+            for item in value or ():
+                yield from replace_codes_in_steps(item, deeper, older)
+                yield 1
+        elif value is not None:
+            yield from replace_codes_in_steps(value, deeper, older)

@@ -1,0 +1,302 @@
+"""State for each API which operations on which resources it requires, in one table.
+
+`authorization.py` enforces the table. An API without a row is refused to all clients but super users while there is
+access control, so that a new API is never open by omission. The rows are those of Apache Kafka's KafkaApis and
+ControllerApis. docs/reference/access.md is made from the table. Fields of the extension require:
+
+* InitProducerId for a consumer group: Read on the group and on the topics of the claimed partitions, and Write on the
+  transactional id. If the broker assigns the transactional id, Write is required on its prefix,
+  `<group id>-group-aware-`.
+* AddPartitionsToTxn with Session: what it requires without.
+* EndTxn with Topics: nothing more. It names only partitions that have been added to the transaction or its session, and
+  adding them required Write.
+* FindCoordinator for the initialisation of a group's producers: Describe on the group.
+* Configs of a group: DescribeConfigs and AlterConfigs on the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ...protocol.access_rules import AclOperation, AclResourceType
+from ...protocol.schema import Versions
+from .config_sources import ResourceType
+
+_O, _T = AclOperation, AclResourceType
+
+
+class Scope(Enum):
+    """What is refused if the operation is denied."""
+
+    REQUEST = "the whole request"
+    ITEM = "the items of one array of the request that name the resource"
+    HANDLER = "what the API's handler decides: it hides the resource, or answers with an error for it"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One operation that an API requires.
+
+    `field` is the request's field with the name of the resource; `array` is the array whose items have the field. Both
+    are empty if they are not needed: the name of the cluster is constant, and an item may be the name itself. If
+    `or_cluster` is set, this operation on the cluster suffices, too. `kind_of_config` is true if each item names the
+    kind of its resource in the field `resource_type`, with the numbers of config resources.
+
+    If the scope is HANDLER, `when` says in words for what the operation is required, and `refusal` what the client gets
+    if the operation is denied. Both are for readers only.
+    """
+
+    operation: AclOperation
+    resource_type: AclResourceType
+    scope: Scope
+    array: str = ""
+    field: str = ""
+    versions: Versions = Versions.parse("0+")
+    or_cluster: AclOperation | None = None
+    kind_of_config: bool = False
+    when: str = ""
+    refusal: str = ""
+
+
+CONFIG_RESOURCES: Final = {ResourceType.TOPIC: _T.TOPIC, ResourceType.GROUP: _T.GROUP}
+"""The resource types of config resources. Those of all other config resources are settings of the cluster."""
+
+
+def whole(
+    operation: AclOperation,
+    resource_type: AclResourceType,
+    field: str = "",
+    *,
+    versions: str = "0+",
+    or_cluster: AclOperation | None = None,
+) -> Requirement:
+    """Refuse the request unless the operation on the resource that `field` names is allowed; null names none."""
+    return Requirement(
+        operation, resource_type, Scope.REQUEST, "", field, Versions.parse(versions), or_cluster=or_cluster
+    )
+
+
+def each(
+    operation: AclOperation,
+    resource_type: AclResourceType,
+    path: str,
+    *,
+    versions: str = "0+",
+    or_cluster: AclOperation | None = None,
+) -> Requirement:
+    """Refuse the items for whose resource the operation is denied; `path` is `array.field`, or `array` of names."""
+    array, _, field = path.partition(".")
+    return Requirement(
+        operation, resource_type, Scope.ITEM, array, field, Versions.parse(versions), or_cluster=or_cluster
+    )
+
+
+def each_config(operation: AclOperation) -> Requirement:
+    """Refuse the config resources for which the operation is denied."""
+    return Requirement(operation, _T.CLUSTER, Scope.ITEM, "resources", "resource_name", kind_of_config=True)
+
+
+def inside(
+    operation: AclOperation,
+    resource_type: AclResourceType,
+    when: str,
+    refusal: str,
+    *,
+    or_cluster: AclOperation | None = None,
+) -> Requirement:
+    """Leave it to the handler to refuse or to hide what is denied."""
+    return Requirement(operation, resource_type, Scope.HANDLER, or_cluster=or_cluster, when=when, refusal=refusal)
+
+
+_HIDDEN_TOPIC: Final = (
+    "a named topic has TOPIC_AUTHORIZATION_FAILED, whether it exists or not; a request for all topics leaves it out"
+)
+_PARTITIONS_OF_TOPIC: Final = "the partitions of the topic have TOPIC_AUTHORIZATION_FAILED"
+
+_HIDDEN: Final = "the token is left out; one of the two permissions suffices"
+
+
+REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
+    # for every client
+    "ApiVersions": (),
+    "SaslHandshake": (),
+    "SaslAuthenticate": (),
+    "Metadata": (
+        inside(_O.DESCRIBE, _T.TOPIC, "each topic", _HIDDEN_TOPIC),
+        inside(
+            _O.CREATE,
+            _T.TOPIC,
+            "each missing topic, if the request creates topics",
+            "the topic has TOPIC_AUTHORIZATION_FAILED",
+            or_cluster=_O.CREATE,
+        ),
+        inside(_O.DESCRIBE, _T.CLUSTER, "the allowed operations on the cluster", "the response has no operations"),
+    ),
+    "DescribeCluster": (
+        inside(_O.DESCRIBE, _T.CLUSTER, "the allowed operations on the cluster", "the response has no operations"),
+    ),
+    "FindCoordinator": (
+        inside(
+            _O.DESCRIBE,
+            _T.GROUP,
+            "each group, also for its producers (key type 64 of the extension)",
+            "the key has GROUP_AUTHORIZATION_FAILED",
+        ),
+        inside(
+            _O.DESCRIBE,
+            _T.TRANSACTIONAL_ID,
+            "each transactional id",
+            "the key has TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        ),
+    ),
+    # records
+    "Produce": (
+        inside(
+            _O.WRITE,
+            _T.TRANSACTIONAL_ID,
+            "a request with a transactional id",
+            "the request fails with TRANSACTIONAL_ID_AUTHORIZATION_FAILED; with acks=0, the connection is closed",
+        ),
+        inside(_O.WRITE, _T.TOPIC, "each topic", f"{_PARTITIONS_OF_TOPIC}; with acks=0, the connection is closed"),
+    ),
+    "Fetch": (inside(_O.READ, _T.TOPIC, "each topic, also of a fetch session", _PARTITIONS_OF_TOPIC),),
+    "ListOffsets": (each(_O.DESCRIBE, _T.TOPIC, "topics.name"),),
+    "OffsetForLeaderEpoch": (each(_O.DESCRIBE, _T.TOPIC, "topics.topic", or_cluster=_O.CLUSTER_ACTION),),
+    "DeleteRecords": (each(_O.DELETE, _T.TOPIC, "topics.name"),),
+    # topics
+    "DescribeTopicPartitions": (inside(_O.DESCRIBE, _T.TOPIC, "each topic", _HIDDEN_TOPIC),),
+    "CreateTopics": (
+        each(_O.CREATE, _T.TOPIC, "topics.name", or_cluster=_O.CREATE),
+        inside(
+            _O.DESCRIBE_CONFIGS,
+            _T.TOPIC,
+            "the settings of each new topic in the response",
+            "the topic is created, and the response has TOPIC_AUTHORIZATION_FAILED instead of its settings",
+        ),
+    ),
+    "DeleteTopics": (
+        inside(_O.DELETE, _T.TOPIC, "each topic", "the topic has TOPIC_AUTHORIZATION_FAILED", or_cluster=_O.DELETE),
+        inside(
+            _O.DESCRIBE,
+            _T.TOPIC,
+            "each topic whose deletion is denied",
+            "the response does not show whether the topic exists, nor the name of an id",
+        ),
+    ),
+    "CreatePartitions": (each(_O.ALTER, _T.TOPIC, "topics.name"),),
+    # configs
+    "DescribeConfigs": (each_config(_O.DESCRIBE_CONFIGS),),
+    "AlterConfigs": (each_config(_O.ALTER_CONFIGS),),
+    "IncrementalAlterConfigs": (each_config(_O.ALTER_CONFIGS),),
+    "ListConfigResources": (whole(_O.DESCRIBE_CONFIGS, _T.CLUSTER),),
+    # groups
+    "JoinGroup": (whole(_O.READ, _T.GROUP, "group_id"),),
+    "SyncGroup": (whole(_O.READ, _T.GROUP, "group_id"),),
+    "Heartbeat": (whole(_O.READ, _T.GROUP, "group_id"),),
+    "LeaveGroup": (whole(_O.READ, _T.GROUP, "group_id"),),
+    "ConsumerGroupHeartbeat": (whole(_O.READ, _T.GROUP, "group_id"),),
+    "OffsetCommit": (whole(_O.READ, _T.GROUP, "group_id"), each(_O.READ, _T.TOPIC, "topics.name")),
+    "OffsetFetch": (
+        whole(_O.DESCRIBE, _T.GROUP, "group_id", versions="0-7"),
+        each(_O.DESCRIBE, _T.GROUP, "groups.group_id", versions="8+"),
+        inside(
+            _O.DESCRIBE,
+            _T.TOPIC,
+            "each topic",
+            f"of a named topic, {_PARTITIONS_OF_TOPIC}; a request for all topics leaves it out",
+        ),
+    ),
+    "OffsetDelete": (whole(_O.DELETE, _T.GROUP, "group_id"), each(_O.READ, _T.TOPIC, "topics.name")),
+    "ListGroups": (inside(_O.DESCRIBE, _T.GROUP, "each group", "the group is left out", or_cluster=_O.DESCRIBE),),
+    "DescribeGroups": (each(_O.DESCRIBE, _T.GROUP, "groups"),),
+    "DeleteGroups": (each(_O.DELETE, _T.GROUP, "groups_names"),),
+    # transactions
+    "InitProducerId": (
+        inside(
+            _O.READ,
+            _T.GROUP,
+            "a producer for a consumer group (extension)",
+            "the request fails with GROUP_AUTHORIZATION_FAILED",
+        ),
+        inside(
+            _O.READ,
+            _T.TOPIC,
+            "each topic with claimed partitions (extension)",
+            "the request fails with TOPIC_AUTHORIZATION_FAILED",
+        ),
+        inside(
+            _O.WRITE,
+            _T.TRANSACTIONAL_ID,
+            "the producer's id; if the broker assigns it (extension), its prefix `<group id>-group-aware-`",
+            "the request fails with TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        ),
+        inside(
+            _O.IDEMPOTENT_WRITE,
+            _T.CLUSTER,
+            "a producer with neither id nor group",
+            "Write on any topic is required instead",
+        ),
+        inside(
+            _O.WRITE,
+            _T.TOPIC,
+            "any one topic, if IdempotentWrite is required, but denied",
+            "the request fails with CLUSTER_AUTHORIZATION_FAILED",
+        ),
+    ),
+    "AddPartitionsToTxn": (
+        whole(_O.WRITE, _T.TRANSACTIONAL_ID, "v3_and_below_transactional_id", versions="0-3"),
+        inside(
+            _O.WRITE,
+            _T.TOPIC,
+            "each topic in versions 0-3",
+            f"{_PARTITIONS_OF_TOPIC}; all others have OPERATION_NOT_ATTEMPTED",
+        ),
+        whole(_O.CLUSTER_ACTION, _T.CLUSTER, versions="4+"),
+    ),
+    "AddOffsetsToTxn": (
+        whole(_O.WRITE, _T.TRANSACTIONAL_ID, "transactional_id"),
+        whole(_O.READ, _T.GROUP, "group_id"),
+    ),
+    "TxnOffsetCommit": (
+        whole(_O.WRITE, _T.TRANSACTIONAL_ID, "transactional_id"),
+        whole(_O.READ, _T.GROUP, "group_id"),
+        each(_O.READ, _T.TOPIC, "topics.name"),
+    ),
+    "EndTxn": (whole(_O.WRITE, _T.TRANSACTIONAL_ID, "transactional_id"),),
+    "WriteTxnMarkers": (whole(_O.ALTER, _T.CLUSTER, or_cluster=_O.CLUSTER_ACTION),),
+    "DescribeProducers": (each(_O.READ, _T.TOPIC, "topics.name"),),
+    "DescribeTransactions": (
+        each(_O.DESCRIBE, _T.TRANSACTIONAL_ID, "transactional_ids"),
+        inside(_O.DESCRIBE, _T.TOPIC, "each topic of a transaction", "the topic is left out"),
+    ),
+    "ListTransactions": (inside(_O.DESCRIBE, _T.TRANSACTIONAL_ID, "each transactional id", "the id is left out"),),
+    # the cluster
+    "DescribeLogDirs": (whole(_O.DESCRIBE, _T.CLUSTER),),
+    "DescribeAcls": (whole(_O.DESCRIBE, _T.CLUSTER),),
+    "CreateAcls": (whole(_O.ALTER, _T.CLUSTER),),
+    "DeleteAcls": (whole(_O.ALTER, _T.CLUSTER),),
+    "DescribeClientQuotas": (whole(_O.DESCRIBE_CONFIGS, _T.CLUSTER),),
+    "AlterClientQuotas": (whole(_O.ALTER_CONFIGS, _T.CLUSTER),),
+    "DescribeUserScramCredentials": (whole(_O.DESCRIBE, _T.CLUSTER),),
+    "AlterUserScramCredentials": (
+        inside(_O.ALTER, _T.CLUSTER, "every request", "each user has CLUSTER_AUTHORIZATION_FAILED"),
+    ),
+    # delegation tokens: owners and renewers need no permission
+    "CreateDelegationToken": (
+        inside(
+            _O.CREATE_TOKENS,
+            _T.USER,
+            "a token for another owner",
+            "the request fails with DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+        ),
+    ),
+    "RenewDelegationToken": (),
+    "ExpireDelegationToken": (),
+    "DescribeDelegationToken": (
+        inside(_O.DESCRIBE, _T.DELEGATION_TOKEN, "each token of others", _HIDDEN),
+        inside(_O.DESCRIBE_TOKENS, _T.USER, "each token of others, by its owner", _HIDDEN),
+    ),
+}
+"""The requirements by the name of the API, checked in this order. An empty row opens an API to every client."""

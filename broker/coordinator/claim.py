@@ -1,0 +1,101 @@
+"""Defines claims, and the interfaces through which the two coordinators use them.
+
+A claim is the exclusive right of a producer to commit a group's offsets on a partition. The transaction coordinator to
+which the group id is assigned stores the claims durably (`claims/keeper.py`). The group coordinator checks
+commits against the claims (`group/claims.py`). The two coordinators may one day run on different brokers, so they call
+each other only through the protocols in this file. This file owns no state. It owns one rule: whether a claim fences a
+commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+NO_GENERATION: Final = -1
+"""The generation id of a claim or an offset commit without a generation."""
+
+
+class Claim(NamedTuple):
+    """The right of a transactional id, the owner, to commit a group's offsets on a partition.
+
+    Owners are compared by transactional id, because the producer id of a transactional id may change. `producer_id` is
+    -1 while it is unknown. `made_ms` is the time when the claim was made, in ms since the epoch, or -1 if it is
+    unknown.
+    """
+
+    producer_id: int
+    transactional_id: str
+    generation_id: int
+    made_ms: int = -1
+
+    def fences(self, transactional_id: str, generation_id: int) -> bool:
+        """Whether the claim refuses an offset commit with this transactional id and generation.
+
+        It does if the transactional id is not the owner's, and the commit has no generation or an older one than the
+        claim.
+        """
+        if transactional_id == self.transactional_id:
+            return False
+        return generation_id < 0 or generation_id < self.generation_id
+
+
+class ClaimKeeper(Protocol):
+    """The operations that the group coordinator needs from the transaction coordinator, which stores the claims."""
+
+    def newest_generation(self, group_id: str) -> int:
+        """Return the newest generation recorded for the group, NO_GENERATION if no generation is recorded."""
+
+    def drop(
+        self, group_id: str, partitions: Collection[TopicPartition] | None, reason: str, *, forget: bool = False
+    ) -> asyncio.Future[None] | None:
+        """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
+
+        `forget`: the group itself is deleted, so its generation need not be remembered. Return None if the change is
+        durable already, else a shared future that resolves when it is. The call and the future raise KafkaError with a
+        coordinator error code. After an error nothing has changed, with one exception: if very many claims were to be
+        dropped, a part of them may have been dropped. Call again to drop the rest.
+        """
+
+
+class ClaimedGroups(Protocol):
+    """The operations that the transaction coordinator needs from the group coordinator, in order to manage claims.
+
+    None of these methods awaits. They raise KafkaError if the group cannot be served.
+    """
+
+    def check_served(self, group_id: str) -> None:
+        """Raise KafkaError if the group cannot be served, or if its id is empty."""
+
+    def generation_with_members(self, group_id: str) -> int | None:
+        """Return the group's generation, None if the group has no members."""
+
+    def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
+        """Return the producer ids that have offset commits in open transactions on any of the partitions."""
+
+    def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:
+        """Replace all claims of the group."""
+
+    def change_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim | None]) -> None:
+        """Replace the group's claims on these partitions; None removes a claim. Other partitions keep theirs."""
+
+    def may_have_offsets(self, group_id: str) -> bool:
+        """Whether the log may contain offsets of the group, pending or committed.
+
+        If so, the offsets' records may contain claims.
+        """
+
+    def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
+        """Return, by group id, the claims that were found in the records of committed offsets during the replay."""
+
+    def is_outlived(self, group_id: str, claim: Claim) -> bool:
+        """Whether the group's last member left after the claim was made."""
+
+    def emptied_ms(self, group_id: str) -> int:
+        """Return the time when the group's last member left, in ms since the epoch.
+
+        Return -1 if the group has members or does not exist.
+        """

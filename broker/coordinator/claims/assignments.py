@@ -1,0 +1,235 @@
+"""Records which partitions of a group's topics each producer has claimed, and which producer owns each partition.
+
+Contains plain data and pure rules. Each transactional id has one assignment: the generation of its latest group-aware
+initialisation, and the partitions that it claimed then and now holds. Two ids may hold the same partition, from the
+later id's claim until the earlier id is fenced and has released it. The owner is the id with the newer generation. If
+the generations are equal, it is the id that claimed later.
+
+Besides the assignments there are two fields:
+
+* `forgotten_generation`: claims up to this generation were dropped. Committed offsets may still contain them, because
+  the offsets' records are not rewritten. These claims must not be restored.
+* `found`: claims that committed offsets contain and that are newer than all known claims, because part of
+  `__transaction_state` was lost. They are valid until they are replaced or dropped.
+
+A group may have as many producers as partitions, so a claim never visits all producers. Its cost depends only on the
+affected partitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from ..claim import NO_GENERATION, Claim, TopicPartition
+
+NOTHING_FORGOTTEN = -2
+"""A value below every generation, including `NO_GENERATION`."""
+
+_SPENT_AT_ONCE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The partitions that one transactional id holds in a group.
+
+    `made_ms` is the time of the claim in ms since the epoch. `order` grows with every claim in the group. An assignment
+    without partitions only records that its generation existed.
+    """
+
+    generation_id: int
+    partitions: frozenset[TopicPartition]
+    made_ms: int
+    order: int
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The precedence of the assignment: of two transactional ids that hold a partition, the higher rank owns it."""
+        return self.generation_id, self.order
+
+
+@dataclass(slots=True)
+class GroupAssignments:
+    """The assignments of one group, by transactional id. Only `put` changes them.
+
+    `found` are valid claims that only committed offsets contain. `forgotten_generation` is the newest generation whose
+    claims were dropped although committed offsets may still contain them, NOTHING_FORGOTTEN if none were.
+    """
+
+    forgotten_generation: int = NOTHING_FORGOTTEN
+    found: dict[TopicPartition, Claim] = field(default_factory=dict)
+    last_order: int = 0
+    _held: dict[str, Assignment] = field(default_factory=dict)
+    _holders: dict[TopicPartition, set[str]] = field(default_factory=dict)
+    _generations: Counter[int] = field(default_factory=Counter)
+    _without_partitions: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def held(self) -> Mapping[str, Assignment]:
+        """The assignments by transactional id."""
+        return MappingProxyType(self._held)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the group has no assignment, no claim in `found` and no forgotten generation."""
+        return not self._held and not self.found and self.forgotten_generation == NOTHING_FORGOTTEN
+
+    @property
+    def recorded_generation(self) -> int:
+        """The newest generation in the assignments.
+
+        A claim in a committed offset is valid only if its generation is newer.
+        """
+        return max(self._generations, default=NOTHING_FORGOTTEN)
+
+    @property
+    def newest_generation(self) -> int:
+        """The newest generation of all valid claims, NO_GENERATION if there are no claims."""
+        found = (claim.generation_id for claim in self.found.values())
+        return max(NO_GENERATION, self.recorded_generation, max(found, default=NO_GENERATION))
+
+    def next_order(self) -> int:
+        """Return the order of the next claim."""
+        self.last_order += 1
+        return self.last_order
+
+    def put(self, transactional_id: str, assignment: Assignment | None) -> None:
+        """Replace the assignment of a transactional id. None removes it."""
+        before = self._held.pop(transactional_id, None)
+        if before is not None:
+            self._generations[before.generation_id] -= 1
+            if not self._generations[before.generation_id]:
+                del self._generations[before.generation_id]
+            self._without_partitions.pop(transactional_id, None)
+            for partition in before.partitions:
+                holders = self._holders[partition]
+                holders.discard(transactional_id)
+                if not holders:
+                    del self._holders[partition]
+        if assignment is not None:
+            self._held[transactional_id] = assignment
+            self._generations[assignment.generation_id] += 1
+            if not assignment.partitions:
+                self._without_partitions[transactional_id] = None
+            for partition in assignment.partitions:
+                self._holders.setdefault(partition, set()).add(transactional_id)
+
+    # ---- holders and owners
+
+    def holding(self, partition: TopicPartition) -> Collection[str]:
+        """Return every transactional id that holds the partition, as owner or not.
+
+        Claims known only from committed offsets (`found`) are left out.
+        """
+        return self._holders.get(partition, frozenset())
+
+    def owner(self, partition: TopicPartition) -> str | None:
+        """Return the owner of the partition, None if it has none.
+
+        Claims known only from committed offsets (`found`) are left out.
+        """
+        holders = self._holders.get(partition)
+        return None if holders is None else max(holders, key=lambda name: self._held[name].rank)
+
+    def owners(self) -> dict[TopicPartition, tuple[str, Assignment]]:
+        """Return the owner of each partition with its assignment.
+
+        Claims known only from committed offsets (`found`) are left out.
+        """
+        owners = ((partition, self.owner(partition)) for partition in self._holders)
+        return {partition: (name, self._held[name]) for partition, name in owners if name is not None}
+
+    @property
+    def owned(self) -> int:
+        """The number of partitions that have an owner.
+
+        Claims known only from committed offsets (`found`) are included.
+        """
+        return len(self._holders) + sum(partition not in self._holders for partition in self.found)
+
+    def holders(self, partitions: Iterable[TopicPartition]) -> dict[str, int]:
+        """Return every transactional id that holds any of the partitions, as owner or not, with its generation."""
+        holders: dict[str, int] = {}
+        for partition in partitions:
+            claim = self.found.get(partition)
+            if claim is not None:
+                holders.setdefault(claim.transactional_id, claim.generation_id)
+            for name in self._holders.get(partition, ()):
+                holders[name] = self._held[name].generation_id
+        return holders
+
+    def adopt(self, offsets: Mapping[TopicPartition, Claim]) -> None:
+        """Adopt, after the replay, the claims in committed offsets that are newer than all known claims."""
+        known = max(self.recorded_generation, self.forgotten_generation)
+        self.found = {partition: claim for partition, claim in offsets.items() if claim.generation_id > known}
+
+    # ---- consequences of a change
+
+    def spent(self, generation_id: int) -> list[str]:
+        """Return up to ten transactional ids whose assignments a new one of `generation_id` makes superfluous.
+
+        These assignments have no partitions and are not of a newer generation. Ten are enough, because every claim
+        removes the returned assignments and adds at most one.
+        """
+        without = self._without_partitions
+        return [name for name in without if self._held[name].generation_id <= generation_id][:_SPENT_AT_ONCE]
+
+    def newest_after(self, changes: Mapping[str, Assignment | None]) -> int:
+        """Return the newest generation in the assignments after these changes, NOTHING_FORGOTTEN if none is left."""
+        newest = max((held.generation_id for held in changes.values() if held is not None), default=NOTHING_FORGOTTEN)
+        gone = Counter(self._held[name].generation_id for name in changes if name in self._held)
+        stays = (generation for generation, count in self._generations.items() if count > gone[generation])
+        return max(newest, max(stays, default=NOTHING_FORGOTTEN))
+
+    def concerned(self, changes: Mapping[str, Assignment | None]) -> set[TopicPartition]:
+        """Return the partitions whose owner, or whose owner's generation, these changes may affect."""
+        concerned: set[TopicPartition] = set()
+        for name, after in changes.items():
+            before = self._held.get(name)
+            if before is not None and after is not None and before.rank == after.rank:
+                concerned |= before.partitions ^ after.partitions
+            else:
+                concerned.update(*(held.partitions for held in (before, after) if held is not None))
+        return concerned
+
+    def with_overtaken(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment | None]:
+        """Return `changes`, with removals added so that no released partition falls back to an earlier holder."""
+        freed: set[TopicPartition] = set()
+        for name, changed in changes.items():
+            held = self._held.get(name)
+            if held is not None:
+                left = held.partitions if changed is None else held.partitions - changed.partitions
+                freed.update(partition for partition in left if self.owner(partition) == name)
+        after = dict(changes)
+        for name in {name for partition in freed for name in self._holders[partition]}:
+            if name not in changes:
+                after[name] = shrunk(self._held[name], self._held[name].partitions - freed)
+        return after
+
+    def written_behind(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment]:
+        """Return the assignments that later took partitions from a changed assignment, directly or indirectly.
+
+        Their records must stay behind the record of the changed assignment.
+        """
+        behind: dict[str, Assignment] = {}
+        look = [held for held in changes.values() if held is not None]
+        while look:
+            item = look.pop()
+            for partition in item.partitions:
+                for name in self._holders.get(partition, ()):
+                    held = self._held[name]
+                    if held.order > item.order and name not in changes and name not in behind:
+                        behind[name] = held
+                        look.append(held)
+        return behind
+
+
+def shrunk(assignment: Assignment, partitions: Iterable[TopicPartition]) -> Assignment | None:
+    """Return the assignment with only these partitions, None if no partitions are left."""
+    left = frozenset(partitions)
+    if not left:
+        return None
+    return Assignment(assignment.generation_id, left, assignment.made_ms, assignment.order)

@@ -1,0 +1,134 @@
+"""Writes the log lines and metrics of group-aware initialisation: one line per event, and for some events a metric.
+
+Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. Fences and
+the transactions that they abort are reported by the coordinators of the fenced transactional ids (`events.py`). Never
+decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from ....protocol.errors import KafkaError
+from ...observability.metrics import CLAIMED, CLAIMS_DROPPED, CLAIMS_MADE, PARKED_IN_GROUPS, WAITS, Metrics
+from ..transaction.decisions import ProducerIdentity
+from ..transaction.events import LONG_WAIT_S, Caller, TransactionEvents
+
+
+class GroupEvents:
+    """The log and metrics of group-aware initialisation and claims. Times are in seconds."""
+
+    def __init__(self, transactions: TransactionEvents, metrics: Metrics, logger: Any) -> None:
+        self._transactions = transactions
+        self._metrics = metrics
+        self._logger = logger
+
+    def watch(self, claimed: Any, parked: Any) -> None:
+        """Register the gauges: how many partitions are claimed, and how many calls wait."""
+        self._metrics.watch(CLAIMED, claimed)
+        self._metrics.watch(PARKED_IN_GROUPS, parked)
+
+    def claimed(
+        self,
+        group_id: str,
+        generation_id: int,
+        transactional_id: str,
+        partitions: Collection[object],
+        victims: Iterable[str],
+        by: Caller,
+    ) -> None:
+        """Record that a producer has claimed partitions. The transactional ids in `victims` are now being fenced."""
+        self._metrics.count(CLAIMS_MADE)
+        self._logger.info(
+            "partitions_claimed",
+            reason="group-aware initialisation",
+            group=group_id,
+            generation=generation_id,
+            transactional_id=transactional_id,
+            partitions=len(partitions),
+            fences=sorted(victims),
+            **_who(by),
+        )
+
+    def dropped(self, group_id: str, reason: str, ids: Iterable[str], partitions: int | str) -> None:
+        """Record that claims were dropped, completely or for a part of their partitions."""
+        self._metrics.count(CLAIMS_DROPPED, reason)
+        self._logger.info(
+            "claims_dropped", reason=reason, group=group_id, transactional_ids=sorted(ids), partitions=partitions
+        )
+
+    def not_dropped(self, group_id: str, error: KafkaError) -> None:
+        """Record that claims could not be dropped because the append failed."""
+        self._logger.warning("claims_not_dropped", group=group_id, error=str(error))
+
+    def unfenced(self, group_id: str, claims: Iterable[object], by: Caller) -> None:
+        """Record that an operator drops all claims of a group."""
+        self._logger.warning(
+            "claims_unfenced", reason="by hand", group=group_id, claims=[str(claim) for claim in claims], **_who(by)
+        )
+
+    def unreadable(self, group_id: str, why: str) -> None:
+        """Record that a claim of the group cannot be decoded."""
+        self._logger.error(
+            "claims_unreadable", group=group_id, why=why, remedy="start the broker release that wrote the record"
+        )
+
+    def fight(self, group_id: str, generation_id: int, claimant: str, rival: str, by: Caller) -> None:
+        """Record that a claim is refused because two producers have taken partitions from each other too often."""
+        self._logger.warning(
+            "producers_fence_each_other",
+            reason="both claim the same partitions in the same generation",
+            group=group_id,
+            generation=generation_id,
+            transactional_ids=sorted((claimant, rival)),
+            remedy="assign different partitions to the two producers",
+            **_who(by),
+        )
+
+    def pending_of_nobody(self, group_id: str, producer_ids: Collection[int], by: Caller) -> None:
+        """Record that a claim has to wait for offset commits of unknown producers whose transactions are still open."""
+        self._logger.warning(
+            "pending_offsets_of_nobody",
+            reason="no transactional id has the producer id",
+            group=group_id,
+            producer_ids=sorted(producer_ids),
+            remedy="wait until the broker has ended these transactions; if they persist, run oncelog txn hanging",
+            **_who(by),
+        )
+
+    def fence_failed(self, group_id: str, transactional_id: str, error: BaseException) -> None:
+        """Record that a conflicting transactional id could not be fenced.
+
+        The next call for the partitions tries again.
+        """
+        self._logger.warning("fence_failed", group=group_id, transactional_id=transactional_id, error=str(error))
+
+    def waited(self, group_id: str, by: Caller, seconds: float, outcome: str, reason: str) -> None:
+        """Record that a request waited.
+
+        `outcome` is done (the wait ended), gave_up (the request was answered with an error) or closed (its connection
+        was closed).
+        """
+        cause = by.cause
+        self._metrics.observe(WAITS, seconds, cause.request, outcome)
+        level = "debug" if outcome == "done" and seconds < LONG_WAIT_S else "info"
+        getattr(self._logger, level)(
+            "request_waited",
+            reason=reason,
+            group=group_id,
+            waited_ms=round(seconds * 1000, 3),
+            outcome=outcome,
+            **_who(by),
+        )
+
+    def refused(
+        self, transactional_id: str | None, error: KafkaError, expected: ProducerIdentity | None, by: Caller
+    ) -> None:
+        """Record a group-aware initialisation that was refused before the transactional id's coordinator was called."""
+        self._transactions.refused(transactional_id or "", error.code, by, identity=expected, reason=error.message)
+
+
+def _who(by: Caller) -> dict[str, object]:
+    cause = by.cause
+    return {"request": cause.request, "client_id": cause.client_id, "host": cause.host}

@@ -1,0 +1,261 @@
+"""Define the settings of a topic in one table, with Kafka's names and the broker settings that they fall back to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...protocol.record_walk import RecordLimits
+from ..config import BrokerConfig
+from ..log import LogConfig
+from ..settings import (
+    INT64_MAX,
+    ConfigError,
+    ConfigTable,
+    Setting,
+    at_least,
+    between,
+    boolean,
+    double,
+    gzip_level,
+    integer,
+    long,
+    one_replica,
+    text,
+    text_list,
+)
+
+
+def _policy(value: list[str]) -> str | None:
+    return None if value else "is empty. Use delete, compact or both"
+
+
+class TopicConfig(ConfigTable):
+    """All settings of a topic. `topic_config` creates them from the broker's settings and the topic's overrides."""
+
+    cleanup_policy: list[str] = text_list(
+        ["delete"],
+        _policy,
+        choices=("delete", "compact"),
+        doc="What happens to old records. delete: their segments are deleted; compact: the newest record of each key"
+        " is kept.",
+        synonyms=("log.cleanup.policy",),
+    )
+    compression_type: str = text(
+        "producer",
+        choices=("producer",),
+        doc="The compression of stored batches. The only value is producer: batches are stored as the producer"
+        " compressed them.",
+        synonyms=("compression.type",),
+    )
+    compression_gzip_level: int = integer(
+        -1,
+        gzip_level,
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
+        synonyms=("compression.gzip.level",),
+    )
+    compression_lz4_level: int = integer(
+        9,
+        between(1, 17),
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
+        synonyms=("compression.lz4.level",),
+    )
+    compression_zstd_level: int = integer(
+        3,
+        between(-131072, 22),
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
+        synonyms=("compression.zstd.level",),
+    )
+    delete_retention_ms: int = long(
+        86400000,
+        at_least(0),
+        doc="The time in ms for which compaction keeps tombstones.",
+        synonyms=("log.cleaner.delete.retention.ms",),
+    )
+    file_delete_delay_ms: int = long(
+        60000,
+        at_least(0),
+        doc="The time in ms before the files of a deleted segment are removed.",
+        synonyms=("log.segment.delete.delay.ms",),
+    )
+    flush_messages: int = long(
+        INT64_MAX,
+        at_least(1),
+        doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
+        synonyms=("log.flush.interval.messages",),
+    )
+    flush_ms: int = long(
+        INT64_MAX,
+        at_least(0),
+        doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
+        synonyms=("log.flush.interval.ms",),
+    )
+    index_interval_bytes: int = integer(
+        4096,
+        at_least(0),
+        doc="The number of bytes of records between two entries of an index.",
+        synonyms=("log.index.interval.bytes",),
+    )
+    max_compaction_lag_ms: int = long(
+        INT64_MAX,
+        at_least(1),
+        doc="The age in ms at which records are compacted even if the share of uncleaned bytes is small.",
+        synonyms=("log.cleaner.max.compaction.lag.ms",),
+    )
+    max_message_bytes: int = integer(
+        1048588,
+        at_least(0),
+        doc="The largest record batch in bytes, as compressed by the client.",
+        synonyms=("message.max.bytes",),
+    )
+    message_timestamp_after_max_ms: int = long(
+        3600000,
+        at_least(0),
+        doc="The time in ms by which a record's timestamp may lie in the future.",
+        synonyms=("log.message.timestamp.after.max.ms",),
+    )
+    message_timestamp_before_max_ms: int = long(
+        INT64_MAX,
+        at_least(0),
+        doc="The time in ms by which a record's timestamp may lie in the past.",
+        synonyms=("log.message.timestamp.before.max.ms",),
+    )
+    message_timestamp_type: str = text(
+        "CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="The source of records' timestamps: the producer (CreateTime) or the broker (LogAppendTime).",
+        synonyms=("log.message.timestamp.type",),
+    )
+    min_cleanable_dirty_ratio: float = double(
+        0.5,
+        between(0, 1),
+        doc="The share of uncleaned bytes (0 to 1) at which the log is compacted.",
+        synonyms=("log.cleaner.min.cleanable.ratio",),
+    )
+    min_compaction_lag_ms: int = long(
+        0,
+        at_least(0),
+        doc="The age in ms below which records are not compacted.",
+        synonyms=("log.cleaner.min.compaction.lag.ms",),
+    )
+    min_insync_replicas: int = integer(
+        1,
+        one_replica,
+        doc="The number of in-sync replicas that acks=all needs. Must be 1, or -1 for the default, because there is a"
+        " single node.",
+        synonyms=("min.insync.replicas",),
+    )
+    preallocate: bool = boolean(
+        False, doc="Accepted without effect, because segment files grow as they fill.", synonyms=("log.preallocate",)
+    )
+    retention_bytes: int = long(
+        -1,
+        at_least(-1),
+        doc="The size in bytes beyond which the oldest segments of a partition are deleted. -1: no limit.",
+        synonyms=("log.retention.bytes",),
+    )
+    retention_ms: int = long(
+        604800000,
+        at_least(-1),
+        doc="The time in ms for which records are kept. -1: forever.",
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    segment_bytes: int = integer(
+        1073741824,
+        at_least(1024),
+        doc="The size in bytes at which a new segment is started.",
+        synonyms=("log.segment.bytes",),
+    )
+    segment_index_bytes: int = integer(
+        10485760,
+        at_least(4),
+        doc="The largest size in bytes of a segment's offset index or time index.",
+        synonyms=("log.index.size.max.bytes",),
+    )
+    segment_jitter_ms: int = long(
+        0,
+        at_least(0),
+        doc="The largest random time in ms that is subtracted from the age at which a new segment is started.",
+        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    )
+    segment_ms: int = long(
+        604800000,
+        at_least(1),
+        doc="The age in ms at which a new segment is started.",
+        synonyms=("log.roll.ms", "log.roll.hours"),
+    )
+    unclean_leader_election_enable: bool = boolean(
+        False,
+        doc="Accepted without effect, because a partition has a single replica and no other leader can be elected.",
+        synonyms=("unclean.leader.election.enable",),
+    )
+
+
+def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
+    """Return the value that a topic setting has if the topic does not set it."""
+    match setting.name:
+        case "retention.ms":
+            return broker.retention_ms
+        case "segment.ms":
+            return broker.roll_ms
+        case "segment.jitter.ms":
+            return broker.roll_jitter_ms
+    return broker.get(setting.synonyms[0]) if setting.synonyms else setting.default
+
+
+def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
+    """Return a topic's settings: the values in `own`, and the broker's values for the rest.
+
+    Raises ConfigError if a value in `own` is invalid.
+    """
+    for name in own:
+        if name not in TopicConfig.settings:  # the name must be exact, because the protocol has no aliases
+            raise ConfigError(name, "the topic setting does not exist")
+    config = TopicConfig({name: broker_default(row, broker) for name, row in TopicConfig.settings.items()} | dict(own))
+    config.explicit = frozenset(own)
+    return config
+
+
+def log_config(broker: BrokerConfig, own: Mapping[str, str], *, internal: bool) -> LogConfig:
+    """Return the settings for a partition's log.
+
+    Invalid settings in `own`, which another release may have stored, are ignored.
+    """
+    try:
+        topic = topic_config(broker, own)
+    except ConfigError:
+        usable = {name: value for name, value in own.items() if _fits(broker, name, value)}
+        topic = topic_config(broker, usable)
+    return LogConfig(
+        segment_bytes=topic.segment_bytes,
+        segment_ms=topic.segment_ms,
+        segment_jitter_ms=topic.segment_jitter_ms,
+        roll_min_ms=broker.log_roll_min_ms,
+        max_segments=broker.log_max_segments,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        cleanup_policy=tuple(topic.cleanup_policy),
+        max_message_bytes=topic.max_message_bytes,
+        index_interval_bytes=topic.index_interval_bytes,
+        segment_index_bytes=topic.segment_index_bytes,
+        message_timestamp_type=topic.message_timestamp_type,
+        message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+        delete_retention_ms=topic.delete_retention_ms,
+        min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=topic.min_compaction_lag_ms,
+        max_compaction_lag_ms=topic.max_compaction_lag_ms,
+        file_delete_delay_ms=topic.file_delete_delay_ms,
+        durability=broker.durability,
+        producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        internal=internal,
+        record_limits=RecordLimits(broker.max_batch_objects, broker.max_record_headers, broker.max_decompressed_bytes),
+    )
+
+
+def _fits(broker: BrokerConfig, name: str, value: str) -> bool:
+    try:
+        topic_config(broker, {name: value})
+    except ConfigError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What operators see of the broker: its log, the audit log, and metrics."""

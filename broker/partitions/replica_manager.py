@@ -1,0 +1,334 @@
+"""Find the partitions that this broker leads, and append transaction markers to them.
+
+Owns the map from (topic, index) to Partition. Follows the metadata: applies new topic settings, and deletes the
+partitions of deleted topics. Makes no decisions about transactions or groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from ...protocol.control_records import control_batch
+from ...protocol.errors import ErrorCode, KafkaError
+from ..config import BrokerConfig
+from ..log import AppendOrigin, Log, LogConfig, Logs
+from ..metadata import Metadata, Topic
+from ..metadata.topic_config import log_config
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, run_in_slices, waited
+from ..system.ports import Clock
+from ..topic_names import METADATA_TOPIC, OFFSETS_TOPIC
+from .markers import Marker, TopicPartition
+from .partition import Partition
+
+_KNOWN_LOG_CONFIGS: Final = 256
+"""How many different log settings are cached, so that the partitions of a topic share one object.
+
+The cache is never invalidated, because the broker's own settings do not change while it runs.
+"""
+
+
+_MARKER: Final = 10
+"""The cost of appending one marker, in units of work (`steps.py`)."""
+
+_FLUSHES_PER_TURN: Final = 500
+"""How many completed flushes are handled before other tasks run."""
+
+
+class OffsetsOwner(Protocol):
+    """The owner of offsets that a transaction's marker commits or drops: the group coordinator."""
+
+    def complete_transaction(
+        self, partition: int, producer_id: int, producer_epoch: int, commit: bool, marker_offset: int
+    ) -> None:
+        """Commit or drop the offsets of a transaction whose marker was appended to `__consumer_offsets`.
+
+        `partition` is the partition's index in this topic. The marker may not be on disk yet.
+        """
+
+
+class ReplicaManager:
+    """The partitions that this broker leads, which are found by topic name or topic id."""
+
+    def __init__(self, config: BrokerConfig, log_manager: Logs, metadata: Metadata, clock: Clock, logger: Any) -> None:
+        self.offsets_owner: OffsetsOwner | None = None
+        self.decompression_slots = asyncio.Semaphore(config.max_concurrent_decompressions)
+        """Held while a producer's large batch is decompressed and checked in slices."""
+        self._config = config
+        self._log_config = lru_cache(maxsize=_KNOWN_LOG_CONFIGS)(
+            lambda own, internal: log_config(config, dict(own), internal=internal)
+        )
+        self._log_manager = log_manager
+        self._metadata = metadata
+        self._clock = clock
+        self._logger = logger
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._strays: set[str] = set()
+
+    def start(self) -> None:
+        """Apply the topics' settings to their logs on disk, and follow the metadata from now on.
+
+        Logs of unknown topics are kept, but not served. A lost partition (its directory is missing) of an existing
+        topic is taken offline. Deletions of topics that a crash interrupted are finished.
+        """
+        self._metadata.on_topic_changed.append(self._topic_changed)
+        self._metadata.on_topic_deleted.append(self._topic_deleted)
+        deleting = {topic.name for topic in self._metadata.deleting()}
+        for log in list(self._log_manager.logs()):
+            if log.topic == METADATA_TOPIC:
+                continue
+            topic = self._metadata.topic(log.topic)
+            if topic is not None and log.partition < topic.partitions:
+                log.update_config(self.log_config(topic))
+            elif log.topic not in deleting:
+                self._strays.add(log.topic)
+                log.update_config(LogConfig(retention_ms=-1, retention_bytes=-1, durability=self._config.durability))
+                self._logger.warning(
+                    "stray_partition",
+                    topic=log.topic,
+                    partition=log.partition,
+                    remedy="the topic is not in the metadata, so the partition is kept but not served;"
+                    " move its directory away",
+                )
+        for key in list(self._log_manager.lost):
+            topic = self._metadata.topic(key[0])
+            if topic is not None and key[1] < topic.partitions:
+                self._log_manager.miss(key)
+            elif key[0] not in deleting:
+                self._log_manager.forget(key)
+        self._metadata.finish_deletions()
+
+    # ---- lookups
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """Return the partition. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
+        partition = self._partitions.get((topic, index))
+        return partition if partition is not None else self._make(self._metadata.topic(topic), index)
+
+    def partition_by_id(self, topic_id: bytes, index: int) -> Partition:
+        """Return the partition of the topic with this id.
+
+        Raises KafkaError UNKNOWN_TOPIC_ID, or UNKNOWN_TOPIC_OR_PARTITION if the topic has no partition `index`.
+        """
+        topic = self._metadata.topic_by_id(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._partitions.get((topic.name, index))
+        return partition if partition is not None else self._make(topic, index)
+
+    def _make(self, topic: Topic | None, index: int) -> Partition:
+        """Create the Partition object. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the metadata lacks it."""
+        if topic is None or not 0 <= index < topic.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        made = self._partitions[topic.name, index] = Partition(topic, index, self._open_log)
+        return made
+
+    def _open_log(self, partition: Partition) -> Log | Steps[Log]:
+        """Return the partition's log, or steps that return it; create the log if the partition has none.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, or KAFKA_STORAGE_ERROR.
+        """
+        topic = self._metadata.topic(partition.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        log = self._log_manager.read_only.get((partition.topic, partition.index))
+        log = log or self._log_manager.get(partition.topic, partition.index)
+        return log or self._log_manager.create(partition.topic, partition.index, self.log_config(topic))
+
+    def log_config(self, topic: Topic) -> LogConfig:
+        """Return the log settings of a topic. Topics with equal settings share one object."""
+        return self._log_config(tuple(topic.configs.items()), topic.is_internal)
+
+    def largest_batch(self, topic: str) -> int:
+        """Return the size in bytes of the largest batch that the topic accepts.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic does not exist.
+        """
+        known = self._metadata.topic(topic)
+        if known is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.log_config(known).max_batch_bytes
+
+    def existing_log(self, topic: str, index: int) -> Log | None:
+        """Return the partition's log, None if the partition has no log yet because it was never used.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the partition is offline or its log has
+        failed.
+        """
+        known = self._metadata.topic(topic)
+        if known is None or not 0 <= index < known.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        log = self._log_manager.get(topic, index)
+        if log is not None and log.failure is not None:
+            raise log.failure
+        return log
+
+    def existing_partitions(self, topic: str) -> set[int]:
+        """Return the indexes of the topic's partitions that are on disk, including offline partitions."""
+        known = self._metadata.topic(topic)
+        if known is None:
+            return set()
+        on_disk = {log.partition for log in self._log_manager.logs() if log.topic == topic}
+        on_disk |= {index for name, index in self._log_manager.offline if name == topic}
+        return {index for index in on_disk if index < known.partitions}
+
+    def offline_partitions(self) -> dict[str, set[int]]:
+        """Return the indexes of the offline partitions by topic name, without those that can still be read."""
+        offline: dict[str, set[int]] = {}
+        for topic, index in self._log_manager.offline.keys() - self._log_manager.read_only.keys():
+            offline.setdefault(topic, set()).add(index)
+        return offline
+
+    def logs(self) -> Iterator[Log]:
+        """Yield the logs of all partitions in the metadata, except offline and read-only partitions."""
+        for log in list(self._log_manager.logs()):
+            topic = self._metadata.topic(log.topic)
+            if topic is not None and log.partition < topic.partitions:
+                yield log
+
+    def stored_logs(self) -> Iterator[Log]:
+        """Yield the logs that `logs` yields, and those of damaged partitions that can be read up to the damage."""
+        yield from self.logs()
+        for log in list(self._log_manager.read_only.values()):
+            topic = self._metadata.topic(log.topic)
+            if topic is not None and log.partition < topic.partitions:
+                yield log
+
+    def is_stray(self, topic: str) -> bool:
+        """Whether the data directory has partitions of this topic although the metadata does not have the topic.
+
+        A new topic with this name must not be created then.
+        """
+        return topic in self._strays
+
+    # ---- following the metadata
+
+    def _topic_changed(self, topic: Topic) -> None:
+        """Apply the topic's new settings to the logs of its partitions."""
+        config = self.log_config(topic)
+        for index in range(topic.partitions):
+            if (topic.name, index) not in self._log_manager.offline:
+                log = self._log_manager.get(topic.name, index)
+                if log is not None:
+                    log.update_config(config)
+
+    def _topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
+        """Forget the topic's partitions; return a coroutine that deletes their data, None if they have no data."""
+        keys = [(topic.name, index) for index in range(topic.partitions)]
+        for key in keys:
+            self._partitions.pop(key, None)
+        held = [key for key in keys if self._log_manager.holds(*key)]
+        return self._log_manager.delete(held) if held else None
+
+    # ---- transaction markers
+
+    async def append_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
+        """Append each marker to its partitions, and wait until all are durable.
+
+        Return for each marker the error code of each partition. In a partition of `__consumer_offsets` the group
+        coordinator commits or drops the pending offsets directly after the append, without an await. Therefore no later
+        record comes in between, and the cancellation of the caller cannot leave the offsets pending.
+        """
+        results: list[dict[TopicPartition, ErrorCode]] = []
+        waiting: list[tuple[dict[TopicPartition, ErrorCode], list[tuple[TopicPartition, asyncio.Future[None]]]]] = []
+        for marker in markers:
+            codes: dict[TopicPartition, ErrorCode] = {}
+            results.append(codes)
+            unflushed = await run_in_slices(self._append_to_all(marker, codes))
+            waiting.append((codes, unflushed))
+        for codes, unflushed in waiting:
+            async for key, flush in in_slices(unflushed, _FLUSHES_PER_TURN):
+                try:
+                    await asyncio.shield(flush)
+                    codes[key] = ErrorCode.NONE
+                except KafkaError as error:
+                    codes[key] = error.code
+        return results
+
+    def is_ready(self, key: TopicPartition) -> bool:
+        """Whether a marker can be appended without waiting: the log is open, and further files may be opened.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist.
+        """
+        return self._log_manager.crowding.end is None and self.partition(*key).is_open
+
+    async def until_ready(self, key: TopicPartition) -> None:
+        """Wait until a marker can be appended to the partition at once (`is_ready`); open its log if necessary.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
+        """
+        await run_in_slices(self._ready(key))
+
+    def _append_to_all(
+        self, marker: Marker, codes: dict[TopicPartition, ErrorCode]
+    ) -> Steps[list[tuple[TopicPartition, asyncio.Future[None]]]]:
+        """Append a marker to its partitions. Return the partitions whose flush must be awaited, each with its future.
+
+        For all other partitions, add the error code to `codes`.
+        """
+        unflushed: list[tuple[TopicPartition, asyncio.Future[None]]] = []
+        for key in marker.partitions:
+            try:
+                yield from self._ready(key)
+                flush = self._append_marker(key, marker)
+            except KafkaError as error:
+                codes[key] = error.code
+            else:
+                if flush is None:
+                    codes[key] = ErrorCode.NONE
+                else:
+                    unflushed.append((key, flush))
+            yield _MARKER
+        return unflushed
+
+    def _ready(self, key: TopicPartition) -> Steps[None]:
+        """Wait until a marker can be appended to the partition at once (`is_ready`); open its log if necessary.
+
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
+        """
+        crowding = self._log_manager.crowding
+        while True:
+            if crowding.end is not None:
+                yield from waited(crowding.end)
+                continue
+            partition = self.partition(*key)
+            if partition.is_open:
+                return
+            yield from partition.open()
+
+    def _append_marker(self, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
+        """Append a marker to one partition, and let the group coordinator apply it to its offsets.
+
+        Return a future that is done when the marker is durable, None if the marker is durable already. Raises
+        KafkaError if the log refuses the marker.
+        """
+        partition = self.partition(*key)
+        log = partition.log
+        # With a single broker the coordinator epoch is always 0. A log that Apache Kafka has written may have recorded
+        # a higher epoch, and would refuse 0 for ever.
+        recorded = log.producers.entry(marker.producer_id)
+        coordinator_epoch = marker.coordinator_epoch
+        if recorded is not None and recorded.coordinator_epoch > coordinator_epoch:
+            coordinator_epoch = recorded.coordinator_epoch
+        batch = control_batch(
+            marker.commit,
+            coordinator_epoch,
+            marker.producer_id,
+            marker.producer_epoch,
+            self._clock.now_ms(),
+            leader_epoch=partition.leader_epoch,
+        )
+        result = log.append(
+            bytearray(batch),
+            origin=AppendOrigin.COORDINATOR,
+            leader_epoch=partition.leader_epoch,
+            transaction_version=marker.transaction_version,
+        )
+        if key[0] == OFFSETS_TOPIC and self.offsets_owner is not None:
+            self.offsets_owner.complete_transaction(
+                key[1], marker.producer_id, marker.producer_epoch, marker.commit, result.last_offset
+            )
+        return log.flushed(result.last_offset + 1)

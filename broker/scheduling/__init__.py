@@ -1,0 +1,1 @@
+"""Divide large work into slices, so that other clients are served in between."""

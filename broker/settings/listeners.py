@@ -1,0 +1,188 @@
+"""Read the addresses of the broker's listeners from its settings, with the rules of Kafka.
+
+`listeners` names each listener and the address to bind. `listener.security.protocol.map` gives each name a protocol,
+and `advertised.listeners` the address that clients connect to. A client learns only addresses of the listener that it
+has connected to (KIP-103).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from .table import ConfigError
+
+ANY_HOST: Final = ("", "0.0.0.0", "::")
+"""Hosts that mean all interfaces."""
+
+METRICS: Final = "METRICS"
+"""The name of the listener for metrics and health, in names of settings such as `listener.name.metrics.ssl.*`."""
+
+
+class SecurityProtocol(StrEnum):
+    """The protection of a listener's connections, with Kafka's names."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether clients log in by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerConfig:
+    """A named address to bind. `advertised` is the (host, port) for clients, None without `advertised.listeners`."""
+
+    name: str
+    host: str
+    port: int
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    advertised: tuple[str, int] | None = None
+
+    @classmethod
+    def parse(cls, item: str) -> ListenerConfig:
+        """Parse `NAME://host:port`, `host:port` or `:port`; the default name is PLAINTEXT.
+
+        The listener's protocol is the one that its name spells, PLAINTEXT for other names. Raises ValueError if the
+        item is invalid.
+        """
+        name, separator, address = item.rpartition("://")
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"has the item {item!r}, which is not NAME://HOST:PORT. Use a port from 0 to 65535")
+        name = (name if separator else "PLAINTEXT").upper()
+        return cls(name, host.strip("[]"), int(port), _DEFAULT_MAP.get(name, SecurityProtocol.PLAINTEXT))
+
+    @property
+    def binds_all(self) -> bool:
+        """Whether the listener is bound to all interfaces."""
+        return self.host in ANY_HOST
+
+
+_DEFAULT_MAP: Final = {str(protocol): protocol for protocol in SecurityProtocol}
+
+
+def problem_of_items(items: Iterable[str]) -> str | None:
+    """Return why a list of listeners is invalid, or None."""
+    for item in items:
+        try:
+            ListenerConfig.parse(item)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def problem_of_http_address(item: str) -> str | None:
+    """Return why the address of an HTTP listener is invalid, or None."""
+    try:
+        read_http_address(item, authenticated=True)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def read_http_address(item: str, *, authenticated: bool) -> ListenerConfig:
+    """Parse `http://host:port`, `https://host:port` or `host:port`, which means HTTP.
+
+    Without a host, the address is that of all interfaces if clients are `authenticated`, else 127.0.0.1. Raises
+    ValueError if the item is invalid.
+    """
+    parsed = ListenerConfig.parse(item)
+    protocols = {
+        "HTTP": SecurityProtocol.PLAINTEXT,
+        "PLAINTEXT": SecurityProtocol.PLAINTEXT,
+        "HTTPS": SecurityProtocol.SSL,
+    }
+    if parsed.name not in protocols:
+        raise ValueError(f"has the scheme {parsed.name.lower()}://. Use http:// or https://")
+    host = parsed.host or ("" if authenticated else "127.0.0.1")
+    return ListenerConfig(METRICS, host, parsed.port, protocols[parsed.name])
+
+
+def problem_of_map(items: Iterable[str]) -> str | None:
+    """Return why a `listener.security.protocol.map` is invalid, or None."""
+    for item in items:
+        name, colon, protocol = item.partition(":")
+        if not name or not colon or protocol.strip().upper() not in _DEFAULT_MAP:
+            return (
+                f"has the item {item!r}, which is not NAME:PROTOCOL. Use one of the protocols {', '.join(_DEFAULT_MAP)}"
+            )
+    return None
+
+
+def read_listeners(
+    items: Sequence[str], protocol_map: Sequence[str], advertised: Sequence[str]
+) -> list[ListenerConfig]:
+    """Return the listeners in the order of `listeners`; each argument is the value of the setting with its name.
+
+    Raises ConfigError if names or ports repeat, if a name has no protocol, or if an advertised address belongs to no
+    listener or cannot be connected to.
+    """
+    if not items:
+        raise ConfigError("listeners", "is empty. Name at least one listener as NAME://HOST:PORT")
+    protocols = _protocols(protocol_map)
+    listeners: dict[str, ListenerConfig] = {}
+    for item in items:
+        listener = ListenerConfig.parse(item)
+        if listener.name in listeners:
+            raise ConfigError("listeners", f"uses the name {listener.name} twice. Give each listener a name of its own")
+        _check_port(listener, listeners.values())
+        listeners[listener.name] = replace(listener, protocol=_protocol("listeners", listener.name, protocols))
+    for item in advertised:
+        told = ListenerConfig.parse(item)
+        if told.host in ANY_HOST:
+            raise ConfigError(
+                "advertised.listeners", f"clients cannot connect to {item}. Use a host name or an IP address"
+            )
+        if told.name not in listeners:
+            raise ConfigError(
+                "advertised.listeners",
+                f"names {told.name}, which is not in `listeners` ({', '.join(listeners)}). Add it there, or remove it",
+            )
+        if listeners[told.name].advertised is not None:
+            raise ConfigError("advertised.listeners", f"names {told.name} twice. Keep one address")
+        listeners[told.name] = replace(listeners[told.name], advertised=(told.host, told.port))
+    return list(listeners.values())
+
+
+def _protocols(items: Iterable[str]) -> dict[str, SecurityProtocol]:
+    given: dict[str, SecurityProtocol] = {}
+    for item in items:
+        name, _, protocol = item.partition(":")
+        if (
+            given.setdefault(name.strip().upper(), SecurityProtocol(protocol.strip().upper()))
+            != protocol.strip().upper()
+        ):
+            raise ConfigError("listener.security.protocol.map", f"gives {name.strip()} two protocols. Keep one of them")
+    return _DEFAULT_MAP | given
+
+
+def _protocol(setting: str, name: str, protocols: dict[str, SecurityProtocol]) -> SecurityProtocol:
+    if name not in protocols:
+        raise ConfigError(
+            setting,
+            f"uses the listener name {name}, which is mapped to no protocol."
+            f" Add {name}:PLAINTEXT or {name}:SSL to listener.security.protocol.map",
+        )
+    return protocols[name]
+
+
+def _check_port(listener: ListenerConfig, others: Iterable[ListenerConfig]) -> None:
+    """Raise ConfigError if another listener has the same port, unless one host is IPv4 and the other IPv6 (KIP-797)."""
+    for other in others:
+        families = {":" in listener.host, ":" in other.host}
+        if listener.port and listener.port == other.port and len(families) == 1:
+            raise ConfigError(
+                "listeners", f"gives the port {listener.port} to {other.name} and {listener.name}. Use different ports"
+            )

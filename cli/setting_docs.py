@@ -1,0 +1,113 @@
+"""Generate the reference page of all settings from the settings' tables.
+
+`make docs` writes the page, and a test compares it with the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ..broker.acls.settings import AclSettings
+from ..broker.config import HARMLESS, WITHOUT_MEANING, BrokerConfig
+from ..broker.metadata.topic_config import TopicConfig
+from ..broker.quotas.settings import QuotaSettings
+from ..broker.security.delegation_token_settings import DelegationTokenSettings
+from ..broker.security.settings import SecuritySettings
+from ..broker.settings import Setting, format_value
+
+_PAGE: Final = """\
+# Configuration
+
+Settings have Kafka's names, and Kafka's defaults where a single node allows them. They are read from these sources;
+a later source overrides an earlier one:
+
+1. a TOML file: `oncelog serve --config broker.toml`, with lines like `num.partitions = 3`;
+2. environment variables: `ONCELOG_` and the setting's name in upper snake case, `ONCELOG_NUM_PARTITIONS=3`;
+3. flags: `oncelog serve --set num.partitions=3`.
+
+In-process brokers take settings as keyword arguments: `oncelog.Broker(num_partitions=3)`. The broker refuses an unknown
+name or an invalid value with an error that states the name and the reason.
+
+## Broker
+
+{broker}
+
+## Topic
+
+Set these when you create a topic, and change them with `oncelog topic alter` or IncrementalAlterConfigs. A setting that
+a topic does not set itself has the broker's value.
+
+{topic}
+
+## Security
+
+Without these settings the broker serves plaintext to every client that can reach its port. [TLS](how-to/tls.md) shows
+how to encrypt connections and to demand certificates of clients. A setting of this table applies to all listeners, and
+with the prefix `listener.name.<listener>.` to one, for example `listener.name.external.ssl.client.auth=required`.
+
+{security}
+
+These settings turn on access control by ACLs. [ACLs](how-to/acls.md) shows how to use it.
+
+{acls}
+
+These settings turn on delegation tokens. [SASL](how-to/sasl.md#delegation-tokens) shows how to use them.
+
+{tokens}
+
+Kafka's other security settings (`security.*`, `password.encoder.*` and others) are refused and never ignored. So are
+`ssl.*` settings if no listener uses TLS, and `sasl.*`, `plain.*`, `delegation.token.*` and `connections.max.reauth.ms`
+if no listener uses SASL. Empty values have no effect. The following values are accepted without effect, too:
+
+{harmless}
+
+## Quotas
+
+[Quotas](how-to/quotas.md) limit what clients use. They are set while the broker runs. These settings decide how their
+use is measured.
+
+{quotas}
+
+## Accepted without effect
+
+These settings of Kafka have no meaning for a broker with one process and one event loop. The broker logs that it
+ignores them.
+
+{ignored}
+"""
+
+
+def configuration_markdown() -> str:
+    """Return the text of docs/configuration.md."""
+    elsewhere = (
+        SecuritySettings.settings | AclSettings.settings | DelegationTokenSettings.settings | QuotaSettings.settings
+    )
+    return _PAGE.format(
+        broker=_table(row for name, row in BrokerConfig.settings.items() if name not in elsewhere),
+        topic=_table(TopicConfig.settings.values()),
+        security=_table(SecuritySettings.settings.values()),
+        acls=_table(AclSettings.settings.values()),
+        tokens=_table(DelegationTokenSettings.settings.values()),
+        quotas=_table(QuotaSettings.settings.values()),
+        harmless="\n".join(f"- `{name}`: {', '.join(values)}" for name, values in HARMLESS.items()),
+        ignored="\n".join(f"- `{name}`" for name in sorted(WITHOUT_MEANING)),
+    )
+
+
+def _table(settings: Iterable[Setting]) -> str:
+    rows = [_row(setting) for setting in settings]
+    return "\n".join(["| name | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _row(setting: Setting) -> str:
+    meaning = setting.doc
+    if setting.choices and len(setting.choices) > 1:
+        meaning += f" One of {', '.join(f'`{choice}`' for choice in setting.choices)}."
+    if setting.aliases:
+        meaning += f" Also called {', '.join(f'`{alias}`' for alias in setting.aliases)}."
+    if setting.synonyms:
+        meaning += f" From the broker's `{setting.synonyms[0]}`."
+    default = format_value(setting.default)
+    shown = f"`{default}`" if default else "(empty)"
+    return f"| `{setting.name}` | {setting.type.name.lower()} | {shown} | {meaning.replace('|', '&#124;')} |"

@@ -1,0 +1,91 @@
+"""Error responses come from the definitions: every API gets one that can be sent, with the code where clients look."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from oncelog.broker.api.error_response import error_response, has_error_codes
+from oncelog.broker.scheduling.steps import run_at_once
+from oncelog.protocol.apis import all_apis
+from oncelog.protocol.codec import decode, encode
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.schema import Request, Struct, WireType
+
+CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+REQUESTS = [cls for cls in all_apis() if has_error_codes(cls.response)]
+
+
+def sample(struct: type[Struct], version: int) -> Any:
+    """A message with one item in every array, so that there is something to mirror."""
+    made = struct()
+    for spec in struct.fields:
+        if version not in spec.versions:
+            continue
+        if spec.is_array:
+            if spec.struct is not None:
+                item: Any = sample(spec.struct, version)
+            else:
+                item = {WireType.STRING: "some", WireType.UUID: b"u" * 16}.get(spec.wire_type, 7)
+            setattr(made, spec.name, [item])
+        elif spec.struct is None and spec.wire_type is WireType.STRING and spec.name in ("name", "topic", "group_id"):
+            setattr(made, spec.name, "some")
+    return made
+
+
+def codes_in(message: Any) -> list[int]:
+    found = []
+    for field in dataclasses.fields(message):
+        value = getattr(message, field.name)
+        if field.name in ("error_code", "partition_error_code"):
+            found.append(value)
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, Struct):
+                    found += codes_in(item)
+        elif isinstance(value, Struct):
+            found += codes_in(value)
+    return found
+
+
+@pytest.mark.parametrize("request_class", REQUESTS, ids=lambda cls: cls.__name__)
+def test_every_version_of_every_api_can_say_that_everything_failed(request_class: type[Request[Any]]) -> None:
+    for version in request_class.spec.versions:
+        request = sample(request_class, version)
+        response = run_at_once(error_response(request, version, CODE, "why"))
+        sent = decode(request_class.response, encode(response, version), version)
+        assert CODE in codes_in(sent), version
+
+
+def test_produce_blames_every_partition_by_its_name_and_index() -> None:
+    from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+    request = ProduceRequest(
+        topic_data=[
+            TopicProduceData("a", partition_data=[PartitionProduceData(3), PartitionProduceData(4)]),
+            TopicProduceData("b", partition_data=[PartitionProduceData(0)]),
+        ]
+    )
+    response = run_at_once(error_response(request, 9, 21, "acks"))
+    seen = [(t.name, p.index, p.error_code, p.error_message) for t in response.responses for p in t.partition_responses]  # type: ignore[attr-defined]
+    assert seen == [("a", 3, 21, "acks"), ("a", 4, 21, "acks"), ("b", 0, 21, "acks")]
+
+
+def test_delete_topics_blames_plain_names_and_ids() -> None:
+    from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    old = run_at_once(error_response(DeleteTopicsRequest(topic_names=["a", "b"]), 5, 41, None))
+    assert [(item.name, item.error_code) for item in old.responses] == [("a", 41), ("b", 41)]  # type: ignore[attr-defined]
+    new = run_at_once(error_response(DeleteTopicsRequest(topics=[DeleteTopicState(None, b"i" * 16)]), 6, 41, None))
+    assert [(item.topic_id, item.error_code) for item in new.responses] == [(b"i" * 16, 41)]  # type: ignore[attr-defined]
+
+
+def test_an_api_with_a_top_level_code_is_blamed_there() -> None:
+    from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+    request = FetchRequest(topics=[FetchTopic("t", partitions=[FetchPartition(0)])])
+    response = run_at_once(error_response(request, 12, 70, None))
+    assert (response.error_code, response.responses) == (70, [])  # type: ignore[attr-defined]
+    older = run_at_once(error_response(request, 6, 70, None))
+    assert [p.error_code for t in older.responses for p in t.partitions] == [70]  # type: ignore[attr-defined]
