@@ -1,4 +1,5 @@
-"""Prove and name identities: keys, certificates, the options of TLS, SCRAM, and principals, for broker and clients.
+"""Identities and their proofs, for broker, clients and workers: principals, keys, certificates, TLS options, passwords.
 
-It has no sockets and no settings tables: broker and client name the settings in their errors.
+This package opens no sockets and reads no settings. An error says what is wrong with a value, and its caller puts the
+name of the setting in front.
 """

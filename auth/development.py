@@ -1,7 +1,7 @@
 """Make certificates for development and tests: an authority, and certificates that it signs (RFC 5280).
 
-Keys are of the elliptic curve P-256, in PKCS #8, which Java reads, too. Needs `cryptography`, of the extra
-`oncelog[security]`.
+Keys are on the elliptic curve P-256, in the format PKCS #8, which Java reads, too. Needs `cryptography`, which
+`oncelog[security]` installs.
 """
 
 from __future__ import annotations
@@ -46,10 +46,13 @@ class DevelopmentAuthority:
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> DevelopmentAuthority:
-        """Return the authority whose certificate and key are given in PEM. Raises ValueError."""
+        """Return the authority whose certificate and key are given in PEM.
+
+        Raises ValueError if they cannot be read or do not belong together, and if the key is not an elliptic-curve key.
+        """
         key = load_pem_private_key(key_pem, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key of the authority is not of an elliptic curve")
+            raise ValueError("the authority's key is not an elliptic-curve key")
         certificate = x509.load_pem_x509_certificate(certificate_pem)
         if certificate.public_key() != key.public_key():
             raise ValueError("the key does not belong to the authority's certificate")
@@ -57,7 +60,7 @@ class DevelopmentAuthority:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The authority's certificate in PEM, which others have to trust."""
+        """The authority's certificate in PEM, which brokers and clients have to trust."""
         return self._certificate.public_bytes(Encoding.PEM)
 
     @property
@@ -66,10 +69,10 @@ class DevelopmentAuthority:
         return _key_pem(self._key)
 
     def issue(self, name: str, hosts: Iterable[str] = ()) -> bytes:
-        """Return a new private key and its certificate in PEM.
+        """Return a new private key, its certificate and the authority's certificate, in PEM.
 
-        The certificate has the common name `name` and the host names or IP addresses `hosts`. It serves brokers and
-        clients.
+        The new certificate has the common name `name`, and is valid for `hosts`, which are host names or IP addresses.
+        Both brokers and clients can use it.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self._certificate.subject, key, CERTIFICATE_DAYS)

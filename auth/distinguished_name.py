@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 Subject: TypeAlias = Sequence[Sequence[tuple[str, str]]]
-"""A subject as `ssl.SSLSocket.getpeercert` returns it: relative names, each of attributes and values."""
+"""A subject as `ssl.SSLSocket.getpeercert` returns it: relative distinguished names, each with its (attribute, value)
+pairs.
+"""
 
 _KEYWORDS: Final = {
     "commonName": "CN",
@@ -37,7 +39,7 @@ _NUMBERS: Final = {
     "dnQualifier": ("2.5.4.46", _PRINTABLE),
     "pseudonym": ("2.5.4.65", _UTF8),
 }
-"""The numbers of attributes that RFC 2253 gives no keyword, and the usual ASN.1 type of their values."""
+"""The object identifiers of attributes for which RFC 2253 has no keyword, and the usual ASN.1 type of their values."""
 
 _SPECIAL: Final = re.compile(r'([,=+"\\<>;])')
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
@@ -45,7 +47,7 @@ _GROUP: Final = re.compile(r"\\(.)|\$(\d)", re.DOTALL)
 
 
 def name_of(subject: Subject) -> str:
-    """Return the text of a subject; the empty text for an empty subject."""
+    """Return a subject as text, in the form of RFC 2253; "" for an empty subject."""
     return ",".join("+".join(_attribute(*pair) for pair in relative) for relative in reversed(subject))
 
 
@@ -71,7 +73,7 @@ def _escaped(value: str) -> str:
 
 
 class PrincipalRules:
-    """The rules of a listener."""
+    """The rules by which a listener turns the subjects of clients' certificates into names of principals."""
 
     def __init__(self, text: str) -> None:
         """Read `ssl.principal.mapping.rules`; an empty text means `DEFAULT`. Raises ValueError."""
@@ -110,7 +112,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _of_python(found: re.Match[str]) -> str:
-    """Return a part of a replacement in Java's form, which is `$1` for a group, in Python's form."""
+    """Translate a group (`$1`) or an escaped character in a replacement from Java's form to Python's."""
     literal, group = found.groups()
     if group is not None:
         return f"\\g<{group}>"
@@ -118,7 +120,7 @@ def _of_python(found: re.Match[str]) -> str:
 
 
 def rules_problem(text: str) -> str | None:
-    """Return why the text is not a list of rules, or None."""
+    """Return why `ssl.principal.mapping.rules` cannot have this value, or None if it can."""
     try:
         PrincipalRules(text)
     except ValueError as error:

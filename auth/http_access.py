@@ -1,7 +1,7 @@
 """`HttpAccess`: decides which clients of an HTTP server are admitted, by their `Authorization` header.
 
-A client sends a name and password of a file of users (Basic, RFC 7617) or a token of a file of tokens (Bearer, RFC
-6750). A file is read again when it changes.
+A client sends the name and password of a user in a file (Basic, RFC 7617), or a token from another file (Bearer, RFC
+6750). Each file is read again when it changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .token_file import TokenFile
 from .user_file import UserFile
 
 RunInThread = Callable[[Callable[[], bool]], "asyncio.Future[bool]"]
-"""Runs a function that blocks in a thread."""
+"""Runs a blocking function in a thread, and returns the future of its result."""
 
 
 class NamedFile(NamedTuple):
@@ -32,10 +32,10 @@ class NamedFile(NamedTuple):
 
 
 class HttpAccess:
-    """The clients that an HTTP server admits: those with a password of `users`, and those with a token of `tokens`.
+    """The clients that an HTTP server admits: those with a password from `users`, and those with a token from `tokens`.
 
-    One header is checked at a time, in a thread, because the hash of a password takes milliseconds. The other clients
-    wait. The password that a user has sent last is not hashed again.
+    Headers are checked one at a time, in a thread, because hashing a password takes milliseconds. The last correct
+    password of each user is not hashed again.
     """
 
     def __init__(self, users: UserFile | None, tokens: TokenFile | None, run: RunInThread) -> None:
@@ -50,7 +50,7 @@ class HttpAccess:
     ) -> HttpAccess:
         """Read the files, of which at least one must be named. Blocks.
 
-        If a file cannot be used, the error that `unusable` makes of its setting and the reason is raised.
+        If a file cannot be used, raises the exception that `unusable(setting, reason)` returns.
         """
         user_file = UserFile(Path(users.path)) if users.path else None
         token_file = TokenFile(Path(tokens.path)) if tokens.path else None
@@ -69,7 +69,7 @@ class HttpAccess:
         return ", ".join([*basic, *(['Bearer realm="oncelog"'] if self._tokens is not None else [])])
 
     async def admits(self, authorization: str | None) -> bool:
-        """Return whether a request with this header, None for none, is admitted.
+        """Return whether a request with this `Authorization` header is admitted. None means no header.
 
         Raises OSError and ValueError if a file cannot be used.
         """
@@ -79,13 +79,13 @@ class HttpAccess:
             await asyncio.wait([self._checking])
         self._checking = checking = self._run(partial(self._verify, authorization))
         checking.add_done_callback(self._checked)
-        await asyncio.wait([checking])  # does not cancel: the check of a client that has gone counts until it ends
+        await asyncio.wait([checking])  # if this is cancelled, the check goes on, and others wait for it
         return checking.result()
 
     def _checked(self, checking: asyncio.Future[bool]) -> None:
         self._checking = None
         if not checking.cancelled():
-            checking.exception()  # the client may have gone, so that no task retrieves it
+            checking.exception()  # if the client has gone, no task retrieves the exception
 
     def _verify(self, authorization: str) -> bool:
         scheme, _, value = authorization.partition(" ")
@@ -102,7 +102,7 @@ class HttpAccess:
 
 
 class _Passwords:
-    """Verifies passwords, and remembers a keyed digest of the last one of each user that was right."""
+    """Verifies passwords, and remembers a keyed digest of the last correct password of each user."""
 
     def __init__(self, file: UserFile) -> None:
         self._file = file
@@ -114,7 +114,7 @@ class _Passwords:
         known = self._file.load().get(name)
         digest = hmac.digest(self._key, password.encode(), "sha256")
         right = self._right.get(name)
-        # After a change of the file, each hash is another object.
+        # When the file has changed, each hash is a new object, so that a remembered password is checked again.
         if right is not None and right[0] is known and hmac.compare_digest(right[1], digest):
             return True
         if not self._file.verify(name, password) or known is None:

@@ -1,4 +1,4 @@
-"""Read the value of `sasl.jaas.config`: one login module of Java with its options, without Java."""
+"""Read the value of `sasl.jaas.config`: the name of a Java login module, and its options. Needs no Java."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class JaasEntry:
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """Parse `org.example.PlainLoginModule required name="value" ...;`. Raises ValueError, without the text itself."""
+    """Parse `org.example.PlainLoginModule required name="value" ...;`.
+
+    Raises ValueError. Its message does not quote the text, which may contain passwords.
+    """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"has more than {MAX_CHARACTERS:,} characters")
     entry = _ENTRY.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Name the SASL mechanisms. Kept apart from their code, which imports cryptographic libraries."""
+"""The names of the SASL mechanisms, kept apart from their code, which imports cryptographic libraries."""
 
 from __future__ import annotations
 

@@ -18,14 +18,17 @@ class ParsedFile(Generic[T]):
     """The parsed content of a text file in UTF-8."""
 
     def __init__(self, path: Path, parse: Callable[[str], T]) -> None:
-        """`parse` takes the text and may raise ValueError, whose text must not contain secrets of the file."""
+        """`parse` takes the text and may raise ValueError, whose message must not contain secrets of the file."""
         self.path = path
         self._parse = parse
         self._state: FileState | None = None
         self._value: T
 
     def get(self) -> T:
-        """Return what `parse` has made of the current text. Blocks. Raises OSError, and ValueError of the content."""
+        """Return the result of `parse` for the current content. Blocks.
+
+        Raises OSError, and ValueError if the file is too large or its content is invalid.
+        """
         state = file_state(self.path)
         if state != self._state:
             if state.size > MAX_FILE_BYTES:

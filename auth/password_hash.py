@@ -1,6 +1,7 @@
-"""`PasswordHash`: a stored password from which the password cannot be computed, and its text form.
+"""`PasswordHash`: the salted hash of a password, and its text form.
 
-The hash is a SCRAM credential. Its text is the one of PostgreSQL's `pg_authid`, so that other tools can make it::
+The hash is a SCRAM credential. Its text has the form that PostgreSQL stores in `pg_authid`, so other tools can make it,
+too::
 
     SCRAM-SHA-256$4096:<salt>$<StoredKey>:<ServerKey>
 """
@@ -34,7 +35,7 @@ class PasswordHash:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the hash that a text stands for. Raises ValueError, without the text itself."""
+        """Parse the text form of a hash. Raises ValueError, whose message does not quote the text."""
         parts = _TEXT.fullmatch(text)
         if parts is None:
             raise ValueError("is not a password hash. Make one with `oncelog user hash`")

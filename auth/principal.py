@@ -26,4 +26,4 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
-"""The identity of clients that have not proved another one."""
+"""The identity of clients that have not authenticated."""

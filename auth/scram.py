@@ -1,7 +1,7 @@
 """SCRAM: prove the knowledge of a password without sending it (RFC 5802, RFC 7677), for client and broker.
 
-A `ScramClient` and a `ScramServer` exchange four messages. They have no sockets and look nothing up: between the first
-two messages, the caller of the server gives it the credential of the user.
+A `ScramClient` and a `ScramServer` exchange four messages. They have no sockets, and do not look up
+credentials: between the first two messages, the server's caller passes the user's credential to it.
 
     client.first()           n,,n=user,r=nonce                    server.receive(…) returns the user
     client.respond(…)        r=nonce+more,s=salt,i=4096           server.challenge(credential)
@@ -33,8 +33,8 @@ MAX_ITERATIONS: Final = 16_384
 """The most iterations of a credential that a broker stores, as in Apache Kafka (KIP-554)."""
 
 MAX_CLIENT_ITERATIONS: Final = 1_000_000
-"""The most iterations that a broker can ask of a client, about half a second of work. Other brokers may store more than
-`MAX_ITERATIONS`.
+"""The most iterations that a client computes for a broker, about half a second of work. This is above `MAX_ITERATIONS`,
+because other brokers may store credentials with more iterations.
 """
 
 MAX_MESSAGE_BYTES: Final = 8192
@@ -65,9 +65,9 @@ _SERVER_FINAL: Final = re.compile(f"(?:e=(?P<error>[^,\0]+)|v=(?P<signature>{_BA
 
 
 class ScramError(ValueError):
-    """The error of an exchange that fails: a malformed message, or a wrong user name, password or signature.
+    """An exchange failed because of a malformed message, or a wrong user name, password or signature.
 
-    Its text never contains a password, proof or key.
+    The message of this error never contains a password, proof or key.
     """
 
 
@@ -99,7 +99,10 @@ SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a broker stores of a password. The password cannot be computed from it, but a weak one can be guessed."""
+    """What a broker stores instead of a password.
+
+    The password cannot be computed from it, but a weak password can be guessed with it.
+    """
 
     salt: bytes = field(repr=False)
     iterations: int
@@ -110,7 +113,7 @@ class ScramCredential:
     def of_password(
         cls, mechanism: ScramMechanism, password: str, *, iterations: int = MIN_ITERATIONS, salt: bytes | None = None
     ) -> Self:
-        """Return the credential of a password; without `salt`, with a random one.
+        """Return the credential of a password. Without `salt`, the salt is random.
 
         Raises ValueError for an empty password, and for `iterations` outside of MIN_ITERATIONS to MAX_ITERATIONS.
         """
@@ -169,7 +172,7 @@ class ScramUser(NamedTuple):
 class ScramServer:
     """The broker's side of one exchange. Call `receive`, `challenge` and `finish` once each, in this order.
 
-    `nonce` is the server's part of the nonce, printable ASCII without commas; None: a random one.
+    `nonce` is the server's part of the nonce, printable ASCII without commas. Without it, the nonce is random.
     """
 
     def __init__(self, mechanism: ScramMechanism, *, nonce: str | None = None) -> None:
@@ -210,14 +213,14 @@ class ScramServer:
         assert credential is not None, "challenge comes first"
         parts = _parsed(_CLIENT_FINAL, client_final, "the client's final message")
         if _decoded(parts["header"]) != self._header.encode():
-            raise ScramError("the client's final message repeats another header than its first message has")
+            raise ScramError("the client's final message has another header than its first message")
         if not hmac.compare_digest(parts["nonce"], self._nonce):
-            raise ScramError("the client's final message has another nonce")
+            raise ScramError("the client's final message has another nonce than this exchange")
         signed = f"{self._client_first_bare},{self._server_first},{parts['unproved']}".encode()
         signature = mechanism.hmac(credential.stored_key, signed)
         proof = _decoded(parts["proof"])
         if len(proof) != len(signature):
-            raise ScramError("the client's proof has another length than the mechanism's hash")
+            raise ScramError("the client's proof has another length than hashes of this mechanism")
         client_key = _exclusive_or(proof, signature)
         if not hmac.compare_digest(mechanism.hash(client_key), credential.stored_key):
             raise ScramError("the user name or password is wrong")
@@ -228,7 +231,7 @@ class ScramClient:
     """The client's side of one exchange. Call `first`, `respond` and `finish` once each, in this order.
 
     `extensions` are sent in the first message, for example {"tokenauth": "true"}. `nonce` is printable ASCII without
-    commas; None: a random one.
+    commas. Without it, the nonce is random.
     """
 
     def __init__(
@@ -255,7 +258,7 @@ class ScramClient:
         """Return the client's final message, which proves the password.
 
         It computes for milliseconds, or for up to half a second if the broker stores `MAX_CLIENT_ITERATIONS`. Raises
-        ScramError for a malformed message, another nonce, and for too few or too many iterations.
+        ScramError for a malformed message, a wrong nonce, and for too few or too many iterations.
         """
         mechanism = self._mechanism
         parts = _parsed(_SERVER_FIRST, server_first, "the server's first message")
@@ -286,7 +289,7 @@ class ScramClient:
 
 
 def _parsed(pattern: re.Pattern[str], message: bytes, what: str) -> dict[str, str]:
-    """Return the named parts of a message; a part that is absent is ""."""
+    """Return the parts of a message by the names of the pattern's groups; a part that is absent is ""."""
     if len(message) > MAX_MESSAGE_BYTES:
         raise ScramError(f"{what} has {len(message)} bytes, but at most {MAX_MESSAGE_BYTES} are allowed")
     try:

@@ -15,7 +15,7 @@ _PART: Final = re.compile(r'\s*(name|password|salt|iterations|saltedpassword)=(?
 
 
 def parse_scram_user(text: str) -> tuple[str, PasswordHash]:
-    """Return the user's name and hash. Raises ValueError, without the text itself.
+    """Return the user's name and hash. Raises ValueError, whose message does not quote the text.
 
     Kafka's form is `SCRAM-SHA-256=[name=alice,password=secret]`, with the optional parts salt (base64), iterations, and
     saltedpassword (base64) in place of the password.
@@ -34,7 +34,9 @@ def _of_kafkas_form(mechanism_name: str, inside: str) -> tuple[str, PasswordHash
     while position < len(inside):
         part = _PART.match(inside, position)
         if part is None or part[1] in parts:
-            raise ValueError("has parts other than name, password, salt, iterations and saltedpassword, once each")
+            raise ValueError(
+                "has an unknown or repeated part. The parts are name, password, salt, iterations and saltedpassword"
+            )
         parts[part[1]] = part[2] if part[2] is not None else part[3]
         position = part.end()
     mechanism = SCRAM_MECHANISMS[mechanism_name]
@@ -45,7 +47,7 @@ def _of_kafkas_form(mechanism_name: str, inside: str) -> tuple[str, PasswordHash
         salted = base64.b64decode(parts.get("saltedpassword", ""), validate=True)
         iterations = int(parts.get("iterations", MIN_ITERATIONS))
     except (ValueError, binascii.Error):
-        raise ValueError("has a salt or saltedpassword that is not base64, or iterations that are no number") from None
+        raise ValueError("has a salt or saltedpassword that is not base64, or invalid iterations") from None
     if not salted:
         made = ScramCredential.of_password(mechanism, parts.get("password", ""), salt=salt, iterations=iterations)
         return parts["name"], PasswordHash(mechanism, made)

@@ -1,8 +1,8 @@
 """Read private keys and certificates from PEM and PKCS #12 files.
 
 PEM needs no further package. PKCS #12 is read by `cryptography`, of the extra `oncelog[security]`. Java's keytool has
-written PKCS #12 since Java 9, also into files named .jks. Its older, proprietary format is refused with the command
-that converts it, because no maintained Python library reads it.
+written PKCS #12 since Java 9, also into files named .jks. Its older, proprietary format is refused, because no
+maintained Python library reads it. The error has the command that converts such a file.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _OLD_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """The first bytes of files in the formats JKS and JCEKS."""
 
 _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\\s]*-----END CERTIFICATE-----")
-"""A certificate in PEM. Files of authorities have comments between them, which need not be ASCII."""
+"""A certificate in PEM. Between the certificates of a file, there may be comments, which need not be ASCII."""
 
 MAX_STORE_BYTES: Final = 16 * 1024 * 1024
-"""A larger file is refused: it holds no keys."""
+"""The size above which a file is refused, because it cannot be a file of keys."""
 
 
 class StoreError(ValueError):
-    """The error of a file that has no usable key or certificates; its text names the file and the remedy."""
+    """A key or certificate cannot be read or used. The message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def key_from_pem(pem: str, key_password: str) -> KeyMaterial:
 def key_from_store(kind: str, path: Path, store_password: str, key_password: str) -> KeyMaterial:
     """Return the private key and chain of a file of the type PEM, PKCS12 or JKS. Raises StoreError.
 
-    In a PKCS #12 file, the key has the password of the file.
+    `key_password` is that of a key in PEM. In a PKCS #12 file, the key has the password of the file.
     """
     content = _read(path)
     if kind == "PEM":
@@ -66,7 +66,7 @@ def trusted_from_store(kind: str, path: Path, store_password: str) -> str:
     if kind == "PEM":
         text = _text(path, content)
         if "-----BEGIN CERTIFICATE-----" not in text:
-            raise StoreError(f"{path} holds no certificate in PEM. Name a file of the type PEM, or set the type")
+            raise StoreError(f"{path} holds no certificate in PEM. Name a file in PEM, or set the type of the store")
         return text
     _, certificates = _pkcs12(path, content, store_password)
     found = [_certificate_pem(certificate) for certificate in certificates]
@@ -91,7 +91,10 @@ def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
 
 
 def load_trusted(context: ssl.SSLContext, pem: str) -> None:
-    """Let a context trust the certificates in `pem`, and each by itself, as Java does. Raises StoreError."""
+    """Make a context trust the certificates in `pem`. Raises StoreError.
+
+    As in Java, each of them is trusted on its own, even without the certificate of its issuer.
+    """
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata="\n".join(_CERTIFICATE.findall(pem)))
@@ -100,7 +103,7 @@ def load_trusted(context: ssl.SSLContext, pem: str) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of an error of TLS in words, for example "certificate verify failed"."""
+    """Return the reason of a TLS error in words, for example "certificate verify failed"."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
@@ -150,10 +153,10 @@ def _pkcs12(path: Path, content: bytes, password: str) -> tuple[PrivateKeyTypes 
 def _pkcs12_key(path: Path, content: bytes, password: str) -> KeyMaterial:
     key, certificates = _pkcs12(path, content, password)
     if key is None or not certificates:
-        raise StoreError(f"{path} holds no private key with a certificate. Export both into it")
+        raise StoreError(f"{path} holds no private key with a certificate. Export both into the file")
     from cryptography.hazmat.primitives import serialization
 
-    phrase = secrets.token_urlsafe(24)  # the key is never written in clear, not even to a file that nobody else reads
+    phrase = secrets.token_urlsafe(24)  # the key is never written unencrypted, not even to a private file
     encoded = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -163,7 +166,7 @@ def _pkcs12_key(path: Path, content: bytes, password: str) -> KeyMaterial:
 
 
 def _chain(certificates: list[Any]) -> Iterable[Any]:
-    """Yield the first certificate and those of its issuers, in order; unrelated ones are left out."""
+    """Yield the first certificate and those of its issuers, in order; unrelated certificates are left out."""
     by_subject = {certificate.subject: certificate for certificate in reversed(certificates)}
     current, seen = certificates[0], set()
     while current is not None and current.subject not in seen:

@@ -13,7 +13,7 @@ TLS13_SUITES: Final = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY130
 
 
 class SuitesError(ValueError):
-    """The error of suites and versions that cannot be combined; `setting` is the name of the setting to change."""
+    """The given versions or cipher suites of TLS cannot be used. `setting` is the name of the setting to change."""
 
     def __init__(self, setting: str, problem: str) -> None:
         super().__init__(problem)
@@ -23,8 +23,8 @@ class SuitesError(ValueError):
 def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[str]) -> None:
     """Limit a context to the `suites`, by their standard names or OpenSSL's, and to the `versions` of TLS.
 
-    No suites mean OpenSSL's defaults. Suites of only one version exclude the other. OpenSSL offers the suites of TLS
-    1.3 together, so `suites` has all of them or none. Raises SuitesError.
+    Without `suites`, OpenSSL's defaults apply. If all suites are of one version, the other version is excluded. OpenSSL
+    offers the suites of TLS 1.3 only together, so `suites` must have all or none of them. Raises SuitesError.
     """
     allowed = {VERSIONS[version] for version in versions}
     if not allowed:
@@ -53,7 +53,7 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[
             context.set_ciphers(names)
         except ssl.SSLError:
             raise SuitesError(
-                "ssl.cipher.suites", f"OpenSSL has none of the suites {names}. `openssl ciphers` lists them"
+                "ssl.cipher.suites", f"OpenSSL has none of the suites {names}. `openssl ciphers` lists those it has"
             ) from None
 
 

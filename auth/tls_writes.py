@@ -1,8 +1,8 @@
 """Write to TLS transports in portions, so that the transport counts the bytes that it has not sent yet.
 
-A TLS transport encrypts a write at once, and hands it to the transport below as a whole. Its `get_write_buffer_size`
-does not count those bytes, and it does not call `pause_writing` for them. With small writes it stops encrypting as soon
-as the transport below is full, and counts the rest.
+A TLS transport encrypts the bytes of a write immediately, and passes all of them to the transport below. Its
+`get_write_buffer_size` does not count these bytes, and it does not call `pause_writing` for them. If the writes are
+small, it stops encrypting as soon as the transport below is full, and counts the remaining bytes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Final
 
 PORTION: Final = 64 * 1024
-"""Bytes that are written at a time. The transport still does not count about two portions."""
+"""Maximum bytes of a write. About two such portions still are not counted."""
 
 
 def write_in_portions(transport: asyncio.WriteTransport, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
-    """Write all pieces to a TLS transport."""
+    """Write all pieces to a TLS transport, at most PORTION bytes at a time."""
     for piece in pieces:
         if len(piece) <= PORTION:
             transport.write(piece)

@@ -12,16 +12,17 @@ from typing import Final
 from .parsed_file import ParsedFile
 
 MIN_CHARACTERS: Final = 16
-"""The length of the shortest token that is accepted, because clients may try tokens as often as they like."""
+"""Minimum length of a token. A shorter one could be guessed, because clients may try as often as they like."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """A bearer token in a header (RFC 6750, section 2.1)."""
 
 
 class TokenFile:
-    """The tokens of a file with one per line, of which only digests are kept. The file is read again when it changes.
+    """The tokens of a file, one per line. Only their digests are kept. The file is read again when it changes.
 
-    Empty lines and lines that begin with # are ignored. During a rotation, the file has the former and the new token.
+    Empty lines and lines that begin with # are ignored. While a token is being replaced, the file has the former and
+    the new one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,7 +33,7 @@ class TokenFile:
         self._digests.get()
 
     def verify(self, token: str) -> bool:
-        """Return whether the file has this token. Blocks. Raises OSError and ValueError as `load`."""
+        """Return whether the file has this token. Blocks. Raises OSError and ValueError as `load` does."""
         given = _digest(token)
         return sum(hmac.compare_digest(given, digest) for digest in self._digests.get()) > 0
 

@@ -11,7 +11,7 @@ from .scram_users import parse_scram_user
 
 
 class UserFile:
-    """The users of a file with one `name:hash` per line. Empty lines and lines that begin with # are ignored.
+    """The users of a file, one `name:hash` per line. Empty lines and lines that begin with # are ignored.
 
     The file is read again when it changes.
     """
@@ -28,7 +28,7 @@ class UserFile:
     def verify(self, name: str, password: str) -> bool:
         """Return whether the user exists and has this password.
 
-        It takes milliseconds, also for a user that does not exist. Raises OSError and ValueError as `load`.
+        It takes milliseconds, also for a user that does not exist. Raises OSError and ValueError as `load` does.
         """
         known = self.load().get(name)
         return (known or self._decoy).matches(password) and known is not None

@@ -1,4 +1,4 @@
-"""`WatchedFiles`: files from which a service makes something, and makes it again when one of them has changed."""
+"""`WatchedFiles`: files whose content a service uses, and reads again when one of them has changed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ class WatchedFiles:
     """A service's files, which are read again when they have changed. Its methods block."""
 
     def __init__(self, paths: Collection[str], read: Callable[[], None], error: type[Exception]) -> None:
-        """`read` reads the files and uses their content. It raises `error`, without a change, for unusable files."""
+        """`read` reads the files, and makes the service use their content.
+
+        If the files cannot be used, it raises `error`, and the service keeps the former content.
+        """
         self.paths = sorted(paths)
         self._read, self._error = read, error
         self._used: Mapping[str, FileState | None] = {}
         self._unusable: Mapping[str, FileState | None] = {}
 
     def read(self) -> None:
-        """Read the files. Raises what `read` raises."""
+        """Read the files, even if they have not changed. Raises the exceptions of the constructor's `read`."""
         states = self._states()  # before they are read: a change in between is noticed the next time
         self._read()
         self._used = states
@@ -40,8 +43,8 @@ class WatchedFiles:
     def read_if_changed(self, report: Callable[[Exception], None]) -> bool:
         """Read the files if one of them has changed; return whether their new content is used.
 
-        If they are unusable, they are read again each time, because rights may change without a change of the file.
-        `report` is called once for each such change.
+        If they cannot be used, the following calls read them again, even without a further change, because permissions
+        may have changed. `report` is called with the error, once for each change.
         """
         states = self._states()
         if states == self._used:
