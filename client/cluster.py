@@ -59,7 +59,9 @@ class KeyType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
     GROUP_HOME = 64
-    """The transaction coordinator that is a consumer group's home (transaction extension)."""
+    """A group whose home is wanted: the transaction coordinator that keeps the claims of producers on the group's
+    partitions (transaction extension).
+    """
 
 
 def connection_options(config: ClientConfig) -> ConnectionOptions:
@@ -409,7 +411,7 @@ class Cluster:
         listed = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         if listed is None and version == 0:
             listed = []  # in v0 an empty list means all topics
-        # v0 to v3 have no field against the creation of topics, and always create them.
+        # v0 to v3 have no field that prevents the creation of topics, and always create them.
         create = self._allow_auto_topic_creation or version < 4
         return MetadataRequest(topics=listed, allow_auto_topic_creation=create)
 

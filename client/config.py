@@ -126,7 +126,7 @@ class ClientConfig(Settings):
         keyword=literal(_MECHANISMS),
     )
     sasl_username: str = setting(
-        "", "User name for PLAIN and SCRAM, or the id of a delegation token, as in librdkafka."
+        "", "User name for PLAIN and SCRAM, as in librdkafka. A delegation token needs sasl.jaas.config instead."
     )
     sasl_password: str = setting("", "Password for PLAIN and SCRAM, as in librdkafka.", secret=True)
     sasl_plain_username: str = setting("", "The same as sasl.username, by aiokafka's name.")
@@ -152,8 +152,8 @@ class ClientConfig(Settings):
     )
     sasl_oauthbearer_token_endpoint_url: str = setting(
         "",
-        "Address of an OAuth server from which OAUTHBEARER fetches tokens with the client's credentials, over https. "
-        "The certificates of the system are trusted.",
+        "URL of an OAuth server from which OAUTHBEARER fetches tokens with the client's credentials. Over https, the "
+        "certificates of the system are trusted.",
     )
     sasl_oauthbearer_client_id: str = setting("", "The client's id at the OAuth server, as in librdkafka.")
     sasl_oauthbearer_client_secret: str = setting(

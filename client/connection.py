@@ -49,7 +49,8 @@ SMALL: Final = 65_536
 
 _CORRELATION_IDS: Final = 2**31
 RENEWAL_WINDOW: Final = (0.85, 0.95)
-"""The part of a session's lifetime after which a request starts a new login; between these two, as in Kafka's client.
+"""Minimum and maximum of the part of a session's lifetime after which a request starts a new login. As in Kafka's
+client, the part is random.
 """
 CLOSED_HERE: Final = "closed by this client"
 SHUTDOWN_S: Final = 5.0
@@ -101,7 +102,7 @@ class _Unanswered:
 
 
 def _timeout_of_tls(options: ConnectionOptions) -> float | None:
-    """Return the longest time in seconds for a handshake, which `connect_timeout_s` includes; None without TLS."""
+    """Return the longest time in seconds for a TLS handshake, which `connect_timeout_s` includes; None without TLS."""
     return None if options.tls is None else options.connect_timeout_s
 
 
@@ -140,9 +141,11 @@ class Connection(asyncio.BufferedProtocol):
         """Time when a request starts a new login, in loop time."""
         self._login: asyncio.Task[None] | None = None
         self._held: list[tuple[list[Buffer], _Unanswered | None]] | None = None
-        """Requests that are sent during a new login or a throttle time; None without one. `post` has no _Unanswered."""
+        """Requests that wait for the end of a new login or of a throttle time; None outside of these. A request of
+        `post` has no _Unanswered.
+        """
         self._throttle: asyncio.TimerHandle | None = None
-        """Set during a throttle time, until it ends."""
+        """The timer that ends the current throttle time; None outside of a throttle time."""
         self._foreign = False
         self._small = bytearray(SMALL)
         self._small_view = memoryview(self._small)
@@ -234,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._request(request, version, timeout_s, self._held)
 
     async def call(self, request: Request[R], version: int | None = None, timeout_s: float | None = None) -> R:
-        """Send a request and return its response; raises as `send` and its future do."""
+        """Send a request and return its response; raises the errors of `send` and of its future."""
         return await self.send(request, version, timeout_s)
 
     def post(self, request: Request[Any], version: int | None = None) -> asyncio.Future[None]:

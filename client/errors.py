@@ -81,7 +81,7 @@ class NetworkError(RetriableError):
 class NotKafkaError(NetworkError):
     """The server at this address does not speak Kafka's protocol, or expects TLS."""
 
-    remedy = "correct the address: it has to be that of a PLAINTEXT listener of a Kafka broker"
+    remedy = "correct the address, which must be that of a listener of a Kafka broker, or security.protocol"
 
 
 class TlsError(NetworkError):
@@ -345,7 +345,10 @@ def copy_of(error: E) -> E:
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
-    """Return the exception for the error code of a response; its type is the one in `_TYPES`, else by retriability."""
+    """Return the exception for the error code of a response.
+
+    Its type is the one in `_TYPES`, else RetriableError for a retriable code and KafkaError for any other code.
+    """
     known = error_code(code)
     kind = _TYPES.get(known)
     if kind is None:

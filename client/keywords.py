@@ -72,8 +72,8 @@ class ClientKeywords(TypedDict, total=False):
     sasl_oauthbearer_scope: str
     """Scope of the tokens, if the OAuth server needs it."""
     sasl_oauthbearer_token_endpoint_url: str
-    """Address of an OAuth server from which OAUTHBEARER fetches tokens with the client's credentials, over https.
-    The certificates of the system are trusted.
+    """URL of an OAuth server from which OAUTHBEARER fetches tokens with the client's credentials. Over https, the
+    certificates of the system are trusted.
     """
     sasl_password: str
     """Password for PLAIN and SCRAM, as in librdkafka."""
@@ -82,7 +82,7 @@ class ClientKeywords(TypedDict, total=False):
     sasl_plain_username: str
     """The same as sasl.username, by aiokafka's name."""
     sasl_username: str
-    """User name for PLAIN and SCRAM, or the id of a delegation token, as in librdkafka."""
+    """User name for PLAIN and SCRAM, as in librdkafka. A delegation token needs sasl.jaas.config instead."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     """Protocol of the connections: PLAINTEXT, SSL for TLS, SASL_SSL for TLS and a login, or SASL_PLAINTEXT for a
     login without TLS.

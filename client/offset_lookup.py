@@ -37,8 +37,10 @@ async def list_offsets(
     timeout_s: float,
     on_found: Callable[[Mapping[TopicPartition, ListedOffset]], None] = lambda found: None,
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return an offset per partition: that of the first record since a timestamp in ms, or for -1 the end, -2 the
-    start, -3 the record with the latest timestamp.
+    """Look up one offset in each partition.
+
+    The values of `wanted` are times in ms since the epoch, for the first record at or after them, or -1 for the end, -2
+    for the start, -3 for the record with the latest timestamp.
 
     `on_found` is called with the offsets of each response, so that no partition has to wait for another. With
     `read_committed` the end is the last stable offset.

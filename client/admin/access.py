@@ -65,7 +65,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Selects access rules. A field that is None selects any value. Raises ValueError for unknown words.
+    """Selects access rules. A field that is None selects every value. Raises ValueError for unknown words.
 
     With `applies_to=True`, `name` is the name of a resource, and the filter selects all rules that apply to it, those
     with a prefix or `*` included.
@@ -209,7 +209,7 @@ async def _alter(calls: AdminCalls, request: AlterUserScramCredentialsRequest, w
 
 
 async def scram_users(calls: AdminCalls, names: Iterable[str] | None) -> list[ScramUser]:
-    """Return the users with SCRAM passwords, sorted by name; with `names`, those of these users that exist."""
+    """Return the users with SCRAM passwords, sorted by name; with `names`, only the named users that exist."""
     wanted = None if names is None else [UserName(name) for name in names]
     if wanted == []:
         return []

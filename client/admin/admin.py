@@ -339,18 +339,19 @@ class Admin:
         await access.delete_password(self._calls, name_of(user, "user"), mechanism)
 
     async def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
-        """Return the users who can log in by SCRAM; with `names`, those of these users that exist."""
+        """Return the users who can log in by SCRAM; with `names`, only the named users that exist."""
         return await access.scram_users(self._calls, None if names is None else names_of(names, "names"))
 
     # -- quotas
 
     async def set_quotas(self, owner: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
-        """Set quotas of an owner, such as `{"user": "alice"}` (`Quota` describes owners); None removes one (KIP-546).
+        """Set quotas of an owner, such as `{"user": "alice"}`, or remove them by the value None (KIP-546).
 
+        `Quota` describes owners.
         The keys of `values` are `producer_byte_rate` and `consumer_byte_rate` (bytes per second), `request_percentage`
         (of the broker's time), `controller_mutation_rate` (created and deleted partitions per second), and for an ip
-        `connection_creation_rate` (per second). Quotas that `values` does not name stay. Raises KafkaError
-        INVALID_REQUEST for other keys and for values that cannot be.
+        `connection_creation_rate` (per second). Other quotas of the owner stay the same. Raises KafkaError
+        INVALID_REQUEST for other keys and for invalid values.
         """
         await quotas.set_quotas(self._calls, owner, values)
 
@@ -367,14 +368,13 @@ class Admin:
 
         `owner` is the client itself by default. Another one, such as "User:bob", needs CreateTokens on that user
         (KIP-373). `renewers` are the principals that may renew the token, besides the owner. `max_lifetime_ms` is the
-        time in ms until the token ends for good; None, and the longest time: the broker's
+        time in ms until the token ends for good. Its maximum, and the meaning of None, is the broker's
         `delegation.token.max.lifetime.ms`.
 
         Raises ValueError for a principal that is not of the form "User:bob", and KafkaError:
         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a client that has not logged in, or has logged in by a token,
         DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_AUTHORIZATION_FAILED, and POLICY_VIOLATION if there are too
-        many tokens. After a lost response, the request is sent again, so that an unused token may be left until it
-        expires.
+        many tokens. After a lost response, the request is sent again. An unused token may then remain until it expires.
         """
         lifetime_ms = -1 if max_lifetime_ms is None else whole_number(max_lifetime_ms, "max_lifetime_ms", MAX_INT64)
         wanted = None if owner is None else Principal.parse(owner)
@@ -385,8 +385,9 @@ class Admin:
     async def renew_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
         """Renew the delegation token with this secret; return its new expiry in ms since the epoch.
 
-        The token is then valid for `period_ms`; None, and the longest time: the broker's
-        `delegation.token.expiry.time.ms`. Only the owner and the renewers may do so. Raises KafkaError:
+        The token is then valid for `period_ms`, but not beyond its `max_timestamp`. The maximum of `period_ms`, and the
+        meaning of None, is the broker's `delegation.token.expiry.time.ms`. Only the owner and the renewers may renew
+        it. Raises KafkaError:
         DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH, and those of
         `describe_delegation_tokens`.
         """

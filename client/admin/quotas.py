@@ -18,8 +18,8 @@ _DEFAULT: Final = 1
 class Quota(NamedTuple):
     """The quotas of one owner, by their keys.
 
-    `owner` has the names of a user, of a client id, of both, or of an ip, by these words: `{"user": "alice"}`,
-    `{"user": "alice", "client-id": None}`. The name None means everyone for whom no quota of their own is set.
+    `owner` maps `user`, `client-id`, both of these, or `ip` to names: `{"user": "alice"}`, `{"user": "alice",
+    "client-id": None}`. The name None means all that have no quota of their own.
     """
 
     owner: Mapping[str, str | None]
@@ -33,7 +33,7 @@ def _check(owner: Mapping[str, str | None]) -> None:
 
 
 async def set_quotas(calls: AdminCalls, owner: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
-    """Set quotas of an owner; None removes one. The others stay."""
+    """Set quotas of an owner; None removes a quota. The owner's other quotas stay the same."""
     _check(owner)
     entity = [EntityData(kind, name) for kind, name in owner.items()]
     changes = [OpData(key, 0.0 if value is None else float(value), value is None) for key, value in values.items()]

@@ -256,9 +256,9 @@ async def find_hanging(
     """Return transactions that are open in a partition and unknown to their coordinators.
 
     Transactions with a record younger than `older_than_ms` are left out, because they may begin or end between two
-    requests. The remaining ones are checked again at the end, and count only if they are unchanged. 0 leaves no
-    transaction out by its age, because producers set the timestamps. With `skip_missing` partitions that do not exist
-    are skipped, because topics may be deleted meanwhile.
+    requests. The remaining ones are checked again at the end, and count only if they are unchanged. With 0, no
+    transaction is left out: producers set the timestamps, which may lie in the future. With `skip_missing` partitions
+    that do not exist are skipped, because topics may be deleted meanwhile.
     """
     producers = await describe_producers(calls, partitions, skip_missing=skip_missing)
     candidates = [

@@ -358,8 +358,9 @@ class Consumer(Generic[K, V]):
                 return {}
 
     def _make_ready(self, record: ConsumerRecord) -> None:
-        """Let a record's deserializer learn what it has to know, in a task that then wakes the poll. Raises the failure
-        of that task if it was made for the same record before.
+        """Start a task in which the record's deserializer waits for its service, and which then wakes the poll.
+
+        If a task for the same record has already failed, raise its failure. If it is still running, do nothing.
         """
         assert self._deserialize is not None
         if self._pending is not None:
@@ -426,8 +427,9 @@ class Consumer(Generic[K, V]):
         self._look_again()
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
-        """Return a partition's position to commit after its returned records; raises IllegalStateError before the
-        first.
+        """Return the position behind a partition's returned records, for a commit.
+
+        Raises IllegalStateError if no record of the partition was returned yet.
         """
         self._check_open()
         state = self._subscription.state(partition)

@@ -3,11 +3,10 @@
 It owns the fetch tasks, the sessions and the buffer. It never assigns or commits, and moves positions only by returning
 records.
 
-Bounds: a broker gets the next request only while none of its readable partitions has more than
-max.partition.fetch.bytes buffered, so that a response is on its way while another is read, and while less than
-fetch.max.bytes are buffered in all. A response has fetch.max.bytes at most (or a single larger batch). Partitions that
-are paused, or passed over by the application, do not count, because their buffered records must not hold up other
-partitions.
+Bounds: a broker gets the next request only while each of its readable partitions has at most max.partition.fetch.bytes
+buffered, and all partitions together have less than fetch.max.bytes. So the next response is on its way while the
+previous one is read. A response has fetch.max.bytes at most, or a single larger batch. Partitions that are paused, or
+passed over by the application, do not count, because their buffered records must not hold up other partitions.
 
 Records of a partition are returned in the order of their offsets. Chunks are kept in order of arrival. A chunk is
 dropped if its partition was sought, reset or revoked meanwhile (has another incarnation).

@@ -169,8 +169,9 @@ class Positions:
         await committed.fetch(list(asked), timeout_s=self._timeout_s, on_found=take)
 
     def _begin_as_set(self, states: Collection[PartitionState]) -> None:
-        """Reset partitions without a committed offset to where auto.offset.reset says; raises NoOffsetForPartitionError
-        for none.
+        """Reset partitions without a committed offset to the start or the end, as auto.offset.reset says.
+
+        Raises NoOffsetForPartitionError with auto.offset.reset=none.
         """
         if self._policy == "none":
             raise NoOffsetForPartitionError([state.partition for state in states])

@@ -21,7 +21,7 @@ from ..values import TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""ListOffsets' special timestamps."""
+"""The numbers that ListOffsets accepts in place of a timestamp, for the start and the end of a partition."""
 
 _incarnations = count(1)
 
@@ -60,7 +60,7 @@ class PartitionState:
         hold up the others.
         """
         self.revoking = False
-        """Whether a listener is being told that the partition is given up. No more of its records are returned then."""
+        """Whether a listener is being called because the partition is given up. Its records are not returned then."""
         self.topic_id = NO_UUID
         """Id of the topic from which the position was fetched. A recreated topic has another id."""
         self.reset_to: int | None = None

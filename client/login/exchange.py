@@ -21,7 +21,7 @@ Call: TypeAlias = Callable[[Request[Any], int], Awaitable[Any]]
 async def log_in(mechanism: Mechanism, address: str, versions: ApiVersionTable, call: Call) -> float:
     """Log in, and return the lifetime of the session in seconds, 0 if it does not end (KIP-368).
 
-    Raises AuthenticationError, UnsupportedVersionError for a broker without SASL, and whatever `call` raises.
+    Raises AuthenticationError, UnsupportedVersionError for a broker without SASL, and the exceptions of `call`.
     """
     try:
         version = versions.version_of(SaslAuthenticateRequest)

@@ -87,7 +87,7 @@ class OAuthBearer:
         token = await self._tokens.token()
         refused = await ask(f"n,,\1auth=Bearer {token}\1{self._extensions}\1".encode())
         if refused:
-            await ask(b"\1")  # the broker's answer is an error, whose text it keeps until the client has said this
+            await ask(b"\1")  # the broker refuses the login only in response to this message (RFC 7628, section 3.2.3)
             raise AuthenticationError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED, f"the broker refused the token: {bytes(refused[:200])!r}"
             )

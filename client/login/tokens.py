@@ -61,8 +61,8 @@ class TokenSource:
     async def token(self) -> str:
         """Return a valid token; fetches one if there is none or it ends soon. Raises KafkaError.
 
-        If the next token cannot be fetched, the current one is used, and fetching is tried again after half of the time
-        that is left to it.
+        If the next token cannot be fetched, the current one is used, and fetching is tried again after half of its
+        remaining time.
         """
         async with self._fetching:
             if self._now() >= self._renew_at:
@@ -103,7 +103,7 @@ async def provided(provider: TokenProvider) -> Token:
 
 
 def checked(value: str, lifetime_s: float, origin: str) -> Token:
-    """Return a token that can be sent; raises AuthenticationError, which names its `origin`."""
+    """Return a token that can be sent; raises AuthenticationError, with the `origin` of the token, if it cannot."""
     if not _TOKEN.fullmatch(value):
         raise _failed(f"{origin} gave a token with characters that no bearer token has (RFC 6750)")
     if not math.isfinite(lifetime_s) or lifetime_s <= 0:

@@ -24,7 +24,7 @@ def _argument(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("factory")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
-@click.option("--set", "arguments", metavar="NAME=VALUE", multiple=True, callback=_argument, help="For the factory.")
+@click.option("--set", "arguments", metavar="NAME=VALUE", multiple=True, callback=_argument, help="Given to FACTORY.")
 @click.option(
     "--restarts", type=click.IntRange(min=0), default=5, show_default=True, help="Restarts within the window."
 )

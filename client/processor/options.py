@@ -119,7 +119,7 @@ def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]
 
 def take_serdes(settings: dict[str, object], kind: str) -> tuple[object, object]:
     """Remove the key's and the value's (de)serializer from settings, and return them; `kind` is serializer or
-    deserializer. Raises ConfigError for one that is none.
+    deserializer. Raises ConfigError for a value that is not one.
     """
     parts = [f"{part}.{kind}" for part in ("key", "value")]
     given = {name: settings.pop(name) for name in list(settings) if name.replace("_", ".") in parts}
@@ -130,7 +130,7 @@ def take_serdes(settings: dict[str, object], kind: str) -> tuple[object, object]
 def deserialized(
     process: Process[K, V, SentK, SentV], deserialize: RecordDeserializer
 ) -> Process[bytes, bytes, SentK, SentV]:
-    """Return a processing function of records with bytes.
+    """Return a processing function that takes records with bytes, deserializes them, and calls `process`.
 
     A record that cannot be deserialized goes to the dead-letter topic, if there is one.
     """

@@ -7,8 +7,7 @@ When the worker's generation changes, both keep the previous producers out of th
   transactions. Any other broker refuses the offsets of outdated members by their generation, and makes readers of
   committed offsets wait until pending ones are decided (KIP-447).
 * `PartitionProducers`: a producer for each input partition, `{application_id}-{topic}-{partition}`. The worker that
-gets
-  the partition initialises the id, which fences the previous worker's producer.
+  gets the partition initialises the id, which fences the previous worker's producer.
 
 Members of both kinds may be in one group: their offsets carry member and generation, and they read committed offsets
 only after their initialisation, and only stable ones. docs/transactions.md describes the handover between the kinds.
@@ -47,7 +46,7 @@ class WorkerProducers(Protocol):
         """Take over these partitions: their previous producers cannot commit their offsets afterwards."""
 
     async def recover(self, assignment: GroupAssignment) -> None:
-        """Make the producers clean again, within the same generation."""
+        """Leave no transaction of the producers open or undecided, within the same generation."""
 
     def shares(self, batch: Batch) -> list[Share]:
         """Return the producer and the records of each transaction in which the batch is committed."""

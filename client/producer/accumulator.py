@@ -34,7 +34,7 @@ RATIO_UP, RATIO_DOWN = 0.05, 0.005
 class TopicQueues:
     """A topic's queues by partition index, and statistics of its records.
 
-    `queues` is empty until the topic's metadata is known. `unplaced` is the outcome of records that were sent before.
+    `queues` is empty until the topic's metadata is known. `unplaced` has the records that were sent until then.
     """
 
     __slots__ = ("available", "count", "last_used", "led", "name", "queues", "ratio", "sticky", "topic_id", "unplaced")
@@ -419,6 +419,6 @@ class RecordAccumulator:
 
 
 def _unplaceable(topic: str, error: Exception) -> KafkaError:
-    failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no partition of {topic!r} for the record: {error!r}")
+    failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the record got no partition of topic {topic!r}: {error!r}")
     failure.__cause__ = error
     return failure

@@ -36,8 +36,8 @@ SETTING = "consumer.group.aware.transaction"
 
 
 class Plan(NamedTuple):
-    """The arguments of an initialisation: the group whose offsets are committed, and its claims, or None without
-    claims.
+    """The arguments of an initialisation: the group whose offsets are committed, and the assignment whose partitions
+    are claimed; None for either that is not used.
     """
 
     group: ConsumerGroupMetadata | None

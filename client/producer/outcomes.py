@@ -189,7 +189,7 @@ def _is_oldest(batch: ProducerBatch, queue: PartitionQueue) -> bool:
 
 
 def _rest_of(part: ProducerBatch, queue: PartitionQueue) -> list[ProducerBatch]:
-    """Return the other parts of the split batch to which `part` belongs that still wait to be sent."""
+    """Return the other parts of the batch that was split into `part` and them, if they still wait to be sent."""
     return [one for one in (*queue.failed, *queue.waiting) if one is not part and one.order[0] == part.order[0]]
 
 

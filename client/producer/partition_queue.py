@@ -40,7 +40,7 @@ SEQUENCE_ERRORS: Final = frozenset(
 
 
 NO_GAP: Final = (-1,)
-"""The order before all orders."""
+"""The value of `gap` if there is no gap: an order before those of all batches."""
 
 
 class PartitionQueue:

@@ -115,7 +115,7 @@ class Sender:
         return [batch for queue in self._accumulator.active for batch in queue.in_flight]
 
     async def landed(self) -> None:
-        """Wait until no batch is in flight, also none that was given up. This takes request.timeout.ms at most."""
+        """Wait until no batch is in flight, not even one that was given up. This takes request.timeout.ms at most."""
         while self.in_flight():
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._landing.append(waiter)

@@ -49,7 +49,9 @@ CLIENT_ADD_PARTITIONS: Final = 3
 IMPLICIT_PRODUCE: Final = 12
 IMPLICIT_OFFSETS: Final = 5
 NEW_EPOCH_END: Final = 5
-"""First versions of Produce and TxnOffsetCommit that add what they write, and of EndTxn that returns the next epoch."""
+"""First versions of Produce and of TxnOffsetCommit that add the partitions they write to the transaction, and of EndTxn
+that returns the next epoch.
+"""
 
 
 class TransactionCalls:

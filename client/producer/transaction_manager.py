@@ -249,7 +249,7 @@ class TransactionManager:
         self.written.add(partition)
 
     def to_name(self) -> frozenset[Partition] | None:
-        """Return the partitions for EndTxn to name, or None to name none, because others may be written as well."""
+        """Return the partitions that EndTxn is to name. None: it names none, because others may be written as well."""
         if not self.extension or self.sent - self.written:
             return None
         return frozenset(self.written)

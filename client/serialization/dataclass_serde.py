@@ -33,10 +33,10 @@ _ISO: Final[dict[Any, Convert]] = {
 class DataclassSerde(Generic[T]):
     """Objects of a dataclass as JSON: `DataclassSerde(Order)`.
 
-    Fields may be str, int, float, bool, None, datetime, date, time, Decimal, UUID, enums, Literal, dataclasses, lists,
-    tuples, sets and dicts with string keys of these, each of them or None, and Any. The constructor raises TypeError
-    for other types. Reading raises TypeError or ValueError, which names the field, for a value of another type, and
-    ignores unknown fields, so that fields can be added.
+    The type of a field may be str, int, float, bool, None, datetime, date, time, Decimal, UUID, an enum, a Literal, a
+    dataclass or Any; a list, tuple, set, or dict with string keys, of such types; and `X | None` with any of these. The
+    constructor raises TypeError for other types. Reading raises TypeError or ValueError, which names the field, for a
+    value of another type, and ignores unknown fields, so that fields can be added.
     """
 
     def __init__(self, kind: type[T]) -> None:

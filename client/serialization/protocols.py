@@ -30,8 +30,8 @@ else:  # defaults of type variables exist from Python 3.13 on, and only type che
 
 
 class Serializer(Protocol[T_contra]):
-    """Turns keys or values into bytes. The method may raise any exception; the producer then raises SerializationError,
-    except that it raises a RetriableError as it is.
+    """Turns keys or values into bytes. The method may raise any exception: a RetriableError reaches the caller of the
+    producer unchanged, and any other exception becomes the cause of a SerializationError.
 
     None is sent as null, without a call, unless the serializer has the attribute `handles_null = True`. It must not
     wait, because it is called on the event loop.
@@ -42,11 +42,11 @@ class Serializer(Protocol[T_contra]):
 
 
 class Deserializer(Protocol[T_co]):
-    """Turns the bytes of keys or values into objects. The method may raise any exception; the consumer then raises
-    DeserializationError, except that it raises a RetriableError as it is.
+    """Turns the bytes of keys or values into objects. The method may raise any exception: a RetriableError reaches the
+    caller of the consumer unchanged, and any other exception becomes the cause of a DeserializationError.
 
-    Null is None, without a call, unless the deserializer has the attribute `handles_null = True`. It must not wait,
-    because it is called on the event loop.
+    Null is read as None, without a call, unless the deserializer has the attribute `handles_null = True`. It must not
+    wait, because it is called on the event loop.
     """
 
     def deserialize(self, topic: str, data: bytes) -> T_co:
@@ -62,7 +62,7 @@ DeserializerLike: TypeAlias = Deserializer[T] | Callable[[bytes], T]
 class NotReadyError(Exception):
     """A (de)serializer has to do `work`, which blocks, before it can return a result. `work` returns the result, too.
 
-    Clients handle it; a program never sees it. `record` is the record that waits, if it is one that was read.
+    Clients handle it; a program never sees it. `record` is the consumer's record that waits; None in a producer.
     """
 
     def __init__(self, work: Callable[[], Any], record: Any = None) -> None:

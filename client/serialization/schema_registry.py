@@ -136,10 +136,10 @@ class _RegistrySerde(Generic[T]):
 class AvroSerde(_RegistrySerde[D]):
     """Values in Avro: `AvroSerde(registry, schema)` for dicts, with `to_dict` and `from_dict` for other objects.
 
-    `schema` is the Avro schema as JSON text. Written values have it, and read values are resolved to it. Without it,
-    values can only be read, as they were written. `key=True` is for a key. `serializer_settings` and
-    `deserializer_settings` are those of confluent-kafka's AvroSerializer and AvroDeserializer, for example
-    `{"auto.register.schemas": False}`.
+    `schema` is the Avro schema as JSON text. Values are written with it, and read values are resolved to it. Without
+    it, values can only be read, each with the schema that it was written with. `key=True` is for a key.
+    `serializer_settings` and `deserializer_settings` are those of confluent-kafka's AvroSerializer and
+    AvroDeserializer, for example `{"auto.register.schemas": False}`.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class JsonSchemaSerde(_RegistrySerde[D]):
 class ProtobufSerde(_RegistrySerde[M]):
     """Messages of a generated Protobuf class: `ProtobufSerde(registry, Order)`.
 
-    The arguments are those of AvroSerde; the settings are those of confluent-kafka's ProtobufSerializer and
+    `key` has the same meaning as in AvroSerde. The settings are those of confluent-kafka's ProtobufSerializer and
     ProtobufDeserializer.
     """
 

@@ -62,8 +62,8 @@ def plan(
 
 
 def _even_out(result: Assigned, order: list[str], unassigned: list[TopicPartition]) -> None:
-    """Balance members that all subscribe to the same topics: each gets `least` partitions or one more. Owners keep as
-    many partitions as this allows.
+    """Balance members that all subscribe to the same topics: their numbers of partitions differ by one at most. Owners
+    keep as many partitions as this allows.
     """
     total = len(unassigned) + sum(map(len, result.values()))
     least, with_one_more = divmod(total, len(order)) if order else (0, 0)
