@@ -11,7 +11,7 @@ from .facade import Facade, blocking
 
 
 class Admin(Facade[AsyncAdmin]):
-    """Manages topics, configs, groups, offsets and transactions; `oncelog.Admin` with blocking methods."""
+    """Manages topics, groups, users, access rules, transactions and so on; `oncelog.Admin` with blocking methods."""
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[AdminKeywords]) -> None:
         super().__init__(AsyncAdmin(config, **settings))

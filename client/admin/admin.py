@@ -54,7 +54,7 @@ LONGEST_TRANSACTION_MS: Final = 900_000
 
 
 class Admin:
-    """Manages topics, configs, consumer groups, offsets and transactions of a cluster.
+    """Manages topics, configs, groups, offsets, users, access rules, quotas, tokens and transactions of a cluster.
 
     ::
 
