@@ -81,7 +81,7 @@ class NetworkError(RetriableError):
 class NotKafkaError(NetworkError):
     """The server at this address does not speak Kafka's protocol, or expects TLS."""
 
-    remedy = "correct the address, which must be that of a listener of a Kafka broker, or security.protocol"
+    remedy = "correct security.protocol, or the address, which must be that of a Kafka broker's listener"
 
 
 class TlsError(NetworkError):

@@ -13,7 +13,7 @@ def foreign_answer(head: bytes, max_frame_bytes: int) -> str | None:
     """Return a description of a peer's first bytes (at least four) if no Kafka frame can begin with them, else None."""
     size = int.from_bytes(head[:4], "big")
     if head[0] in _TLS_RECORDS and head[1] == 3 and head[2] <= 4:
-        return f"answered with {_TLS_RECORDS[head[0]]}: it expects TLS, and this connection has none"
+        return f"answered with {_TLS_RECORDS[head[0]]}: it expects TLS, which this connection does not use"
     line = head.split(b"\n")[0].rstrip(b"\r")[:_SHOWN]
     if len(line) >= 4 and all(0x20 <= byte < 0x7F for byte in line):
         return f"answered {line.decode('ascii')!r}"

@@ -387,9 +387,8 @@ class Admin:
 
         The token is then valid for `period_ms`, but not beyond its `max_timestamp`. The maximum of `period_ms`, and the
         meaning of None, is the broker's `delegation.token.expiry.time.ms`. Only the owner and the renewers may renew
-        it. Raises KafkaError:
-        DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH, and those of
-        `describe_delegation_tokens`.
+        it. Raises KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH,
+        and those of `describe_delegation_tokens`.
         """
         period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
         return await delegation_tokens.renew(self._calls, hmac, period)

@@ -107,7 +107,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         max_waiting = count_setting(max_waiting, "max_waiting", at_least=0)
         session_timeout_ms = count_setting(session_timeout_ms, "session_timeout_ms")
         if duration_setting(renew_after_s, "renew_after_s") == 0:
-            raise ConfigError("renew_after_s", f"{renew_after_s} is not above 0")
+            raise ConfigError("renew_after_s", f"is {renew_after_s}: give a number of seconds above 0")
         serdes = given_only(key_serializer=key_serializer, value_serializer=value_serializer)
         both = {**mapping_of(config, "TransactionalProducerPool"), **settings, **serdes}
         if {"transactional.id", "transactional_id"} & both.keys():

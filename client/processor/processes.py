@@ -79,7 +79,7 @@ class WorkerProcesses:
         workers = count_setting(workers, "workers")
         restarts = count_setting(restarts, "restarts", at_least=0)
         if duration_setting(restart_window_s, "restart_window_s") == 0:
-            raise ConfigError("restart_window_s", "0 is not above 0")
+            raise ConfigError("restart_window_s", "is 0: give a number of seconds above 0")
         stop_timeout_s = duration_setting(stop_timeout_s, "stop_timeout_s")
         self._factory = factory
         self._arguments = dict(arguments or {})
