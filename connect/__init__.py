@@ -2,7 +2,7 @@
 
 The protocol, REST interface, internal topics and settings are those of Kafka Connect 4.1: Java workers and oncelog's
 workers read each other's topics. This docstring is the map of the folder. A module imports only from rows above its
-own.
+own, and from the last three rows.
 
 | folder or file | contents |
 |---|---|
@@ -18,7 +18,7 @@ own.
 | task/ | runs one task: poll → transform → convert → produce, with offsets in the transaction |
 | worker/ | runs the connectors and tasks assigned to this process, and reports their states |
 | group/ | the Connect protocol of distributed workers, as pure code: its bytes, and the assignment of work |
-| herder/ | decides what runs where: `standalone` for a single worker, `distributed` for a group; both are a `Herder` |
+| herder/ | implements `Herder`, which decides what runs where: `standalone` for one worker, `distributed` for a group |
 | rest/ | Kafka Connect's REST interface to a `Herder`, and the HTTP server and client that it needs |
 | process.py | a worker as a process: reads its settings, starts, runs and stops it |
 | signatures.py | signatures of the requests that workers send each other |
@@ -34,12 +34,12 @@ Interfaces between the folders:
   immutable `ClusterConfigState`.
 - `worker/` does not depend on the group or the REST interface. A herder starts, stops and fences tasks through it. It
   reports states through a `StatusListener`.
-- `herder/group_member.py` is a worker's membership of the group: the herder asks it for the next rebalance and follows
-  the assignment.
+- `herder/group_member.py` is a worker's membership of the group. The herder waits for the next rebalance, and then
+  starts and stops work as the assignment says.
 - A distributed herder has one loop, `herder/tick_loop.py`. `local_work.py` starts and stops what is assigned to the
   worker, `fencing.py` fences earlier tasks, `leadership.py` writes as the leader, `task_reconfiguration.py` asks
   connectors for their task settings, and `config_changes.py` collects changes of the config topic. `group_worker.py`
-  connects these parts, and `distributed.py` is the `Herder`.
+  connects these parts, and `distributed.py` implements `Herder`.
 - A `Herder` answers a request by returning data, or by raising an exception of errors.py. `rest/errors.py` has the one
   table from exceptions to status codes. All herders use `herder/answers.py`, `validation.py` and `offset_requests.py`.
 """

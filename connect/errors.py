@@ -52,7 +52,7 @@ class IllegalTransactionRequestError(ConnectError):
     """A task requested both a commit and an abort of the same transaction (KIP-618)."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"a task asked to commit {what} and to abort it: a transaction ends in one way")
+        super().__init__(f"the task requested both a commit and an abort of {what}: request only one of them")
 
 
 class TooManyTasksError(ConnectError):

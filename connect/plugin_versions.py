@@ -1,6 +1,6 @@
 """Ranges of plugin versions, in Maven's notation (KIP-891): 1.0, [1.0,2.0), (,1.0],[1.2,).
 
-Kafka Connect takes a version without brackets for exactly this version.
+A version without brackets means exactly this version, as in Kafka Connect.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class _Interval(NamedTuple):
 
 
 def version_setting(name: str) -> str:
-    """Return the setting for the version of the plugin that a setting such as key.converter names."""
+    """Return the name of the setting for a plugin's version: key.converter.plugin.version for key.converter."""
     return re.sub(r"\.(class|type)$", "", name) + ".plugin.version"
 
 
 def mismatch(name: str, requested: str | None, available: str) -> str | None:
-    """Return the error message if a plugin's version is not the requested one; None if it is.
+    """Return the error message if a plugin's version is not in the requested range; None if it is.
 
     Raises BadRequestError if the request is not a range of versions.
     """
@@ -54,7 +54,7 @@ def mismatch(name: str, requested: str | None, available: str) -> str | None:
 
 
 def require(name: str, requested: str | None, available: str) -> None:
-    """Raise BadRequestError unless a plugin's version is the requested one."""
+    """Raise BadRequestError unless a plugin's version is in the requested range."""
     problem = mismatch(name, requested, available)
     if problem is not None:
         raise BadRequestError(problem)

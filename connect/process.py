@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 
 
 _ONE_MACHINE: Final = (
-    "listeners: an address without a host answers this machine only, because clients need not authenticate. The worker"
-    " tells other workers the host %s. If they run on other machines, write http://0.0.0.0:PORT, or set"
-    " rest.users.location"
+    "listeners: an address without a host can be reached from this machine only, because clients need not authenticate."
+    " The worker advertises the host %s to other workers. If they run on other machines, write http://0.0.0.0:PORT, or"
+    " set rest.users.location"
 )
 
 
@@ -61,7 +61,7 @@ class _Rest:
             self.server.close_sockets()
             raise
         if config.unknown:
-            log.info("settings without meaning here: %s", ", ".join(sorted(config.unknown)))
+            log.info("unknown settings, which the worker ignores: %s", ", ".join(sorted(config.unknown)))
         advertised = settings.advertised
         host = config["rest.advertised.host.name"] or advertised.host
         if host in ("", "0.0.0.0", "::"):
@@ -72,7 +72,7 @@ class _Rest:
         self.url = f"{advertised.scheme}://{self.worker_id}"
 
     async def serve(self, herder: Herder) -> None:
-        """Start to answer requests."""
+        """Start answering requests."""
         for tls in self._tls.values():
             tls.watch(self._config["rest.ssl.reload.interval.ms"] / 1000)
         max_body_bytes = self._config["rest.max.body.bytes"]
@@ -81,7 +81,7 @@ class _Rest:
         await self._admin.serve(herder, max_body_bytes, ADMIN_ROUTER)
 
     async def stop(self) -> None:
-        """Answer the requests that are under way, and close all connections."""
+        """Finish the requests in progress, and close all connections."""
         await asyncio.gather(self.server.stop(), self._admin.stop())
         for tls in self._tls.values():
             await tls.stop()
@@ -120,7 +120,7 @@ class StandaloneWorker:
             for connector in connectors:
                 name = connector.get("name")
                 if not name:
-                    raise ConfigValueError("name", name, "must be set in the file of a connector")
+                    raise ConfigValueError("name", name, "must be set in the connector's file")
                 await self.herder.put_connector(name, connector, None, replace=False)
         except BaseException:
             await self.stop()

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class StoppedError(Exception):
-    """A stop was requested, and the operation under way has been cancelled."""
+    """A stop was requested, and the operation in progress has been cancelled."""
 
 
 async def unless_stopped(doing: Coroutine[Any, Any, T], stopping: asyncio.Event, name: str | None = None) -> T:

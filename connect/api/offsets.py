@@ -11,7 +11,7 @@ from .records import SourceOffset, SourcePartition
 class OffsetReader(Protocol):
     """Reads the offsets of a connector.
 
-    Each call first reads all offsets that are committed at the time of the call.
+    The result of a call includes all offsets that were committed before the call.
     """
 
     async def offset(self, partition: SourcePartition) -> SourceOffset | None:

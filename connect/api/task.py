@@ -29,7 +29,7 @@ class SourceTaskContext(Protocol):
 
 
 class SourceTask(ABC):
-    """A task: reads records of the source. The workers never run the same task twice at a time.
+    """A task: reads records of the source.
 
     Every method may be `async def`, or plain `def`: plain methods run in a thread that belongs to this task. Methods of
     one task never run at the same time, except that `stop` may be called while a plain `poll` waits.

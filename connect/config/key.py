@@ -11,7 +11,7 @@ from .types import Type
 from .validators import Validator
 
 REQUIRED: Final = object()
-"""Given as a default: the setting has no default and must be set."""
+"""The `default` of a setting that has no default value and must be set."""
 
 
 class Importance(Enum):

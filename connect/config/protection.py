@@ -1,4 +1,4 @@
-"""Tell whether the value of a security setting asks for a protection, so that it must not be ignored."""
+"""Decides whether a security setting requests protection. A setting that does must not be ignored silently."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _ASKS_FOR_NOTHING: Final = ("", "none", "false", "disable", "disabled")
 
 
 def asks_for_protection(value: str) -> bool:
-    """Return whether the value of a security setting asks for more than plaintext without checks."""
+    """Return whether the value of a security setting requests protection: it is not empty, none, false or disabled."""
     return value.strip().lower() not in _ASKS_FOR_NOTHING

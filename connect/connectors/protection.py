@@ -1,7 +1,7 @@
-"""Refuse settings of other connectors that ask for TLS or SASL, and that a connector here does not have.
+"""Refuses settings that request TLS or SASL from a connector that does not have these settings.
 
-Settings that a connector does not know are ignored, as in Kafka Connect. But an operator who sets
-`database.sslrootcert` relies on a checked certificate, so such a setting must not be ignored.
+Other unknown settings are ignored, as in Kafka Connect. But an operator who sets `database.sslrootcert`, a setting of
+Debezium, relies on a verified certificate, so this setting must not be ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _OF_OTHER_PARTS: Final = (
 def unsupported_protection(
     config: Mapping[str, str | None], known: Collection[str], remedy: str
 ) -> Iterator[ConfigValue]:
-    """Yield an outcome with an error for each setting with ssl, sasl or tls in its name that is not in `known`.
+    """Yield a result with an error for each setting that requests protection, and is not in `known`.
+
+    These are settings with ssl, sasl or tls in their names. Those of clients, converters and transforms do not count.
 
     `remedy` says how the connection to the source is protected instead.
     """

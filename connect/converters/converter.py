@@ -30,7 +30,7 @@ class HeaderConverter(ABC):
         return ConfigDef()
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Apply the settings, which lack the prefix of the setting that names this converter.
+        """Apply the settings. Their names have no prefix: schemas.enable, and not value.converter.schemas.enable.
 
         Raises ConfigValueError.
         """

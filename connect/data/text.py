@@ -83,7 +83,10 @@ def java_text(value: Any) -> str:
 
 
 def _time_text(at: datetime.datetime) -> str:
-    """Return a datetime as Kafka Connect does: a date if the time is midnight, a time only up to 1970-01-01."""
+    """Return a datetime as Kafka Connect writes it.
+
+    Up to 1970-01-01, this is the time alone. After that, it is the date alone at midnight, else date and time.
+    """
     time = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}Z"
     if (at.year, at.month, at.day) <= (1970, 1, 1):
         return time

@@ -103,7 +103,7 @@ class BaseHerder:
         """Return a live view of the names of the topics that a connector writes to."""
         return self._statuses.topics_in_use(connector)
 
-    # -- what there is
+    # -- connectors and tasks
 
     async def connectors(self) -> list[str]:
         """Return the names of all connectors."""

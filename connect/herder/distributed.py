@@ -62,7 +62,7 @@ class DistributedHerder(BaseHerder):
         self._started = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
-    # -- from the start to the end
+    # -- start and stop
 
     async def start(self) -> None:
         """Join the group, and wait until the worker follows its first assignment. Raises KafkaError, ConnectError."""
@@ -172,7 +172,7 @@ class DistributedHerder(BaseHerder):
         await self._group.requests.run(delete)
 
     async def set_target_state(self, name: str, target: TargetState) -> None:
-        """Start or pause a connector; as the leader, stop one. Raises NotFoundError, NotLeaderError."""
+        """Start, pause or stop a connector; only the leader can stop one. Raises NotFoundError, NotLeaderError."""
         if target is TargetState.STOPPED:
             await self._group.requests.run(partial(self._stop_connector, name))
             return
@@ -246,7 +246,7 @@ class DistributedHerder(BaseHerder):
         """Fence the producers of a connector's earlier tasks, for another worker."""
         await self._internal.fence(name, body, signature, algorithm)
 
-    # -- inside
+    # -- internal
 
     async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None) -> bool:
         async def check() -> dict[str, str]:

@@ -40,7 +40,7 @@ class _Round:
     """The number of tasks whose producers the next round must fence."""
     generation: int
     outdated: bool = False
-    """Whether the connector has got other tasks since."""
+    """Whether the connector's tasks have changed since the round began."""
     outcome: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the round has stopped fencing."""
@@ -91,7 +91,7 @@ class ZombieFencing:
             await active.over.wait()  # the outdated round could still fence the producers of the new tasks
 
     def new_tasks(self, connector: str) -> None:
-        """Fail the running round of a connector that has other tasks now: the round would record a wrong count."""
+        """Fail the running round of a connector whose tasks have changed, because it would record a wrong count."""
         active = self._rounds.get(connector)
         if active is not None:
             active.outdated = True

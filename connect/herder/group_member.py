@@ -97,7 +97,7 @@ class WorkerGroupMember:
         return self._membership.generation.member_id
 
     def owner_url(self, owned: str | ConnectorTaskId) -> str | None:
-        """Return the REST address of a connector's or task's worker, by this leader's last assignment, or None."""
+        """As the leader, return the REST address of the worker to which a connector or task is assigned, or None."""
         return self._leader.owner_url(owned)
 
     async def start(self, timeout_s: float) -> None:

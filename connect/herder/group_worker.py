@@ -34,7 +34,7 @@ class GroupMember(Member, Identity, Protocol):
     """The interface of the worker's group membership; `WorkerGroupMember` implements it."""
 
     def owner_url(self, owned: str | ConnectorTaskId) -> str | None:
-        """Return the REST address of a connector's or task's worker, by this leader's last assignment, or None."""
+        """As the leader, return the REST address of the worker to which a connector or task is assigned, or None."""
 
     async def start(self, timeout_s: float) -> None:
         """Connect to the cluster; raises KafkaTimeoutError."""

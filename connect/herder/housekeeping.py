@@ -65,7 +65,7 @@ class Housekeeping:
             try:
                 await self._restart(request)
             except NotFoundError as error:
-                log.info("no restart of connector %s: %s", request.connector, error)
+                log.info("connector %s is not restarted: %s", request.connector, error)
 
     async def _restart(self, request: RestartRequest) -> None:
         restarts, planned, _ = restart_plan(self._statuses, request)

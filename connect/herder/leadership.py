@@ -84,8 +84,8 @@ class Leadership:
         before = self._rebalance
         if before is not None and before.protocol.signed and not rebalance.protocol.signed:
             log.warning(
-                "requests between workers are not signed any more: the group uses the protocol %r since a worker "
-                "joined whose connect.protocol is older; set it to sessioned at all workers",
+                "requests between workers are no longer signed: a worker with an older connect.protocol has joined, so "
+                "the group uses the protocol %r; set connect.protocol=sessioned on all workers",
                 rebalance.protocol.value,
             )
         self._rebalance = rebalance
@@ -134,7 +134,7 @@ class Leadership:
             await self._configs.claim()
             self._fenced = False
         except Exception as error:
-            log.warning("could not claim the writes of the config topic, and claim them again: %s", error)
+            log.warning("could not claim the right to write the config topic, trying again: %s", error)
             self._fenced = True
 
 

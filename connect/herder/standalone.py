@@ -152,7 +152,7 @@ class StandaloneHerder(BaseHerder):
         """Raise ConnectError, because a standalone worker receives no requests from other workers."""
         raise ConnectError("Kafka Connect in standalone mode does not support exactly-once source connectors' fencing.")
 
-    # -- inside
+    # -- internal
 
     async def _stop(self, name: str) -> None:
         await self._worker.stop_tasks(self._configs.snapshot().tasks(name))

@@ -148,8 +148,8 @@ class TickLoop:
         stopping = self._work.started - rebalance.running.assigned.work
         dropped = self._member_id not in ("", self._member.member_id)
         if dropped:
-            # Other workers may have run all this since. Its tasks are fenced or out of date, and the status topic may
-            # have the states that the other workers reported last.
+            # Other workers may have run this work since then. The tasks here are fenced or outdated, and the status
+            # topic may have the last states that the other workers reported.
             stopping = self._work.started
         self._member_id = self._member.member_id
         await self._work.stop(stopping)
@@ -210,7 +210,7 @@ class TickLoop:
         )
         if self._unsynced > UNSYNCED_ATTEMPTS:
             if self._work.started:
-                log.warning("stopping all work, as the group gives it to other workers")
+                log.warning("stopping all work, because the group assigns it to other workers")
                 await self._work.stop(self._work.started)
                 self._member.stopped_everything()
             await self._pause(self._config["worker.unsync.backoff.ms"] / 1000)

@@ -26,10 +26,10 @@ _HEALTH: Final = re.compile(r"(GET|HEAD) /health/?")
 
 
 class RestAccess:
-    """Admits requests with a password of `rest.users.location` or with a token of `rest.bearer.token.location`.
+    """Admits requests with a password from `rest.users.location` or with a token from `rest.bearer.token.location`.
 
     Signed requests of other workers need neither, as in Kafka Connect. A forwarded request has the credentials of its
-    user, whom each worker knows.
+    user, which every worker can check.
     """
 
     def __init__(self, config: WorkerConfig, *, internal: bool) -> None:
@@ -63,6 +63,6 @@ class RestAccess:
             self._files_usable = False
             return error_answer(503, "The credentials cannot be checked; see the worker's log.")
         if authorization is not None:
-            log.info("the REST interface has refused the credentials of a request: %s", method)
+            log.info("the REST interface has refused the credentials of a %s request", method)
         challenge = {"WWW-Authenticate": self._access.challenge}
         return error_answer(401, "User cannot access the resource.", challenge)

@@ -17,10 +17,10 @@ _READ_BYTES = 65_536
 
 
 class RestClient:
-    """Sends requests over HTTP, and over HTTPS with a context."""
+    """Sends requests over HTTP or HTTPS."""
 
     def __init__(self, context: Callable[[], ssl.SSLContext] = ssl.create_default_context) -> None:
-        """`context` returns the TLS context of a new connection, by default one with the system's authorities."""
+        """`context` returns the TLS context for a new connection; the default trusts the system's authorities."""
         self._context = context
 
     async def send(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Response:

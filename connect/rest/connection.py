@@ -20,7 +20,7 @@ from .messages import Handler, HttpError, Request, Response
 log = logging.getLogger(__name__)
 
 IDLE_S: Final = 30.0
-"""The longest wait, in seconds, for bytes of a client, or until it takes bytes; the value of Kafka Connect's server."""
+"""The longest wait, in seconds, until a client sends or accepts bytes; the value of Kafka Connect's server."""
 
 _LINGER_S: Final = 5.0
 """The longest wait, in seconds, until a client has sent the rest of a body that is not read."""
@@ -29,9 +29,9 @@ _READ_BYTES: Final = 65_536
 
 
 class Connection:
-    """Answers the requests of a connection one after another: `run` until the connection ends.
+    """Answers the requests of one connection, one after another.
 
-    `end` ends it after the request that is under way.
+    `run` returns when the connection has ended. `end` ends it after the request in progress.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Connection:
             self._writer.close()
 
     def end(self) -> None:
-        """End the connection as soon as no request is under way."""
+        """End the connection as soon as no request is in progress."""
         self._ending = True
         if not self._answering:
             self._writer.close()

@@ -58,7 +58,7 @@ async def validate(request: Request) -> Response:
 
 
 def _named(given: str, name: str) -> bool:
-    """Return whether a class ends with the name in the path, both without the suffix Connector, as in Kafka Connect."""
+    """Return whether `given` ends with `name`, both without the suffix Connector, as Kafka Connect compares them."""
     return given.removesuffix("Connector").endswith(name.removesuffix("Connector"))
 
 

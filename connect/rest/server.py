@@ -58,7 +58,7 @@ async def metrics(request: Request) -> Response:
 
 
 STOP_S: Final = 60.0
-"""The longest wait, in seconds, for requests that are under way when the worker stops."""
+"""The longest wait, in seconds, for requests in progress when the worker stops."""
 
 ROOT: Final = (
     Route("GET", "/", server_info),
@@ -68,9 +68,9 @@ ROOT: Final = (
 
 
 def make_router(client: RestClient, *, admin: bool) -> Router:
-    """Return the handler of all endpoints, which forwards requests to other workers by `client`.
+    """Return the router of all endpoints, which forwards requests to other workers by `client`.
 
-    `admin` says whether the endpoints under /admin belong to it.
+    `admin` says whether it includes the endpoints under /admin.
     """
     routes = [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *(loggers.ROUTES if admin else ())]
     return Router(routes, [errors, timeouts, negotiation, forwarding(client)])
@@ -86,7 +86,7 @@ class RestServer:
     def __init__(
         self, addresses: Sequence[RestAddress], tls: ssl.SSLContext | None = None, access: RestAccess | None = None
     ) -> None:
-        """`tls` is for listeners that use it. `access` decides which requests are admitted; all, if it is None."""
+        """`tls` is the context of https addresses. `access` decides which requests are admitted; None admits all."""
         self._addresses = addresses
         self._tls, self._access = tls, access
         self._sockets: list[socket.socket] = []
@@ -115,7 +115,7 @@ class RestServer:
                 ) from error
 
     async def serve(self, herder: Herder, max_body_bytes: int, handler: Handler) -> None:
-        """Start to answer requests. Requests that arrived since `bind` have waited."""
+        """Start answering requests, first those that have arrived since `bind`."""
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connection = Connection(reader, writer, herder, handler, max_body_bytes, self._access)
@@ -128,7 +128,7 @@ class RestServer:
             self._servers.append(await asyncio.start_server(connected, sock=each, **tls))
 
     async def stop(self) -> None:
-        """Close the listeners, answer the requests that are under way, within STOP_S, and close all connections."""
+        """Close the listeners, finish the requests in progress within STOP_S, and close all connections."""
         for server in self._servers:
             server.close()
         self.close_sockets()

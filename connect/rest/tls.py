@@ -1,4 +1,4 @@
-"""`RestTls`: the TLS contexts of a worker's REST interface, which are made again when their files change."""
+"""`RestTls`: the TLS contexts of a worker's REST interface, which are replaced when their files change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "requir
 
 
 class ReloadedContext(ssl.SSLContext):
-    """A context for a server, whose later connections use another context after `current` was replaced."""
+    """A server's context that can be changed while the server runs: new connections use the context `current`."""
 
     current: ssl.SSLContext
 
@@ -42,7 +42,7 @@ class RestTls:
     """The contexts of one worker: `server` for its listeners, and `client` for its requests to other workers."""
 
     def __init__(self, settings: RestListeners) -> None:
-        """Read the files. Raises ConfigValueError that names the setting and the file."""
+        """Read the files. Raises a ConfigValueError that names the setting and the file."""
         assert settings.ssl is not None, "a listener uses TLS"
         self._settings, self._ssl = settings, settings.ssl
         self.server = ReloadedContext(ssl.PROTOCOL_TLS_SERVER)

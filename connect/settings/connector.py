@@ -152,7 +152,7 @@ def _rows(key_converter: str | None, value_converter: str | None, header_convert
              "required: refuse the connector unless it declares exactly-once support. requested: run it in any case.",
              _EXACTLY_ONCE, 2, _SHORT, "Exactly once support", OneOfIgnoringCase("required", "requested")),
         _row("transaction.boundary", Type.STRING, "poll", _MEDIUM,
-             "Where transactions end: poll (after each batch), interval (of time) or connector (where it requests it).",
+             "Where transactions end: poll (after each batch), interval (of time) or connector (where a task asks).",
              _EXACTLY_ONCE, 3, _SHORT, "Transaction Boundary", OneOfIgnoringCase("interval", "poll", "connector")),
         _row("transaction.boundary.interval.ms", Type.LONG, None, _LOW,
              "Length of a transaction with transaction.boundary=interval, in ms; default: offset.flush.interval.ms. "

@@ -82,7 +82,7 @@ _ROWS: Final = (
     ),
     ConfigKey(
         "scheduled.rebalance.max.delay.ms", Type.INT, 300_000, _LOW,
-        "How long the tasks of a departed worker wait for its return before they are reassigned, in ms.",
+        "How long the connectors and tasks of a departed worker wait for its return before they are reassigned, in ms.",
         between(0, _MAX_INT),
     ),
     ConfigKey(
@@ -120,7 +120,7 @@ class DistributedConfig(WorkerConfig):
 
     @property
     def transactional_leader(self) -> bool:
-        """Whether the leader writes the config topic in transactions: exactly-once is enabled or prepared (KIP-618)."""
+        """Whether the leader writes the config topic in transactions: if exactly-once is enabled or preparing."""
         return str(self["exactly.once.source.support"]).lower() != "disabled"
 
     @property

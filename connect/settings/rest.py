@@ -1,8 +1,8 @@
 """The settings that protect a worker's REST interface: its addresses, TLS, and who may use it.
 
-The names are Kafka Connect's. TLS has the settings with the prefix `listeners.https.`, or `admin.listeners.https.` for
-the addresses in `admin.listeners`. If there are none, it has those without the prefix, which are also the settings of
-the worker's clients. This is Kafka Connect's rule, and the two are never mixed.
+The settings of TLS have the prefix `listeners.https.`, or `admin.listeners.https.` for the addresses in
+`admin.listeners`. If a worker has no setting with the prefix, the settings without a prefix apply, which also configure
+the worker's clients. Otherwise only settings with the prefix apply. This is Kafka Connect's rule.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ROWS: Final = (
         ["http://:8083"],
         _LOW,
         "Addresses of the REST interface, each as http://host:port or https://host:port. Without a host: all "
-        "interfaces if clients must authenticate, else 127.0.0.1. Kafka Connect then always uses all interfaces.",
+        "interfaces if clients must authenticate, else 127.0.0.1. Kafka Connect always uses all interfaces.",
     ),
     ConfigKey(
         "admin.listeners",
@@ -68,7 +68,8 @@ ROWS: Final = (
         Type.STRING,
         None,
         _LOW,
-        "Which of the listeners other workers use: http or https. By default http, unless all listeners are https.",
+        "The scheme of the listener that other workers use: http or https. By default http, unless all listeners are "
+        "https.",
         lambda name, value: None if value is None else OneOfIgnoringCase("http", "https")(name, value),
     ),
     ConfigKey(
@@ -85,7 +86,7 @@ ROWS: Final = (
         "",
         Importance.MEDIUM,
         "File of the users of the REST interface, who authenticate by HTTP basic authentication. Each line has a name, "
-        "a colon and a salted hash of the password, and `oncelog user hash NAME` makes it. The worker reads the file "
+        "a colon and a salted hash of the password; `oncelog user hash NAME` prints it. The worker reads the file "
         "again when it changes. All workers of a group need the same users. Not a setting of Kafka Connect.",
     ),
     ConfigKey(
@@ -101,14 +102,14 @@ ROWS: Final = (
         Type.BOOLEAN,
         True,
         _LOW,
-        "Whether GET /health needs no credentials. Not a setting of Kafka Connect, which always demands them.",
+        "Whether GET /health needs no credentials. Not a setting of Kafka Connect, which always requires them.",
     ),
     ConfigKey(
         "rest.ssl.reload.interval.ms",
         Type.LONG,
         10_000,
         _LOW,
-        "Time between two checks whether a key or certificate file of the REST interface has changed, in ms; 0: never. "
+        "Time between two checks for changed key and certificate files of the REST interface, in ms; 0: no checks. "
         "Not a setting of Kafka Connect.",
         at_least(0),
     ),
@@ -121,8 +122,8 @@ SSL: Final = ConfigDef(
         "requests to other workers.",
     ),
     ConfigKey(
-        "ssl.keystore.type", Type.STRING, "PEM", _LOW, "Format of this file; JKS means PKCS12. Kafka's default is JKS.",
-        OneOf(*STORE_TYPES),
+        "ssl.keystore.type", Type.STRING, "PEM", _LOW,
+        "Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS.", OneOf(*STORE_TYPES),
     ),
     ConfigKey("ssl.keystore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 file with the key."),
     ConfigKey("ssl.key.password", Type.PASSWORD, Password(""), _LOW, "Password of the private key, if it has one."),
@@ -133,7 +134,7 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.truststore.type", Type.STRING, "PEM", _LOW,
-        "Format of this file; JKS means PKCS12. Kafka's default is JKS.", OneOf(*STORE_TYPES),
+        "Format of ssl.truststore.location; JKS means PKCS12. Kafka's default is JKS.", OneOf(*STORE_TYPES),
     ),
     ConfigKey(
         "ssl.truststore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 file with certificates."
@@ -150,7 +151,8 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.endpoint.identification.algorithm", Type.STRING, "https", _LOW,
-        "Whether the certificate of another worker must have the host name of its address: https (yes) or empty.",
+        "Whether the certificate of another worker must have the host name of its address: https (yes), or none or "
+        "empty (no).",
         OneOf("https", "none", ""),
     ),
 )  # fmt: skip
@@ -177,7 +179,10 @@ class RestListeners:
     def __init__(
         self, originals: Mapping[str, str], values: Mapping[str, Any], setting: str, *, has_credentials: bool
     ) -> None:
-        """`setting` is one of the two names. Raise ConfigValueError."""
+        """Read the addresses, and the settings of TLS. `setting` is `listeners` or `admin.listeners`.
+
+        Raises ConfigValueError.
+        """
         self._originals = originals
         prefix = f"{setting}.https."
         self._prefix = prefix if any(name.startswith(prefix) for name in originals) else ""
@@ -200,10 +205,10 @@ class RestListeners:
         rows = ConfigDef(*(replace(row, name=self.name(row.name)) for row in SSL))
         values = {name.removeprefix(self._prefix): value for name, value in rows.parse(self._originals).items()}
         if not values["ssl.keystore.location"]:
-            problem = "must be set, because a listener is https: name the file with its private key and certificates"
+            problem = "must be set, because a listener uses https: name the file with its private key and certificates"
             raise ConfigValueError(self.name("ssl.keystore.location"), "", problem)
         if values["ssl.client.auth"] != "none" and not values["ssl.truststore.location"]:
-            problem = f"must be set with ssl.client.auth={values['ssl.client.auth']}: name the authorities of clients"
+            problem = f"must be set with ssl.client.auth={values['ssl.client.auth']}: name the file of the authorities"
             raise ConfigValueError(self.name("ssl.truststore.location"), "", problem)
         return values
 
@@ -221,9 +226,9 @@ class RestSettings:
     """The settings of a worker's REST interface, checked without reading files."""
 
     def __init__(self, originals: Mapping[str, str], values: Mapping[str, Any]) -> None:
-        """Take the settings of a worker as they were given, and their values.
+        """Check the settings of a worker: `originals` has them as text, `values` has the parsed values.
 
-        Raise ConfigValueError for a setting that is invalid, or that asks for a protection without effect.
+        Raises ConfigValueError for an invalid setting, and for one that requests protection but would have no effect.
         """
         self._originals, self._values = originals, values
         self.has_credentials = bool(values["rest.users.location"] or values["rest.bearer.token.location"])
@@ -254,7 +259,7 @@ class RestSettings:
         if any(self._values["rest.extension.classes"]) and not self._values["rest.users.location"]:
             problem = (
                 "needs rest.users.location, the file of users, because a worker of oncelog has no JAAS configuration."
-                " `oncelog user hash NAME` makes a line of it"
+                " `oncelog user hash NAME` prints a line for this file"
             )
             raise ConfigValueError("rest.extension.classes", HIDDEN, problem)
 

@@ -1,9 +1,8 @@
-"""Refuse settings that ask for a protection that workers and their clients do not have.
+"""Refuses security settings that workers and their clients do not support.
 
-An operator who sets such a setting relies on what it protects, so it must not be ignored.
-`rest.py` has the settings of the REST interface that are supported.
-The clients' own tables of settings say which security settings the clients support. A value that asks for no protection
-is accepted.
+An operator who sets such a setting relies on its protection, so it must not be ignored. A value that requests no
+protection is accepted. The clients' own tables of settings say which security settings the clients support, and
+`rest.py` has those of the REST interface.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _WORKERS_CLIENTS: Final = {
     "admin.": AdminConfig,
 }
 _OF_LISTENERS: Final = "ssl.client.auth"
-"""The only setting of TLS that concerns no client, but the REST interface."""
+"""The only setting of TLS that concerns the REST interface alone, and no client."""
 
 _OVERRIDES: Final = {
     "producer.override.": ProducerConfig,
@@ -51,7 +50,7 @@ def refuse_of_worker(settings: Mapping[str, str]) -> None:
 
 
 def refused_overrides(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return what is wrong with a connector's security settings for its clients, by name."""
+    """Return an error for each unsupported security setting among a connector's client overrides, by name."""
     return dict(_of_clients(settings, _OVERRIDES))
 
 

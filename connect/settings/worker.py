@@ -35,7 +35,7 @@ COMMON: Final = ConfigDef(
         5_000,
         _LOW,
         "Maximum time, in ms, that a commit of offsets waits for its records, and then for the offsets. A longer "
-        "commit is repeated after offset.flush.interval.ms. Has no effect with exactly-once.",
+        "commit is abandoned, and repeated after offset.flush.interval.ms. Has no effect with exactly-once.",
         at_least(0),
     ),
     ConfigKey(
@@ -43,7 +43,7 @@ COMMON: Final = ConfigDef(
         Type.LONG,
         5_000,
         _LOW,
-        "Maximum wait for all tasks to stop, in ms; then the worker abandons the rest.",
+        "Maximum wait for all tasks to stop, in ms; then the worker abandons the remaining tasks.",
         at_least(0),
     ),
     ConfigKey(
@@ -80,7 +80,7 @@ COMMON: Final = ConfigDef(
         Type.STRING,
         "disabled",
         _HIGH,
-        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing (for enabled) or enabled.",
+        "Exactly-once delivery of source connectors (KIP-618): disabled, preparing (the step to enabled) or enabled.",
         OneOfIgnoringCase("disabled", "preparing", "enabled"),
     ),
     ConfigKey("group.id", Type.STRING, None, _HIGH, "Name of the group of workers."),
@@ -118,7 +118,8 @@ COMMON: Final = ConfigDef(
         Type.LONG,
         1_000,
         _LOW,
-        "Wait before the first of these restarts, in ms; it doubles with each restart. Not a setting of Kafka Connect.",
+        "Wait before the first of these restarts, in ms; it doubles with each failed restart. Not a setting of Kafka "
+        "Connect.",
         at_least(0),
     ),
 )
@@ -165,7 +166,7 @@ class WorkerConfig:
         return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
 
     def client(self, kind: str = "") -> dict[str, str]:
-        """Return a client's settings: the worker's settings for all clients, and those with the prefix `kind`."""
+        """Return a client's settings: those for all clients, overridden by those for one `kind`, such as producer."""
         shared = {name: value for name, value in self.originals.items() if name in _names(ClientConfig)}
         shared["bootstrap.servers"] = ",".join(self["bootstrap.servers"])
         own = self.with_prefix(f"{kind}.") if kind else {}

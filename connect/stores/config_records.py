@@ -75,7 +75,7 @@ def target_state(connector: str, state: TargetState | None) -> Record:
 
 
 def task_count(connector: str, tasks: int) -> Record:
-    """Return the record of the number of tasks to fence, at most, before new tasks start (KIP-618)."""
+    """Return the task count record: the largest number of tasks to fence before new tasks start (KIP-618)."""
     return f"{TASK_COUNT}{connector}".encode(), json_text.dumps({"task-count": tasks})
 
 

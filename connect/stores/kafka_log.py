@@ -122,7 +122,7 @@ class KafkaLog:
             await self._opened.aclose()
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
-        """Wait until everything that the topic holds now, including open transactions, is decided and applied.
+        """Wait until all records that the topic holds now are applied, and its open transactions have ended.
 
         Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, and the
         error that ended the reading.
@@ -152,12 +152,12 @@ class KafkaLog:
         return ConnectError(f"the log of {self.topic} is closed: try again")
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append the pairs and wait until they are acknowledged; raises KafkaError."""
+        """Append (key, value) pairs and wait until they are acknowledged; raises KafkaError."""
         deliveries = [await self._producer.enqueue(self.topic, value, key=key) for key, value in records]
         await asyncio.gather(*deliveries)
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append all of the pairs or none, in a transaction. Raises KafkaError; call `claim` again after an error."""
+        """Append (key, value) pairs in one transaction. Raises KafkaError; call `claim` again after an error."""
         if self._transactional_id is None:
             await self.append(records)
             return
@@ -189,7 +189,7 @@ class KafkaLog:
         try:
             await self._producer.close(_CLOSE_S)
         except KafkaError as error:
-            log.warning("not everything was written to %s: %s", self.topic, error)
+            log.warning("some records were not written to %s: %s", self.topic, error)
 
     async def _relinquish(self) -> None:
         leader, self._leader = self._leader, None
@@ -206,10 +206,10 @@ class KafkaLog:
                     if self._waiters:
                         await self._wake_waiters()
                 except RetriableError as error:
-                    log.warning("reading %s: %s", self.topic, error)
+                    log.warning("could not read %s, trying again: %s", self.topic, error)
                     await asyncio.sleep(_POLL_MS / 1000)
         except Exception as error:
-            log.error("the reading of %s has ended", self.topic, exc_info=error)
+            log.error("the worker has stopped reading %s", self.topic, exc_info=error)
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_exception(error)

@@ -25,7 +25,7 @@ FLUSH_S: Final = 5.0
 
 
 class _Write(NamedTuple):
-    """A record to write; `safe` is what it reports, if the write must not replace a newer generation's status."""
+    """A record to write. For a safe write, `safe` has the connector or task and its status, else it is None."""
 
     record: Record
     safe: tuple[str | ConnectorTaskId, Status] | None = None
@@ -140,7 +140,7 @@ class StatusStore:
                 if safe is not None:
                     await self.refresh()
                     if not self._may_write(*safe):
-                        log.info("a newer generation has reported %s: %s is not written", safe[0], safe[1].state.value)
+                        log.info("a newer generation reported %s, so %s is not written", safe[0], safe[1].state.value)
                         continue
                 await self._topic.append([record])
             except Exception:

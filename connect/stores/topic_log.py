@@ -31,7 +31,7 @@ class TopicLog(Protocol):
         """Stop reading."""
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
-        """Wait until everything that the topic held at the call, including open transactions, is decided and applied.
+        """Wait until all records that the topic holds now are applied, and its open transactions have ended.
 
         Raises TimeoutError after `timeout_s` seconds, if given.
         """
@@ -40,9 +40,10 @@ class TopicLog(Protocol):
         """Append (key, value) pairs and wait until they are acknowledged."""
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append all of the pairs or none, as the leader. Raise ProducerFencedError if another leader has taken over.
+        """Append all (key, value) pairs or none, as the leader.
 
-        A log without a transactional id appends the pairs as `append` does.
+        Raises ProducerFencedError if another leader has taken over. A log without a transactional id appends the pairs
+        as `append` does.
         """
 
     async def claim(self) -> None:

@@ -36,11 +36,11 @@ class _Sent(NamedTuple):
 class AtLeastOnceDelivery:
     """Produces the records of one task, and writes their offsets every `interval_s` seconds.
 
-    A commit that takes longer than `timeout_s` seconds is given up, and repeated after the interval. The task goes on
-    meanwhile.
+    A commit that takes longer than `timeout_s` seconds is abandoned, and repeated after the interval. The task
+    continues in the meantime.
 
-    `acknowledged` is called with records and their metadata if `keep_records` is set, `committed` after each commit of
-    offsets.
+    `committed` is called after each commit of offsets. If `keep_records` is set, `acknowledged` is called with the
+    records and their metadata.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class AtLeastOnceDelivery:
             if isinstance(error, KafkaError):
                 raise  # a record failed
             log.warning(
-                "task %s: its offsets were not committed within %g s (offset.flush.timeout.ms); they will be, later",
+                "task %s: offsets were not committed within %g s (offset.flush.timeout.ms); they will be committed "
+                "later",
                 self._task,
                 self._timeout_s,
             )
@@ -146,7 +147,7 @@ class AtLeastOnceDelivery:
         try:
             await self._producer.close()
         except KafkaError as error:
-            log.warning("task %s: while its producer closed: %s", self._task, error)
+            log.warning("task %s: error while closing the producer: %s", self._task, error)
 
     async def _enqueue(self, converted: ProducerRecord) -> RecordDelivery:
         topic, partition, key, value, timestamp_ms, headers = converted
@@ -177,7 +178,7 @@ class AtLeastOnceDelivery:
             if not self._pipeline.tolerates:
                 self._lost = True
                 raise
-            log.debug("task %s: a batch of records failed, each is sent again alone: %s", self._task, error)
+            log.debug("task %s: a batch of records failed, so each record is sent again alone: %s", self._task, error)
         try:
             return await (await self._enqueue(converted))
         except KafkaError as error:

@@ -54,7 +54,7 @@ class ExactlyOnceDelivery:
     """The transactions of one task.
 
     `prepare` ensures that a topic exists. `committed` is called after each commit. If `keep_records` is set,
-    `acknowledged` is called before it with the records of the transaction.
+    `acknowledged` is called before `committed`, with the records of the transaction.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ExactlyOnceDelivery:
         try:
             await self._producer.close()
         except KafkaError as error:
-            log.warning("task %s: while its producer closed: %s", self._task, error)
+            log.warning("task %s: error while closing the producer: %s", self._task, error)
 
     async def _end(self, end: End) -> None:
         with self._fencing():

@@ -69,7 +69,7 @@ class TaskRunner:
         self._commit_due = False
         self._delay_s = 0.0
         self.has_committed = False
-        """Whether records have been committed behind a batch."""
+        """Whether records have been committed after a batch."""
         self.keeps_records = type(task).commit_record is not SourceTask.commit_record
         self.make_delivery: Callable[[], Awaitable[Delivery]]
         """Makes the delivery; called again for each attempt to start it."""
@@ -224,7 +224,7 @@ class TaskRunner:
                 self.metrics.poll_ended(len(records), time.monotonic() - self._polling_since)
             return records
         except RetriableError as error:
-            log.warning("task %s: poll failed, and is repeated: %s", self.id, error)
+            log.warning("task %s: poll failed and will be repeated: %s", self.id, error)
             await asyncio.sleep(_RETRY_S)
             return ()
 
@@ -233,7 +233,10 @@ class TaskRunner:
             await self._tell()
 
     async def _tell(self) -> None:
-        """Call the task's hooks that are due. Log their errors, because the records are written already."""
+        """Call the task's `commit_record` and `commit` if they are due.
+
+        Their errors are only logged, because the records are already written.
+        """
         late, self._late = self._late, []
         for record, metadata in late:
             await self._hook(self._task.commit_record, record, metadata)
@@ -246,13 +249,13 @@ class TaskRunner:
         try:
             await self._calls.call(hook, *arguments)
         except Exception as error:
-            log.error("task %s: its %s failed", self.id, hook.__name__, exc_info=error)
+            log.error("task %s: %s() failed", self.id, hook.__name__, exc_info=error)
 
     async def _finish_failed(self) -> None:
         try:
             await self.delivery.finish_failed()
         except Exception as error:
-            log.error("task %s: could not commit what it had produced before it failed", self.id, exc_info=error)
+            log.error("task %s: could not commit the records before the failure", self.id, exc_info=error)
 
     async def _end(self, started: bool) -> None:
         try:
@@ -271,7 +274,7 @@ class TaskRunner:
                 self._stop_called = True
                 await self._calls.call(self._task.stop)
         except Exception as error:
-            log.error("task %s: its stop failed", self.id, exc_info=error)
+            log.error("task %s: stop() failed", self.id, exc_info=error)
         finally:
             self._calls.close()
             if started:

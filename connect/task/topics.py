@@ -87,7 +87,7 @@ class TopicCreator:
     """Prepares each topic before the connector's first record for it.
 
     A call returns None for a topic that is ready, else an awaitable that prepares it. `used` is called with a topic
-    that is not in `listed`: a new topic, or a topic that a user's reset has removed from there.
+    that is not in `listed`: a new topic, or a topic that a user's reset has removed from `listed`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class TopicCreator:
         used: Callable[[str], Awaitable[None]],
         listed: Container[str] | None,
     ) -> None:
-        """Set up without topic tracking if `listed` is None."""
+        """Set up the creator. If `listed` is None, topics are not tracked, and `used` is never called."""
         self._groups, self._client, self._used, self._listed = groups, dict(client), used, listed
         self._known: set[str] = set()
 

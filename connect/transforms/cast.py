@@ -65,7 +65,7 @@ class Cast(PartTransformation):
                 Type.LIST,
                 REQUIRED,
                 Importance.HIGH,
-                "Fields with their new types (field:type,field2:type), or one type for the whole.",
+                "Fields with their new types (field:type,field2:type), or one type for the whole key or value.",
                 _check_spec,
             ),
             ConfigKey(

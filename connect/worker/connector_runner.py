@@ -90,7 +90,7 @@ class ConnectorRunner:
                 self._running = False
                 await self._calls.call(self.connector.stop)
         except Exception as error:
-            log.error("connector %s: its stop failed", self.name, exc_info=error)
+            log.error("connector %s: stop() failed", self.name, exc_info=error)
         finally:
             self._calls.close()
         self.state = State.UNASSIGNED

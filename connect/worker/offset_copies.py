@@ -45,6 +45,6 @@ class OffsetCopies:
             try:
                 await self._store.write_raw(pairs.items())
             except KafkaError as error:
-                log.warning("offsets could not be copied to the worker's topic, and are copied again: %s", error)
+                log.warning("could not copy offsets to the worker's topic, trying again: %s", error)
                 self._waiting = {**pairs, **self._waiting}
                 await asyncio.sleep(_RETRY_S)

@@ -30,7 +30,8 @@ class DirectorySourceConnector(SourceConnector):
     ) -> bool:
         """Raise ConnectError for malformed offsets; return True.
 
-        Resetting files is always allowed. Other positions need the matching length and CRC of the line before them.
+        An offset of None, which resets a file, is always allowed. Any other offset needs the length and CRC of the line
+        before its position.
         """
         for partition, offset in offsets:
             if offset is None:

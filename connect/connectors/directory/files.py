@@ -1,15 +1,16 @@
-"""`Files`: tracks the files of a directory, and recognises each again after a rename, a restart or a compression.
+"""`Files`: tracks the files of a directory, and recognises each file after a rename, a restart or compression.
 
 An `Entry` has the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
 {"file", "inode", "position", "line", "crc"}. The fingerprint is a hash of the first line. The number distinguishes
-files with the same first line. The length and CRC of the last line that was read tell whether a file still has this
-content.
+files with the same first line. The length and CRC of the last line that was read show whether a file still has this
+line at this position. A file in the directory is compared with the known entries:
 
-- A file with the same inode and that line is the same file, whatever its name.
-- A file with the same inode but without that line was truncated or rewritten: a new file, read from its start.
-- A file with another inode and that line, named as the file plus a suffix, is a copy of the file (made by copytruncate
-  rotation or by gzip). Reading continues in the copy once the original is gone or truncated; before that, the copy is
-  ignored.
+- With the inode of an entry, and with its last line, it is the same file, even under another name.
+- With the inode of an entry, but without its last line, it was truncated or rewritten. It counts as a new file, and is
+  read from its start.
+- With another inode, but with the last line of an entry, and with a name that is the entry's file name plus a suffix,
+  it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy once the original is gone or
+  truncated. Before that, the copy is ignored.
 - Any other file is new.
 
 Therefore a file that is truncated and grows again to the same bytes goes unnoticed. Lines that were written between the
@@ -65,7 +66,7 @@ class Entry:
         }
 
     def is_before(self, file: LineFile) -> bool:
-        """Return whether a file has the content that was read."""
+        """Return whether a file has the last line that was read, at the same position."""
         return file.has(self.position, self.line, self.crc)
 
 
@@ -169,8 +170,8 @@ class Files:
 
     def _forget_content(self, file: File, entry: Entry) -> None:
         log.warning(
-            "%s was truncated or written anew: it is read from its start. Lines that were written after the last look "
-            "and before the truncation are only in a copy, if there is one",
+            "%s was truncated or rewritten, and is read from its start. Lines that were written between the last read "
+            "and the truncation exist only in a copy, if there is one",
             file.path,
         )
         file.close()
@@ -303,7 +304,7 @@ class Files:
         try:
             opened = LineFile(file.path, self._max_line_bytes)
         except OSError as error:
-            log.warning("%s cannot be read, and is tried again when it changes: %s", file.path, error.strerror)
+            log.warning("%s cannot be read, and will be tried again when it changes: %s", file.path, error.strerror)
             return None
         if opened.stat().st_ino == file.inode:
             return opened

@@ -12,13 +12,13 @@ from .task import FileStreamSourceTask
 
 
 class FileStreamSourceConnector(SourceConnector):
-    """One task that reads one file, or standard input, which has no offsets."""
+    """Runs one task, which reads a file or standard input."""
 
     settings = SETTINGS
     task_class = FileStreamSourceTask
 
     def exactly_once_support(self, config: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Return SUPPORTED for a file, UNSUPPORTED for standard input, which has no offsets.
+        """Return SUPPORTED for a file, UNSUPPORTED for standard input, because it has no positions.
 
         The file must only be appended to.
         """

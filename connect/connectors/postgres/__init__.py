@@ -6,7 +6,7 @@
 | task.py | snapshot, then stream; offsets, and the log position that the server may forget |
 | server.py | publication, slot, tables and their keys, through SQL |
 | snapshot.py | the rows of all tables at one moment |
-| passes.py | the changes that the rows of an interrupted snapshot contain already |
+| passes.py | tells which changes the rows of an interrupted snapshot already contain |
 | replication.py | the streaming connection |
 | pgoutput.py | decodes the messages that the server streams |
 | events.py | turns rows and changes into records: keys, Debezium's envelope or the row alone |

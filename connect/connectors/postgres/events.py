@@ -65,7 +65,10 @@ class Events:
         self.partition = {"server": self._prefix}
 
     def table(self, relation: Relation, primary_key: Sequence[str]) -> TableEvents:
-        """Return a table for its records. Without a primary key, the replica identity is the record's key."""
+        """Return what the records of a table need: topic, key, types and schemas.
+
+        Without a primary key, the columns of the replica identity are the key.
+        """
         topic = f"{self._prefix}.{relation.schema}.{relation.table}"
         names = [column.name for column in relation.columns]
         identity = [column.name for column in relation.columns if column.is_key and relation.replica_identity != "f"]

@@ -1,9 +1,9 @@
-"""`Passes`: tells which changes of the stream the rows of an interrupted snapshot contain already.
+"""`Passes`: tells which changes in the stream are already contained in the rows of an interrupted snapshot.
 
 An interrupted snapshot continues after its last row, in another transaction. Each transaction is a pass: its rows range
 from its own starting row to the starting row of the next pass. The stream begins at the slot, which is as old as the
 first pass, so the stream repeats changes that later passes have seen. A pass has seen a change if the change's
-transaction was visible to it (pg_current_snapshot). The transaction id in the stream decides this exactly. All
+transaction was visible to it (pg_current_snapshot). The transaction id in the stream shows this exactly. All
 transactions that a pass has seen were committed before the log position at its start.
 
 If keys cannot be compared here, for example texts with a collation, a change counts as not seen and is repeated. A
@@ -57,14 +57,17 @@ class Pass(NamedTuple):
 
 
 class Passes:
-    """The passes after the first pass, whose rows are as old as the slot."""
+    """The passes after the first pass.
+
+    The rows of the first pass are as old as the slot, so they contain no change of the stream.
+    """
 
     def __init__(self, text: str | None = None) -> None:
         """Restore the passes from the result of `text`."""
         passes, truncated = json.loads(text) if text else ([], [])
         self._passes = [Pass(*each) for each in passes]
         self._truncated = set(truncated)
-        """The tables that were truncated since; all their changes are new."""
+        """The tables with a TRUNCATE that became a record. All later changes of these tables are new."""
 
     @property
     def until_lsn(self) -> int:
@@ -108,7 +111,7 @@ class Passes:
         return False
 
     def truncated(self, table: TableEvents) -> None:
-        """Record that a TRUNCATE became a record, which removes the rows of all passes."""
+        """Note that a TRUNCATE of a table became a record, which removes the rows that all passes have read."""
         self._truncated.add(_name(table))
 
 

@@ -2,9 +2,9 @@
 
 The source partition is {"server": topic.prefix}. An offset in the snapshot is {"snapshot": true, "lsn", "table", "key"
 or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes that are
-done}, because transactions are streamed in the order of their commits. After an interrupted snapshot, both have
-"passes", up to the last change that the snapshot contains. The server may forget a transaction once its last record is
-committed in Kafka.
+done}, because transactions are streamed in the order of their commits. After an interrupted snapshot, both kinds of
+offsets also have "passes", up to the last change that the snapshot contains. The server may forget a transaction once
+its last record is committed in Kafka.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PostgresSourceTask(SourceTask):
         """The pass of the running snapshot, until it has read a row."""
         self._transaction: Begin | None = None
         self._event = 0
-        """The number of changes of the transaction so far."""
+        """The number of changes in the current transaction so far."""
         self._made = (0, 0)
         """The position of the last change that became a record, now or earlier."""
         self._open: deque[tuple[tuple[int, int], int]] = deque()
@@ -132,11 +132,11 @@ class PostgresSourceTask(SourceTask):
             initial = self._settings["snapshot.mode"] == "initial"
             if offset is not None and (slot is None or slot.lost):
                 raise ConnectError(
-                    f"slot {name} is gone, and with it the changes after {lsn_text(offset['lsn'])}. Drop the slot if "
-                    "it still exists, stop the connector, and delete its offsets for a new snapshot"
+                    f"slot {name} was dropped or invalidated, so the changes after {lsn_text(offset['lsn'])} are lost. "
+                    "Drop the slot if it still exists, stop the connector, and delete its offsets for a new snapshot"
                 )
             if slot is not None and offset is None and initial:
-                log.warning("slot %s exists, but no offset: it is created again, with a snapshot", name)
+                log.warning("slot %s exists, but its connector has no offset: replacing it, with a new snapshot", name)
                 await server.drop_slot(connection, name)
                 slot = None
             await replication.connect()
@@ -144,7 +144,7 @@ class PostgresSourceTask(SourceTask):
             if slot is None:
                 created = await replication.create_slot()
                 if initial:
-                    log.info("made slot %s; the snapshot reads %d table(s)", name, len(tables))
+                    log.info("created slot %s; the snapshot reads %d table(s)", name, len(tables))
                     self._offset = {"snapshot": True, "lsn": created.lsn}
                     snapshot = Snapshot(self._settings, tables)
                     await snapshot.start(created.snapshot)

@@ -98,7 +98,7 @@ class SingerSourceTask(SourceTask):
         self._failures += 1
         if self._failures >= self._settings["tap.attempts"]:
             raise ConnectError(f"the tap has failed {self._failures} times, most recently with {failure}")
-        log.warning("the tap has failed, and is run again behind its last state: %s", failure)
+        log.warning("the tap has failed, and will run again from its last state: %s", failure)
         if self._handed_over and self.context.transactions is not None:
             self.context.transactions.abort_transaction()
         self._pending, self._handed_over = [], 0
@@ -113,7 +113,7 @@ class SingerSourceTask(SourceTask):
         return records
 
     def _part(self) -> list[SourceRecord]:
-        """Return all pending records but one, which is kept to be returned with the next state."""
+        """Return the pending records except the last, which is kept: it is returned together with the next state."""
         messages, self._pending = self._pending[:-1], self._pending[-1:]
         self._handed_over += len(messages)
         return [self._record(message, None) for message in messages]

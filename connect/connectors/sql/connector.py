@@ -105,4 +105,4 @@ class SqlSourceConnector(SourceConnector):
                 if self._known is not None and self._tables() != self._known:
                     self.context.request_task_reconfiguration()
             except ConnectError as error:
-                log.warning("%s; the tasks go on with the tables that are known", error)
+                log.warning("%s; the tasks continue with the known tables", error)

@@ -159,8 +159,8 @@ def _position(source: Source, offset: Mapping[str, Any]) -> tuple[Any, ...]:
     except (KeyError, StopIteration, TypeError, ValueError):
         wanted = ", ".join(dict.fromkeys(source.names))
         raise ConnectError(
-            f"the offset {dict(offset)} belongs to another mode or key: it needs {wanted}. Stop the connector and "
-            "delete or alter its offsets"
+            f"the offset {dict(offset)} belongs to another mode or key. This mode needs {wanted}. Stop the connector, "
+            "and delete or alter its offsets"
         ) from None
     return position
 

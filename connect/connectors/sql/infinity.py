@@ -1,7 +1,7 @@
-"""PostgreSQL's infinite dates and timestamps, which Python's types do not have, through the driver psycopg.
+"""Reads PostgreSQL's infinite dates and timestamps, which Python cannot represent, with the driver psycopg.
 
-infinity is read as the last date or timestamp of Python, in the year 9999, and -infinity as the first, in the year 1.
-In a position, the last one stands for infinity again, so that a row is not read twice.
+infinity is read as Python's last date or timestamp, in the year 9999, and -infinity as the first, in the year 1. In the
+position of a row, the last date or timestamp means infinity again, so that the row is not read twice.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey(
         "mode", Type.STRING, REQUIRED, _HIGH,
-        "How new rows are recognised. bulk: every poll reads all rows. incrementing: a column grows with each new "
-        "row. timestamp: the time of the last change. timestamp+incrementing: both, for new and changed rows.",
+        "How new rows are recognised. bulk: every poll reads all rows. incrementing: by a column that grows with each "
+        "new row. timestamp: by the time of the last change. timestamp+incrementing: by both.",
         OneOf(BULK, INCREMENTING, TIMESTAMP, BOTH), "Mode",
     ),
     ConfigKey("incrementing.column.name", Type.STRING, "", _MEDIUM,
@@ -60,14 +60,15 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey(
         "validate.non.null", Type.BOOLEAN, True, _LOW,
-        "Whether tables whose columns of the mode can be null are refused. If not, rows with a null timestamp are read "
-        "by their incrementing column, or in mode timestamp once they have a timestamp; rows with a null incrementing "
-        "column are never read.", None, "Mode",
+        "Whether a table is refused if its incrementing or timestamp columns can be null. If not, rows with a null "
+        "timestamp are read by their incrementing column, or in mode timestamp once they have a timestamp; rows with "
+        "a null incrementing column are never read.", None, "Mode",
     ),
     ConfigKey(
         "timestamp.delay.interval.ms", Type.LONG, 0, _HIGH,
-        "Minimum age in ms of a timestamp before its row is read. Set it to the duration of the longest transaction, "
-        "because its rows appear late, with the times at which they were written.", at_least(0), "Mode",
+        "Minimum age, in ms, of a row's timestamp before the row is read. Set it to the duration of the longest "
+        "transaction, because a transaction's rows appear when it commits, with the times at which they were written.",
+        at_least(0), "Mode",
     ),
     ConfigKey("db.timezone", Type.STRING, "UTC", _MEDIUM,
               "Time zone of timestamps that have none.", _time_zone, "Mode"),

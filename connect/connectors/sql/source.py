@@ -56,7 +56,10 @@ class Source:
     def rows(
         self, connection: sa.Connection, after: Sequence[Any] | None, before: Any, limit: int, *, equal: bool = False
     ) -> list[Row]:
-        """Return up to `limit` rows that meet the condition `before`, after the position `after` or `equal` to it."""
+        """Return up to `limit` rows, in order, whose position is after `after`, or with `equal` is the same.
+
+        In the modes with a timestamp, rows must also meet the condition `before`.
+        """
         statement = self.select()
         if self.incrementing is not None:
             statement = statement.where(self.incrementing.is_not(None))  # a row without a value has no position
@@ -210,7 +213,7 @@ def _nullable(table: str, kind: str, columns: list[str]) -> ConnectError:
     listed = ", ".join(columns)
     return ConnectError(
         f"{kind}.column.name of table {table}: {listed} can be null, and rows without a value have no place in the "
-        "order: make a column NOT NULL, name another column, or set validate.non.null=false"
+        "order: declare the column NOT NULL, name another column, or set validate.non.null=false"
     )
 
 

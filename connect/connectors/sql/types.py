@@ -64,10 +64,10 @@ def _decimal(scale: int) -> Callable[[Any], Decimal]:
 
 
 class Arrays:
-    """Converts arrays with a number of dimensions.
+    """Converts the arrays of one column, which all have the same number of dimensions.
 
-    Databases do not declare the dimensions. So a column begins with one, and gets more with the first value that has
-    more, unless the dimensions are `fixed` because elements may be lists, too.
+    Databases do not declare this number. A column starts with one dimension, and changes to more at the first value
+    that has more. With `fixed`, the number never changes, because elements may be lists themselves.
     """
 
     def __init__(self, item: Schema, convert: Callable[[Any], Any], *, fixed: bool, dimensions: int = 1) -> None:
@@ -210,7 +210,7 @@ class RowType:
         return self._schema
 
     def _with(self, column: Column) -> RowType:
-        """Replace a column by one of the same name."""
+        """Replace the column that has the same name, and return this object."""
         self._columns[column.name] = column
         self._schema = self._struct()
         return self

@@ -211,7 +211,7 @@ async def test_a_truncated_file_is_read_from_its_start_with_a_warning(
         assert await polled(task, 3) == ["one", "two", "three"]
         path.write_text("n\n")
         assert await polled(task, 1) == ["n"]
-    assert caplog.text.count("was truncated or written anew") == 2
+    assert caplog.text.count("was truncated or rewritten") == 2
 
 
 async def test_a_deleted_file_is_read_to_its_end(logs: Path) -> None:
