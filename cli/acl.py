@@ -55,7 +55,7 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
 
     for name in reversed(_RESOURCES):
         option = click.option(
-            f"--{name.replace('_', '-')}", metavar="NAME", help=f"The {name.replace('_', ' ')} NAME; * is every one."
+            f"--{name.replace('_', '-')}", metavar="NAME", help=f"The {name.replace('_', ' ')} NAME; * matches all."
         )
         with_resource = option(with_resource)
     return click.option("--cluster", is_flag=True, help="The cluster itself.")(with_resource)
@@ -71,7 +71,7 @@ def _print(rules: list[Acl], empty: str, *, as_json: bool) -> None:
 @json_option
 @bootstrap_option
 def list_rules(principal: str | None, resource: tuple[str | None, str | None], as_json: bool, bootstrap: str) -> None:
-    """List access rules. With a resource, list all rules that apply to it, those with a prefix or * included.
+    """List access rules. With a resource, list all rules that apply to it, including rules with a prefix or *.
 
     \b
     oncelog acl list

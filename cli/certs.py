@@ -41,8 +41,8 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
     """Make certificates for development in DIR, and print the settings that use them.
 
     The first call makes an authority (ca.pem, ca-key.pem), the broker's certificate (broker.pem) and a client's
-    (client.pem). Each .pem file of a certificate also has its private key. Later calls use the same authority, keep
-    broker.pem unless --host is given, and make the certificates of new clients.
+    (client.pem, or NAME.pem for each --client). The files of broker and clients also contain the private keys. Later
+    calls use the same authority, keep broker.pem unless --host is given, and make a new certificate for each --client.
 
     \b
     oncelog certs certs --host localhost --client alice
@@ -81,7 +81,7 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
 
 
 def _check_names(clients: Iterable[str]) -> None:
-    """Raise BadParameter for a name that is no file name or that one of the other files has."""
+    """Raise BadParameter for a name that is not a file name, is too long, or is the name of another file."""
     for name in clients:
         if Path(name).name != name or name in ("", "ca", "ca-key", "broker") or len(name) > MAX_COMMON_NAME:
             raise click.BadParameter(
@@ -105,7 +105,7 @@ def _authority(certificate: Path, key: Path) -> DevelopmentAuthority:
 
 
 def _write(path: Path, content: bytes, *, secret: bool = True) -> None:
-    """Write a file as a whole; other users may read it only if it is no secret."""
+    """Write a file as a whole, or not at all. If `secret` is true, other users cannot read it."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Run Kafka Connect workers, and manage their connectors.")
 def connect() -> None:
-    """Run Kafka Connect workers for source connectors, on any Kafka, and manage the connectors of running workers.
+    """Run Kafka Connect workers for source connectors, with any Kafka cluster, and manage their connectors.
 
-    The workers need an extra: pip install 'oncelog[connect]'. All other commands send requests to a worker's REST
-    interface, whose address is --url or $ONCELOG_CONNECT_URL. They work with Apache Kafka Connect's workers as well.
+    `standalone` and `distributed` run a worker, and need an extra: pip install 'oncelog[connect]'. All other commands
+    send requests to a worker's REST interface, whose address is --url or $ONCELOG_CONNECT_URL. They work with Apache
+    Kafka Connect's workers as well.
 
     \b
     oncelog connect distributed worker.properties     run a worker

@@ -30,8 +30,8 @@ A worker also accepts the settings of its clients, with the prefixes `producer.`
 ## TLS of the REST interface
 
 Give these settings with the prefix `listeners.https.`, such as `listeners.https.ssl.keystore.location`, and for
-`admin.listeners` with the prefix `admin.listeners.https.`. If a worker has none with a prefix, these addresses use the
-settings without it, which are also those of the worker's clients.
+`admin.listeners` with the prefix `admin.listeners.https.`. If a worker has no setting with the prefix, these addresses
+use the settings without a prefix, which also configure the worker's clients.
 
 {https}
 

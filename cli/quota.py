@@ -26,13 +26,14 @@ _OWNERS = {"user": "USER", "client-id": "ID", "ip": "ADDRESS"}
 
 @click.group(short_help="List, set and remove quotas.")
 def quota() -> None:
-    """List, set and remove quotas: how much of the broker users, client ids and addresses may use."""
+    """List, set and remove quotas, which limit how much of the broker users, client ids and addresses may use."""
 
 
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name the owner of quotas: --user, --client-id and --ip, each with its default.
+    """Add the options that name the owner of quotas: --user, --client-id and --ip, or --default-user and so on.
 
-    The command receives the names by their types as the argument `owner`. It is empty without these options.
+    The command receives them as the argument `owner`, for example {"user": "alice", "client-id": None}, where None
+    means the default. Without these options it is empty.
     """
 
     @wraps(command)
@@ -49,7 +50,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
 
     decorated: Callable[..., None] = with_owner
     for kind, name in reversed(_OWNERS.items()):
-        everyone = f"Every {kind} for which no quota of its own is set."
+        everyone = f"Every {kind} without a quota of its own."
         decorated = click.option(f"--default-{kind}", is_flag=True, help=everyone)(decorated)
         decorated = click.option(f"--{kind}", metavar=name, help=f"The {kind} {name}.")(decorated)
     return decorated
@@ -57,7 +58,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _need(owner: dict[str, str | None]) -> None:
     if not owner:
-        raise click.UsageError("name the owner by --user, --client-id, --ip, or a default of them")
+        raise click.UsageError("name the owner by --user, --client-id or --ip, or by one of their --default- forms")
 
 
 def _row(found: Quota, key: str) -> dict[str, object]:
@@ -100,10 +101,11 @@ def _change(bootstrap: str, owner: dict[str, str | None], values: dict[str, floa
 @json_option
 @bootstrap_option
 def set_quotas(quotas: tuple[str, ...], owner: dict[str, str | None], as_json: bool, bootstrap: str) -> None:
-    """Set quotas of an owner. Byte rates are in bytes per second, and the others as Kafka defines them.
+    """Set quotas of an owner.
 
-    The keys are producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate, and for --ip
-    connection_creation_rate.
+    The keys are producer_byte_rate and consumer_byte_rate (bytes per second), request_percentage (100 is the whole
+    event loop), controller_mutation_rate (partitions per second), and for --ip connection_creation_rate (connections
+    per second).
 
     \b
     oncelog quota set producer_byte_rate=1048576 --user alice
@@ -131,7 +133,7 @@ def set_quotas(quotas: tuple[str, ...], owner: dict[str, str | None], as_json: b
 @json_option
 @bootstrap_option
 def remove(keys: tuple[str, ...], owner: dict[str, str | None], yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Remove quotas of an owner, which then has those of its default.
+    """Remove quotas of an owner. The next quotas that match the owner then apply, such as those of the default.
 
     \b
     oncelog quota remove producer_byte_rate --user alice

@@ -24,13 +24,13 @@ _COLUMNS = ("id", "owner", "requester", "renewers", "expires", "ends")
 def token() -> None:
     """Manage delegation tokens, by which other processes log in as a user without the user's password.
 
-    The commands need a login (--client-config), which must not be one by a token. The broker needs
+    The commands need the settings of a login (--client-config). A login with a token is not accepted. The broker needs
     delegation.token.secret.key.
     """
 
 
 def _item(one: DelegationToken) -> dict[str, object]:
-    """Return what is shown of a token, which is all but its secret."""
+    """Return the attributes of a token that are printed: all except its secret."""
     return {
         "id": one.token_id,
         "owner": one.owner,
@@ -59,7 +59,7 @@ def _moment(at_ms: int) -> str:
     "--lifetime",
     type=duration_of,
     metavar="DURATION",
-    help="The time until the token ends for good, such as 7d.",
+    help="Maximum lifetime of the token, such as 7d; it cannot be renewed beyond it.",
 )
 @json_option
 @bootstrap_option
@@ -108,7 +108,7 @@ def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
 
 
 async def _secret_of(admin: Admin, token_id: str) -> bytes:
-    """Return the secret of a token, which names it in requests. Raise ClickException if there is no such token."""
+    """Return the secret of a token, by which requests identify the token. Raise ClickException if it does not exist."""
     for one in await admin.describe_delegation_tokens():
         if one.token_id == token_id:
             return one.hmac

@@ -1,4 +1,4 @@
-"""Define `oncelog user`: what a broker stores about users who log in by SASL."""
+"""Define `oncelog user`: manage the passwords of users who log in by SASL."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def user() -> None:
 
 
 def mechanism_option(meaning: str = "The SASL mechanism.") -> Callable[[F], F]:
-    """Return a decorator that adds the option `--mechanism`, of which `meaning` is the help."""
+    """Return a decorator that adds the option `--mechanism` with the help text `meaning`."""
     mechanisms = click.Choice(sorted(SCRAM_NUMBERS, reverse=True))
     return click.option("--mechanism", type=mechanisms, default="SCRAM-SHA-512", show_default=True, help=meaning)
 
 
 def _password() -> str:
-    """Return a password from the terminal, which asks twice, or from the first line of stdin."""
+    """Return a password: prompt for it twice on a terminal, else read the first line of stdin."""
     if sys.stdin.isatty():
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
     password = sys.stdin.readline().rstrip("\n")
@@ -100,14 +100,15 @@ def remove(name: str, mechanism: str, yes: bool, as_json: bool, bootstrap: str) 
     report(f"Removed the {mechanism} password of {name}.", {"user": name, "mechanism": mechanism}, as_json=as_json)
 
 
-@user.command(name="hash", short_help="Print a user's line with the salted hash of a password.")
+@user.command(name="hash", short_help="Print a line with the name of a user and the salted hash of a password.")
 @click.argument("name")
 @mechanism_option("The mechanism by which the hash is made. A SCRAM login needs the hash of its own mechanism.")
 def hash_password(name: str, mechanism: str) -> int:
     """Read a password, and print the line NAME:HASH.
 
-    Write the line into the file of plain.users.location, or pass it to `oncelog serve --add-scram`. The password cannot
-    be computed from it. The command prompts for the password, or reads it from stdin if that is not a terminal.
+    Write the line into a file of users (plain.users.location, metrics.users.location or rest.users.location), or pass
+    it to `oncelog serve --add-scram`. The password cannot be computed from it. The command prompts for the password, or
+    reads it from stdin if that is not a terminal.
 
     \b
     oncelog user hash alice >> users

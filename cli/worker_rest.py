@@ -16,14 +16,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 TIMEOUT_S = 90
-"""Longest time that a worker takes for a request, including the time for forwarding it to another worker."""
+"""The longest time, in seconds, that a worker takes for a request, including forwarding to another worker."""
 
 
 def worker_options(command: F) -> F:
     """Add the options `--url` and `--json` to a command, which receives them as the arguments `url` and `as_json`.
 
-    It also has the options of `http_options`, for TLS and credentials. The default URL is the environment variable
-    ONCELOG_CONNECT_URL, else http://127.0.0.1:8083.
+    This also adds the options of `http_options`, for TLS and credentials. The default URL is in the environment
+    variable ONCELOG_CONNECT_URL, else it is http://127.0.0.1:8083.
     """
     command = http_options(command)
     command = click.option("--json", "as_json", is_flag=True, help="Print the worker's response as JSON.")(command)
