@@ -13,7 +13,7 @@ A connection owns both directions of its socket. The dispatcher decides what a r
   then read only until the existing buffer is full, so that the broker notices a close, and TCP's flow control stops
   the peer from sending more.
 * A connection does a limited amount of work in one turn of the event loop (`turns.py`), so that the other connections
-  get their turns.
+  get their turns. Until its client has logged in, it also waits for a turn among the clients that log in.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..quotas.client_quotas import ClientQuotas
 from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
-from .turns import LONE_TURN_WORK, REQUEST_WORK, Turns
+from .turns import LOGIN_WORK, LONE_TURN_WORK, REQUEST_WORK, Newcomers, Turns
 
 if TYPE_CHECKING:  # imported only for listeners with SASL
     from ..security.login import Login
@@ -60,6 +60,7 @@ class ConnectionOwner(Protocol):
     memory: RequestMemory
     answers: AnswerMemory
     turns: Turns
+    newcomers: Newcomers
 
     def opened(self, connection: Connection, sock: socket.socket | None) -> None:
         """Register the new connection, or refuse it by calling its `abort`."""
@@ -134,7 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = False
         self._tls = False
         self._turn = loop.time()
-        self._work = LONE_TURN_WORK
+        self._newcomer = self.login is not None
+        self._work = 0 if self._newcomer else LONE_TURN_WORK
         self._frame_since = 0.0
         self._held = 0
         self._unsent_before = 0
@@ -262,6 +264,7 @@ class Connection(asyncio.BufferedProtocol):
     def logged_in(self, principal: Principal) -> None:
         """Serve the client, which has proved its identity."""
         self.principal = principal
+        self._newcomer = False
         if self.login is not None:
             self._listener.audit.login_accepted(self.login.mechanism, str(principal), self.peer_host, self.listener)
         self._buffer.limit = self._listener.config.socket_request_max_bytes
@@ -454,18 +457,24 @@ class Connection(asyncio.BufferedProtocol):
     def _yield(self) -> None:
         """Let the other connections have their turns before this connection executes its next request."""
         self._yielding = True
-        self._listener.turns.used_up(self.id)
         self._pause_reading()
-        self._loop.call_soon(self._next_turn)
+        if self._newcomer:
+            self._listener.newcomers.wait(self._next_turn)
+        else:
+            self._listener.turns.used_up(self.id)
+            self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._yielding = False
+        if self._newcomer:
+            self._work = LOGIN_WORK
         self._begin_turn(self._loop.time())
         if self._transport is not None:
             self._process()
 
     def _begin_turn(self, now: float) -> None:
-        self._work = self._listener.turns.begin(self.id, self._work, self._turn, now)
+        if not self._newcomer:
+            self._work = self._listener.turns.begin(self.id, self._work, self._turn, now)
         self._turn = now
 
     def _broken(self, error: BaseException) -> None:

@@ -23,6 +23,15 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 PAUSE_S: Final = 1.0
 """Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
 
+LEAST_TIMEOUT_S: Final = 1.0
+"""The least time in seconds for a handshake that the peer has begun, even if it began late."""
+
+RECORD_HEADER_BYTES: Final = 5
+"""The size of the header of a TLS record. Its last two bytes are the length of the rest (RFC 8446, section 5.1)."""
+
+HANDSHAKE_RECORD: Final = b"\x16"
+"""The first byte of a record that belongs to a handshake."""
+
 NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 """OpenSSL's reason if a client has not sent the required certificate."""
 
@@ -139,7 +148,9 @@ class TlsAcceptor:
             return made[0]
 
         try:
-            await shake_hands(make, peer, self._context(), self._timeout_s)
+            deadline = self._loop.time() + self._timeout_s
+            await self._until_it_begins(peer, deadline)
+            await shake_hands(make, peer, self._context(), max(deadline - self._loop.time(), LEAST_TIMEOUT_S))
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._failed(peer, host, error)
         except BaseException:
@@ -147,6 +158,32 @@ class TlsAcceptor:
                 self._limits.closed(host)
                 peer.close()
             raise
+
+    async def _until_it_begins(self, peer: socket.socket, deadline: float) -> None:
+        """Wait until the peer's first message is there, and then for a turn (`turns.py`). Raises OSError, TimeoutError.
+
+        The bytes stay in the socket. The kernel wakes the broker once, even if they arrive one at a time.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._until_received(peer, RECORD_HEADER_BYTES)
+                header = peer.recv(RECORD_HEADER_BYTES, socket.MSG_PEEK)
+                if header[:1] == HANDSHAKE_RECORD:
+                    await self._until_received(peer, RECORD_HEADER_BYTES + int.from_bytes(header[3:5]))
+        except TimeoutError:
+            raise TimeoutError("the peer has not begun it within connection.authentication.timeout.ms") from None
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        await self._limits.handshakes.turn()
+
+    async def _until_received(self, peer: socket.socket, count: int) -> None:
+        """Wait until the socket holds `count` bytes or the peer has closed the connection."""
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        arrived = asyncio.Event()
+        self._loop.add_reader(peer, arrived.set)
+        try:
+            await arrived.wait()
+        finally:
+            self._loop.remove_reader(peer)
 
     async def _refuse(self, peer: socket.socket, host: str, wait_s: float) -> None:
         """Close a connection after `wait_s`, because its address has used `connection_creation_rate` (KIP-612)."""

@@ -64,7 +64,8 @@ class Listener:
         self.log = log.bind(listener=listener.name)
         self.limits = limits
         self.audit = audit
-        self.memory, self.answers, self.turns = limits.memory, limits.answers, limits.turns
+        self.memory, self.answers = limits.memory, limits.answers
+        self.turns, self.newcomers = limits.turns, limits.newcomers
         self.quotas = limits.quotas
         self.host = listener.host
         self.port = listener.port

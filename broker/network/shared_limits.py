@@ -13,7 +13,7 @@ from ..quotas.client_quotas import ClientQuotas
 from ..system import descriptors
 from .answer_memory import AnswerMemory
 from .request_memory import RequestMemory
-from .turns import Turns
+from .turns import HANDSHAKES_PER_ROUND, LOGINS_PER_ROUND, Newcomers, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class SharedLimits:
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
         self.turns = Turns()
+        self.newcomers = Newcomers(LOGINS_PER_ROUND)
+        self.handshakes = Newcomers(HANDSHAKES_PER_ROUND)
         self._config = config
         self._count = 0
         self._by_host: Counter[str] = Counter()

@@ -4,10 +4,16 @@ Work is counted in bytes received and executed, plus `REQUEST_WORK` for each req
 nanosecond. A connection that is alone gets long turns. Connections that compete share `ROUND_WORK`, so that a client's
 request waits for about one round of the other connections, regardless of their number. A large request cannot be
 divided, so the work that a connection does beyond its share is deducted from its next turns.
+
+Clients that have not proved who they are wait for one another (`Newcomers`), so that thousands of logins at the same
+time delay only logins.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 REQUEST_WORK: Final = 64 * 1024
@@ -24,6 +30,15 @@ LONE_TURN_WORK: Final = 2 * 1024 * 1024
 """The work in one turn of a connection if no other connection has been active for `CONTENTION_S`."""
 
 CONTENTION_S: Final = 0.1
+
+LOGIN_WORK: Final = 64 * 1024
+"""The work in one turn of a connection whose client has not logged in yet."""
+
+LOGINS_PER_ROUND: Final = 8
+"""The number of connections without a login that have a turn in the same round of the event loop."""
+
+HANDSHAKES_PER_ROUND: Final = 1
+"""The number of TLS handshakes that begin in the same round. One takes the broker about a millisecond."""
 
 ROUND_S: Final = 0.002
 """A connection's excess work is reduced by one share for each period of this many seconds since its previous turn."""
@@ -63,3 +78,33 @@ class Turns:
         self._busy_before = len(self._busy) if recent else 0
         self._busy.clear()
         self._counted_until = now + CONTENTION_S
+
+
+class Newcomers:
+    """A queue of clients that are not known yet. A few of them have a turn in each round of the event loop."""
+
+    def __init__(self, per_round: int) -> None:
+        self._per_round = per_round
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._running = False
+
+    def wait(self, turn: Callable[[], object]) -> None:
+        """Call `turn` in a later round of the event loop, after the turns of those that wait already."""
+        self._waiting.append(turn)
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    async def turn(self) -> None:
+        """Wait for a turn."""
+        granted = asyncio.Event()
+        self.wait(granted.set)
+        await granted.wait()
+
+    def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(min(self._per_round, len(self._waiting))):
+            loop.call_soon(self._waiting.popleft())
+        self._running = bool(self._waiting)
+        if self._running:
+            loop.call_soon(self._run)

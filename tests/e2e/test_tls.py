@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from aiokafka.admin import NewTopic as AioNewTopic
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
+from oncelog.broker.network import handshake
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.settings import ConfigError
 from oncelog.demo.processes import free_port
@@ -27,6 +29,7 @@ from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from support.broker import BrokerProcess
+from support.hostile.handshakes import client_hello
 from support.raw_connection import RawConnection, batch
 from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, tls_port
 
@@ -223,6 +226,43 @@ async def test_plaintext_and_noise_on_a_tls_port_are_refused(authority: Authorit
             writer.close()
         await until_closed(broker)
         assert (await greet(tls_port(broker), authority.context())).error_code == 0
+
+
+async def test_handshakes_begin_one_after_another_when_their_first_message_is_complete(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signature costs about a millisecond, and thousands of clients may connect at the same time."""
+    rounds = 0
+    begun: list[int] = []
+    shake_hands = handshake.shake_hands
+
+    async def noted(*arguments: Any) -> Any:
+        begun.append(rounds)
+        return await shake_hands(*arguments)
+
+    monkeypatch.setattr(handshake, "shake_hands", noted)
+    hello = client_hello()
+    async with broker_with_tls(authority) as broker:
+        peers = [socket.create_connection((HOST, tls_port(broker))) for _ in range(20)]
+        for peer in peers:
+            peer.sendall(hello[:-1])
+
+        async def accepted() -> bool:
+            return broker._listeners is not None and broker._listeners.named("SSL").limits._count == len(peers)
+
+        await until(accepted)
+        assert not begun
+        for peer in peers:
+            peer.sendall(hello[-1:])
+        async with asyncio.timeout(60):
+            while len(begun) < len(peers):
+                await asyncio.sleep(0)
+                rounds += 1
+        assert max(Counter(begun).values()) == 1
+        for peer in peers:
+            with peer:
+                peer.settimeout(60)
+                assert (await asyncio.to_thread(peer.recv, 1)) == b"\x16"
 
 
 async def test_a_broker_stops_at_once_beside_handshakes_that_do_not_end(authority: Authority) -> None:

@@ -15,7 +15,8 @@ Run = Callable[[Siege, bool], Awaitable[None]]
 class Attack:
     """One attack.
 
-    `short` says whether its small form belongs to `make test`, `sasl` whether the broker has a listener with SASL, too.
+    `short` says whether its small form belongs to `make test`, `sasl` whether the broker has a listener with SASL, too,
+    and `tls` whether it has one with TLS.
     """
 
     name: str
@@ -24,18 +25,19 @@ class Attack:
     descriptors: int = 0
     short: bool = False
     sasl: bool = False
+    tls: bool = False
 
 
 ATTACKS: list[Attack] = []
 
 
 def attack(
-    name: str, *settings: str, descriptors: int = 0, short: bool = False, sasl: bool = False
+    name: str, *settings: str, descriptors: int = 0, short: bool = False, sasl: bool = False, tls: bool = False
 ) -> Callable[[Run], Run]:
     """Declare the decorated function as an attack."""
 
     def declare(run: Run) -> Run:
-        ATTACKS.append(Attack(name, run, settings, descriptors, short, sasl))
+        ATTACKS.append(Attack(name, run, settings, descriptors, short, sasl, tls))
         return run
 
     return declare

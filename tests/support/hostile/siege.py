@@ -21,6 +21,7 @@ from oncelog.auth.password_hash import PasswordHash
 from oncelog.demo.processes import ChildProcess, free_port
 from support.broker import BrokerProcess
 from support.raw_connection import RawConnection
+from support.tls import Authority
 
 TESTS = Path(__file__).resolve().parents[2]
 WARM_UP_ANSWERS = 90
@@ -54,14 +55,20 @@ class Siege:
     """The broker and the neighbour. `settings` are texts `name=value`.
 
     With `sasl`, the broker has a second listener at `sasl_address`, with PLAIN and SCRAM and ten users, user-0 to
-    user-9.
+    user-9. With `tls`, it has another one at `tls_address`.
     """
 
-    def __init__(self, directory: Path, *settings: str, descriptors: int = 0, sasl: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *settings: str, descriptors: int = 0, sasl: bool = False, tls: bool = False
+    ) -> None:
         arguments = [argument for setting in settings for argument in ("--set", setting)]
         self.sasl_address = f"127.0.0.1:{free_port()}" if sasl else ""
         if sasl:
             arguments += self._with_sasl(directory)
+        self.tls_address = f"127.0.0.1:{free_port()}" if tls else ""
+        if tls:
+            certificate = Authority(directory).certificate("broker", "127.0.0.1")
+            arguments += ["--listen", f"SSL://{self.tls_address}", "--set", f"ssl.keystore.location={certificate}"]
         self.broker = BrokerProcess(directory, "--durability", "os", *arguments)
         self.outcome = Outcome()
         self._descriptors = descriptors

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -492,6 +494,44 @@ async def test_connections_with_much_to_do_take_turns() -> None:
         assert len(turns) > 100
         both_busy = turns[2:100]
         assert max(both_busy) <= 2 * ROUND_WORK // REQUEST_WORK
+
+
+async def test_clients_that_log_in_at_the_same_time_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their requests have arrived when the event loop looks; it executes a few of them in each of its rounds."""
+    rounds = 0
+    executed: list[int] = []
+    async with House() as house:
+        known = await house.connect()
+        known.ask(b"a")
+        assert await known.answers(1) == [b"A"]
+        login = SimpleNamespace(admits_until=math.inf, mechanism="PLAIN")
+        monkeypatch.setattr(house.listener, "new_login", lambda connection: login)
+        newcomers = [await house.connect() for _ in range(40)]
+        await settle(lambda: house.listener.connection_count == 41)
+        accept = house.dispatcher.accept
+
+        def noted(connection: Any, frame: memoryview) -> Any:
+            executed.append(rounds)
+            return accept(connection, frame)
+
+        house.dispatcher.accept = noted  # type: ignore[method-assign]
+        for peer in newcomers:
+            peer.writer.write(b"\0\0\0\3abc")  # into the socket at once
+        while len(executed) < 40:
+            await asyncio.sleep(0)
+            rounds += 1
+        assert max(Counter(executed).values()) <= turns.LOGINS_PER_ROUND
+        for peer in newcomers:
+            assert await peer.answers(1) == [b"ABC"]
+
+
+async def test_a_client_of_many_small_requests_before_its_login_is_served() -> None:
+    async with House() as house:
+        house.listener.new_login = lambda connection: SimpleNamespace(admits_until=math.inf)  # type: ignore[assignment,return-value,method-assign]
+        peer = await house.connect()
+        words = [b"%d" % n for n in range(300)] + [b"x" * 60_000]
+        peer.ask(*words)
+        assert await peer.answers(301) == [word.upper() for word in words]
 
 
 async def test_a_large_request_is_read_in_parts_while_others_compete(monkeypatch: pytest.MonkeyPatch) -> None:

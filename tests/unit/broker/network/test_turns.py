@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from functools import partial
+
 import pytest
-from oncelog.broker.network.turns import CONTENTION_S, LEAST_SHARE, LONE_TURN_WORK, ROUND_S, ROUND_WORK, Turns
+from oncelog.broker.network.turns import (
+    CONTENTION_S,
+    LEAST_SHARE,
+    LONE_TURN_WORK,
+    ROUND_S,
+    ROUND_WORK,
+    Newcomers,
+    Turns,
+)
 
 
 def busy_turns(count: int) -> Turns:
@@ -56,3 +68,30 @@ def test_connections_that_have_nothing_more_to_do_stop_competing() -> None:
         turns.begin(1, 0, now, now)
         turns.begin(2, 0, now, now)
     assert turns.begin(1, 0, now, now) == ROUND_WORK
+
+
+async def test_newcomers_wait_for_each_other_and_for_nobody_else() -> None:
+    newcomers = Newcomers(3)
+    called: list[tuple[int, int]] = []
+    rounds = 0
+
+    def turn(number: int) -> None:
+        called.append((number, rounds))
+
+    for number in range(10):
+        newcomers.wait(partial(turn, number))
+    while len(called) < 10:
+        await asyncio.sleep(0)
+        rounds += 1
+        assert rounds < 20
+    assert [number for number, _ in called] == list(range(10))
+    assert max(Counter(round_ for _, round_ in called).values()) == 3
+
+
+async def test_a_turn_that_fails_takes_no_turn_from_others(caplog: pytest.LogCaptureFixture) -> None:
+    newcomers = Newcomers(2)
+    newcomers.wait(lambda: 1 // 0)
+    async with asyncio.timeout(60):
+        await newcomers.turn()
+        await newcomers.turn()
+    assert "ZeroDivisionError" in caplog.text

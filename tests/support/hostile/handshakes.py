@@ -1,0 +1,74 @@
+"""Attack a listener with TLS: handshakes that begin together, that never end, and that come a byte at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from support.hostile.attack import attack
+from support.hostile.connections import send, sockets
+from support.hostile.siege import Siege
+
+
+def client_hello() -> bytes:
+    """Return the first message of a TLS client. The broker's answer to it costs the broker a signature."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        return outgoing.read()
+    raise AssertionError("the handshake ended without the peer")
+
+
+@attack("5 times 1,500 TLS handshakes that begin at the same time", tls=True, short=True)
+async def handshakes_at_once(siege: Siege, whole: bool) -> None:
+    hello = client_hello()
+    for _ in range(5 if whole else 1):
+        async with sockets(siege, 1500 if whole else 200, address=siege.tls_address) as opened:
+            await asyncio.sleep(0.5)  # all of them are accepted, and silent
+            async with asyncio.TaskGroup() as tasks:
+                for sock in opened:
+                    tasks.create_task(send(sock, hello, 5))
+            await asyncio.sleep(2 if whole else 0.5)
+
+
+@attack("1,500 TLS handshakes of which half a message comes, then the rest at the same time", tls=True)
+async def second_halves_at_once(siege: Siege, whole: bool) -> None:
+    hello = client_hello()
+    async with sockets(siege, 1500 if whole else 200, address=siege.tls_address) as opened:
+        for half in (hello[:100], hello[100:]):
+            async with asyncio.TaskGroup() as tasks:
+                for sock in opened:
+                    tasks.create_task(send(sock, half, 5))
+            await asyncio.sleep(3 if whole else 1)
+
+
+@attack("300 TLS handshakes, a byte at a time", tls=True)
+async def dripping_handshakes(siege: Siege, whole: bool) -> None:
+    hello = client_hello()
+    async with sockets(siege, 300 if whole else 50, address=siege.tls_address) as opened:
+        for place in range(100 if whole else 20):
+            for sock in opened:
+                await send(sock, hello[place : place + 1], 1)
+
+
+@attack("1,500 TLS handshakes that never end", tls=True)
+async def half_open_handshakes(siege: Siege, whole: bool) -> None:
+    hello = client_hello()
+    async with sockets(siege, 1500 if whole else 200, address=siege.tls_address) as opened:
+        for sock in opened:
+            await send(sock, hello, 5)
+        await asyncio.sleep(10 if whole else 2)
+
+
+@attack("noise instead of TLS, 5,000 times", tls=True)
+async def noise(siege: Siege, whole: bool) -> None:
+    for _ in range(5 if whole else 1):
+        async with (
+            sockets(siege, 1000 if whole else 200, address=siege.tls_address) as opened,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for sock in opened:
+                tasks.create_task(send(sock, b"\x16\x03\x01" + bytes(5000), 5))
