@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hmac
-import secrets
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from .password_hash import PasswordHash
+from .remembered_passwords import RememberedPasswords
 from .token_file import TokenFile
 from .user_file import UserFile
 
@@ -39,7 +37,7 @@ class HttpAccess:
     """
 
     def __init__(self, users: UserFile | None, tokens: TokenFile | None, run: RunInThread) -> None:
-        self._users = None if users is None else _Passwords(users)
+        self._users = None if users is None else RememberedPasswords(users)
         self._tokens = tokens
         self._run = run
         self._checking: asyncio.Future[bool] | None = None
@@ -99,25 +97,3 @@ class HttpAccess:
                 return False
             return bool(colon) and self._users.verify(name, password)
         return False
-
-
-class _Passwords:
-    """Verifies passwords, and remembers a keyed digest of the last correct password of each user."""
-
-    def __init__(self, file: UserFile) -> None:
-        self._file = file
-        self._key = secrets.token_bytes(32)
-        self._right: dict[str, tuple[PasswordHash, bytes]] = {}
-
-    def verify(self, name: str, password: str) -> bool:
-        """Return whether the user exists and has this password. Blocks. Raises OSError and ValueError."""
-        known = self._file.load().get(name)
-        digest = hmac.digest(self._key, password.encode(), "sha256")
-        right = self._right.get(name)
-        # When the file has changed, each hash is a new object, so that a remembered password is checked again.
-        if right is not None and right[0] is known and hmac.compare_digest(right[1], digest):
-            return True
-        if not self._file.verify(name, password) or known is None:
-            return False
-        self._right[name] = known, digest
-        return True

@@ -1,6 +1,7 @@
 """Handle SaslAuthenticate: exchange the messages of a SASL mechanism (KIP-152) and begin a session (KIP-368).
 
-A refused login is answered with SASL_AUTHENTICATION_FAILED, and the connection is closed.
+A refused login is answered with SASL_AUTHENTICATION_FAILED, and the connection is closed. A login that could not be
+checked gets no answer.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ..api.handling import Reply, RequestContext, answer_and_close, handles
-from ..security.login import LoginRefused
+from ..security.login import LoginNotChecked, LoginRefused
 
 
 @handles(SaslAuthenticateRequest)
@@ -20,6 +21,9 @@ async def handle(context: RequestContext, request: SaslAuthenticateRequest) -> R
     request.auth_bytes = b""  # so that a large message does not stay in memory while its refusal is delayed
     try:
         challenge, session_ms = await answering
+    except LoginNotChecked as error:
+        context.connection.close(str(error))
+        return None
     except LoginRefused as error:
         refusal = SaslAuthenticateResponse(int(ErrorCode.SASL_AUTHENTICATION_FAILED), str(error))
         return answer_and_close(context.connection, refusal, "the login was refused")

@@ -27,6 +27,7 @@ from .shared_limits import SharedLimits
 
 if TYPE_CHECKING:
     from ..security.mechanisms import ListenerLogins
+    from ..security.password_checks import PasswordChecks
     from ..security.scram import FindCredential, TokenLogins
     from ..security.tls import ListenerTls
 
@@ -61,6 +62,7 @@ class Listeners:
         self._open: dict[str, Listener] = {}
         self._contexts: list[WatchedContext] = []
         self._logins: list[ListenerLogins] = []
+        self._checks: PasswordChecks | None = None
 
     async def bind(self) -> None:
         """Read the files of all listeners and bind their addresses. If one fails, none stays bound.
@@ -97,8 +99,22 @@ class Listeners:
 
             settings = ListenerLogins(row, self._config.of_listener(row.name))
             self._logins.append(settings)
-            logins = await settings.start(self._threads, self._find_credential, self._log, self._tokens)
+            checks = self._password_checks()
+            logins = await settings.start(self._threads, checks, self._find_credential, self._log, self._tokens)
         return Listener(row, self._config, self._dispatcher, self._log, self._limits, self._audit, context, logins)
+
+    def _password_checks(self) -> PasswordChecks:
+        """Return the checks of passwords, which all listeners with SASL share."""
+        if self._checks is None:
+            from ..security.password_checks import PasswordChecks
+
+            config = self._config
+            self._checks = PasswordChecks(
+                self._threads,
+                config.sasl_server_max_waiting_passwords,
+                config.sasl_server_max_waiting_passwords_per_ip,
+            )
+        return self._checks
 
     @property
     def first(self) -> Listener:

@@ -6,7 +6,8 @@ The rules are Apache Kafka's:
   An ApiVersions request in an unknown version does not count, because its client tries again in a lower one.
 * The mechanism's messages follow in SaslAuthenticate requests (KIP-152), or without request headers after version 0 of
   SaslHandshake. Any other request closes the connection.
-* A refused login is answered after `connection.failed.authentication.delay.ms`, and the connection is closed.
+* A refused login is answered after `connection.failed.authentication.delay.ms`, and the connection is closed. A login
+  that could not be checked gets no answer (`LoginNotChecked`).
 * A session ends with the client's token, or after `connections.max.reauth.ms`. Before that, the client logs in again by
   the same mechanism as the same principal (KIP-368). A session that has ended admits only the requests of a login.
 
@@ -45,6 +46,13 @@ class LoginRefused(Exception):
         self.detail = detail or message
 
 
+class LoginNotChecked(LoginRefused):
+    """A login that was not checked, because too many others wait for their checks.
+
+    The connection is closed without an answer. Clients take an answer for final, but connect again after a close.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """The result of a mechanism: the client's identity, and for how many ms at most it is proved, None for no limit.
@@ -72,17 +80,21 @@ class Mechanism(Protocol):
 class LoginRules:
     """The rules for the logins of one listener.
 
-    `mechanisms` makes the exchange of each enabled mechanism. `session_ms` is the longest session, 0 for no limit.
-    `failure_delay_s` is the time after which a refusal is answered.
+    `mechanisms` makes the exchange of each enabled mechanism for a client address. `session_ms` is the longest session,
+    0 for no limit. `failure_delay_s` is the time after which a refusal is answered.
     """
 
-    mechanisms: Mapping[str, Callable[[], Mechanism]]
+    mechanisms: Mapping[str, Callable[[str], Mechanism]]
     session_ms: int
     failure_delay_s: float
 
 
 class LoginOwner(Protocol):
     """The connection that a login belongs to."""
+
+    @property
+    def peer_host(self) -> str:
+        """The client's address, without port."""
 
     def logged_in(self, principal: Principal) -> None:
         """Take note that the client has proved its identity; also called when it does so again."""
@@ -157,7 +169,7 @@ class Login:
             self._is_over = True
             self.admits_until = -math.inf
             return False
-        self.mechanism, self._exchange = mechanism, make()
+        self.mechanism, self._exchange = mechanism, make(self._owner.peer_host)
         self.takes_bare_messages = version == 0
         self.admits_until = -math.inf
         return True

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN
+from ...auth.remembered_passwords import RememberedPasswords
 from ...auth.scram import SCRAM_MECHANISMS, ScramDecoys
 from ...auth.user_file import UserFile
 from ..settings import ConfigError
 from ..settings.listeners import ListenerConfig
 from ..system.ports import Lane, Threads
 from .login import LoginRules, Mechanism
-from .plain import JaasUsers, PlainExchange, PlainUsers
+from .password_checks import PasswordChecks
+from .plain import AllUsers, JaasUsers, PlainExchange, PlainUsers
 from .scram import FindCredential, ScramExchange, TokenLogins
 from .settings import ListenerSettings
 
@@ -68,21 +70,26 @@ class ListenerLogins:
             )
 
     async def start(
-        self, threads: Threads, find: FindCredential, log: Any, tokens: TokenLogins | None = None
+        self,
+        threads: Threads,
+        checks: PasswordChecks,
+        find: FindCredential,
+        log: Any,
+        tokens: TokenLogins | None = None,
     ) -> LoginRules:
         """Read files and keys, and return the rules. Raises ConfigError that names the setting and the file.
 
         `tokens` is None if delegation tokens are off.
         """
         decoys = ScramDecoys()
-        made: dict[str, Callable[[], Mechanism]] = {}
+        made: dict[str, Callable[[str], Mechanism]] = {}
         for name in self._enabled:
             if name == PLAIN:
-                made[name] = partial(PlainExchange, await threads.run(Lane.LOGIN, self._plain_users), threads)
+                made[name] = partial(PlainExchange, await threads.run(Lane.LOGIN, self._plain_users), checks)
             elif name == OAUTHBEARER:
                 made[name] = await self._oauth(threads, log)
             else:
-                made[name] = partial(ScramExchange, SCRAM_MECHANISMS[name], find, decoys, tokens)
+                made[name] = _for_any_host(partial(ScramExchange, SCRAM_MECHANISMS[name], find, decoys, tokens))
         return LoginRules(
             made,
             self._settings.get("connections.max.reauth.ms"),
@@ -94,7 +101,7 @@ class ListenerLogins:
         if self._keys is not None:
             self._keys.stop()
 
-    async def _oauth(self, threads: Threads, log: Any) -> Callable[[], Mechanism]:
+    async def _oauth(self, threads: Threads, log: Any) -> Callable[[str], Mechanism]:
         get = self._settings.get
         try:
             import jwt  # noqa: F401
@@ -117,9 +124,9 @@ class ListenerLogins:
             get("sasl.oauthbearer.clock.skew.seconds"),
             get("sasl.oauthbearer.sub.claim.name"),
         )
-        return partial(OAuthExchange, self._keys, rules)
+        return _for_any_host(partial(OAuthExchange, self._keys, rules))
 
-    def _plain_users(self) -> Callable[[str, str], bool]:
+    def _plain_users(self) -> PlainUsers:
         users: list[PlainUsers] = [] if self._jaas is None else [self._jaas]
         if location := self._settings.get(_FILE):
             file = UserFile(Path(location))
@@ -127,5 +134,10 @@ class ListenerLogins:
                 file.load()
             except (OSError, ValueError) as error:
                 raise ConfigError(_FILE, str(error)) from None
-            users.append(file)
-        return lambda name, password: any(each.verify(name, password) for each in users)
+            users.append(RememberedPasswords(file))
+        return AllUsers(users)
+
+
+def _for_any_host(make: Callable[[], Mechanism]) -> Callable[[str], Mechanism]:
+    """Return a function that makes an exchange whatever the client's address is."""
+    return lambda _: make()

@@ -7,23 +7,27 @@ file with a name and a salted hash per line, `alice:SCRAM-SHA-512$4096:...`. The
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from ...auth.jaas import parse_jaas
 from ...auth.principal import Principal
-from ..system.ports import Lane, Threads
 from .login import LoginRefused, Proof
+from .password_checks import PasswordChecks
 
 _WRONG: Final = "Authentication failed: Invalid username or password"
 _USER: Final = "user_"
 
 
 class PlainUsers(Protocol):
-    """Users and their passwords."""
+    """Users and their passwords. The methods block, and raise OSError and ValueError."""
+
+    def recalls(self, name: str, password: str) -> bool:
+        """Return whether the password is known to be right without hashing it, which takes milliseconds."""
 
     def verify(self, name: str, password: str) -> bool:
-        """Return whether the user exists and has this password. Blocks. Raises OSError and ValueError."""
+        """Return whether the user exists and has this password."""
 
 
 class JaasUsers:
@@ -42,17 +46,37 @@ class JaasUsers:
         known = self._passwords.get(name)
         return hmac.compare_digest((known or "").encode(), password.encode()) and known is not None
 
+    recalls = verify  # passwords in clear text need no hashing
+
+
+class AllUsers:
+    """The users of several sources."""
+
+    def __init__(self, sources: Sequence[PlainUsers]) -> None:
+        self._sources = sources
+
+    def recalls(self, name: str, password: str) -> bool:
+        """Return whether a source knows without hashing that the password is right."""
+        return any(source.recalls(name, password) for source in self._sources)
+
+    def verify(self, name: str, password: str) -> bool:
+        """Return whether the user of a source has this password."""
+        return any(source.verify(name, password) for source in self._sources)
+
 
 class PlainExchange:
     """The broker's side of PLAIN: one message, which is verified in a thread."""
 
-    def __init__(self, users: Callable[[str, str], bool], threads: Threads) -> None:
-        """`users` verifies a name and a password; it may block, and may raise OSError and ValueError."""
+    def __init__(self, users: PlainUsers, checks: PasswordChecks, host: str) -> None:
+        """`host` is the client's address, with whose other logins this one takes turns in `checks`."""
         self.proof: Proof | None = None
-        self._verify, self._threads = users, threads
+        self._users, self._checks, self._host = users, checks, host
 
     async def answer(self, message: bytes) -> bytes:
-        """Take `[authorization id] NUL name NUL password`; return an empty challenge. Raises LoginRefused."""
+        """Take `[authorization id] NUL name NUL password`; return an empty challenge.
+
+        Raises LoginRefused, and LoginNotChecked if too many passwords wait.
+        """
         try:
             parts = message.decode().split("\0")
         except UnicodeDecodeError:
@@ -68,7 +92,8 @@ class PlainExchange:
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         try:
-            verified = await self._threads.run(Lane.LOGIN, lambda: self._verify(name, password))
+            known = await self._checks.at_once(partial(self._users.recalls, name, password))
+            verified = known or await self._checks.in_turn(self._host, partial(self._users.verify, name, password))
         except (OSError, ValueError) as error:
             raise LoginRefused(_WRONG, f"the users of PLAIN cannot be read: {error}") from error
         if not verified:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import struct
+import threading
 import weakref
 from pathlib import Path
 from typing import Any, cast
@@ -434,6 +435,49 @@ async def test_a_changed_file_of_users_counts_at_once(tmp_path: Path) -> None:
         assert [await code("alice", "second"), await code("alice", "first"), await code("b:o:b", "x")] == [0, 58, 58]
         users.unlink()
         assert await code("alice", "second") == 58
+
+
+async def test_too_many_passwords_of_one_address_are_not_checked_and_others_log_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a hash is computed, wrong passwords wait; beyond the limit, their connections are closed."""
+    users = tmp_path / "users"
+    users.write_text("".join(f"{name}:{PasswordHash.of_password('right')}\n" for name in ("alice", "bob")))
+    settings = {"plain.sasl.jaas.config": "", "plain.users.location": str(users)}
+    async with broker_with_sasl(**settings, **{"sasl.server.max.waiting.passwords.per.ip": "3"}) as broker:
+        address = sasl_address(broker)
+
+        async def code(name: str, password: str, source: str) -> int:
+            """Return the error code of a login, -1 if the connection is closed without an answer."""
+            async with RawConnection(address, source=source) as wire:
+                try:
+                    return (await log_in(wire, "PLAIN", name, password)).error_code
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    return -1
+
+        assert await code("alice", "right", "127.0.0.1") == 0
+        hashed: list[str] = []
+        begun, may_end = threading.Event(), threading.Event()
+        matches = PasswordHash.matches
+
+        def held(self: PasswordHash, password: str) -> bool:
+            hashed.append(password)
+            begun.set()
+            assert may_end.wait(60)
+            return matches(self, password)
+
+        monkeypatch.setattr(PasswordHash, "matches", held)
+        guesses = [asyncio.create_task(code("alice", f"guess {number}", "127.0.0.2")) for number in range(7)]
+        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
+        other = asyncio.create_task(code("bob", "right", "127.0.0.3"))
+        same = asyncio.create_task(code("alice", "right", "127.0.0.2"))
+        while len([task for task in guesses if task.done()]) < 3:
+            await asyncio.wait([task for task in guesses if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+        may_end.set()
+        assert [await other, await same] == [0, 0]
+        assert sorted([await guess for guess in guesses]) == [-1] * 3 + [58] * 4
+    assert len(hashed) == 5, "four guesses and bob, but not alice, whose password is remembered"
 
 
 @pytest.mark.parametrize(

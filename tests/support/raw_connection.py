@@ -46,18 +46,19 @@ def values_in(records: bytes | bytearray | memoryview | None) -> list[bytes | No
 
 
 class RawConnection:
-    """One connection to a broker."""
+    """One connection to a broker. `source` is the client's own address, if it matters."""
 
-    def __init__(self, address: str, client_id: str | None = "raw") -> None:
+    def __init__(self, address: str, client_id: str | None = "raw", *, source: str = "") -> None:
         host, _, port = address.rpartition(":")
         self._target = host, int(port)
+        self._source = (source, 0) if source else None
         self._client_id = client_id
         self._ids = itertools.count(1)
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
 
     async def __aenter__(self) -> RawConnection:
-        self._reader, self._writer = await asyncio.open_connection(*self._target)
+        self._reader, self._writer = await asyncio.open_connection(*self._target, local_addr=self._source)
         return self
 
     async def __aexit__(

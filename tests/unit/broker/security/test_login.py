@@ -33,6 +33,7 @@ class Owner:
     """The connection of a login, and its simulated time in seconds."""
 
     now: float = 1000.0
+    peer_host: str = "192.0.2.1"
     principals: list[str] = field(default_factory=list)
     refusals: list[tuple[str, str]] = field(default_factory=list)
 
@@ -44,7 +45,11 @@ class Owner:
 
 
 def login(owner: Owner, session_ms: int = 0, delay_s: float = 0) -> Login:
-    return Login(LoginRules({"X": Password, "Y": Password}, session_ms, delay_s), owner, lambda: owner.now)
+    return Login(
+        LoginRules({"X": lambda _: Password(), "Y": lambda _: Password()}, session_ms, delay_s),
+        owner,
+        lambda: owner.now,
+    )
 
 
 def admitted(state: Login) -> set[int]:

@@ -1,0 +1,63 @@
+"""`RememberedPasswords`: compares passwords with the hashes of a file, each right password slowly only once."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+
+from .password_hash import PasswordHash
+from .user_file import UserFile
+
+
+class RememberedPasswords:
+    """The users of a file. Of each user, the last password that was right is remembered as a keyed digest.
+
+    A password that is remembered is recognised in microseconds, and any other one costs milliseconds of hashing. This
+    is safe for these reasons:
+
+    * Only the right password of an existing user is remembered. A wrong password, or the name of an unknown user, costs
+      a full hash every time, so guessing does not become cheaper, and the time of an answer says nothing about names.
+    * The digest is an HMAC-SHA256 with a random key of this process. Both are only in memory, where the passwords that
+      clients send are, too. The file still has salted hashes only.
+    * The digests are forgotten when the file changes, so a changed or removed user has to prove the password anew.
+
+    There is at most one digest per user of the file. One thread at a time may use an object.
+    """
+
+    def __init__(self, file: UserFile) -> None:
+        self._file = file
+        self._key = secrets.token_bytes(32)
+        self._users: Mapping[str, PasswordHash] = {}
+        self._digests: dict[str, bytes] = {}
+
+    def recalls(self, name: str, password: str) -> bool:
+        """Return whether this password of the user was right the last time. Raises OSError and ValueError.
+
+        It takes microseconds, and reads the file if it has changed. False says nothing about the password.
+        """
+        self._forget_if_changed()
+        digest = self._digests.get(name)
+        return digest is not None and hmac.compare_digest(digest, self._digest(password))
+
+    def verify(self, name: str, password: str) -> bool:
+        """Return whether the user exists and has this password. Raises OSError and ValueError.
+
+        It takes milliseconds unless the password is remembered.
+        """
+        if self.recalls(name, password):
+            return True
+        users = self._users
+        if not self._file.verify(name, password):
+            return False
+        if self._file.load() is users:  # the password was compared with the hash of these users
+            self._digests[name] = self._digest(password)
+        return True
+
+    def _digest(self, password: str) -> bytes:
+        return hmac.digest(self._key, password.encode(), "sha256")
+
+    def _forget_if_changed(self) -> None:
+        users = self._file.load()
+        if users is not self._users:
+            self._users, self._digests = users, {}

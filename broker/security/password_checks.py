@@ -1,0 +1,97 @@
+"""`PasswordChecks`: in which order passwords are compared with their salted hashes, and how many may wait for that.
+
+A comparison takes milliseconds of a core on purpose, also for a wrong password. So the broker runs one at a time, and a
+client that sends many passwords must not delay the logins of others:
+
+* Client addresses take turns, and the checks of one address run in the order of their arrival. A login of an address
+  without other logins waits for at most one check of each other address.
+* The number of checks that wait is limited, for each address and in all. A login beyond a limit is not checked
+  (`LoginNotChecked`).
+* A check whose client has disconnected does not run.
+
+A password that was right recently needs no hashing (`RememberedPasswords`), and neither waits nor counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..system.ports import Lane, Threads
+from .login import LoginNotChecked
+
+
+class PasswordChecks:
+    """The checks of passwords of all listeners. They run in the login lane of the threads."""
+
+    def __init__(self, threads: Threads, max_waiting: int, max_waiting_per_ip: int) -> None:
+        self._threads = threads
+        self._max_waiting, self._max_waiting_per_ip = max_waiting, max_waiting_per_ip
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
+        """The waiting checks of each address, in order. The address whose turn is next comes first."""
+        self._count = 0
+        self._busy = False
+
+    async def at_once(self, check: Callable[[], bool]) -> bool:
+        """Return the result of a check that takes microseconds. It waits for at most one slow check."""
+        return await self._threads.run(Lane.LOGIN, check)
+
+    async def in_turn(self, host: str, check: Callable[[], bool]) -> bool:
+        """Return the result of a slow check for the client address `host`, when its turn has come.
+
+        Raises LoginNotChecked if too many checks wait, and what the check raises.
+        """
+        if self._busy:
+            await self._turn_of(host)
+        self._busy = True
+        running = self._threads.run(Lane.LOGIN, check)
+        running.add_done_callback(self._ended)
+        await asyncio.wait([running])  # does not cancel: the check of a client that has gone counts until it ends
+        return running.result()
+
+    async def _turn_of(self, host: str) -> None:
+        checks = self._waiting.get(host, {})
+        if len(checks) >= self._max_waiting_per_ip:
+            raise _refusal("sasl.server.max.waiting.passwords.per.ip", self._max_waiting_per_ip)
+        if self._count >= self._max_waiting:
+            raise _refusal("sasl.server.max.waiting.passwords", self._max_waiting)
+        turn = asyncio.get_running_loop().create_future()
+        checks[turn] = None
+        self._waiting[host] = checks
+        self._count += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn in checks:
+                self._remove(host, turn)
+            elif not turn.cancelled():  # its turn had come
+                self._next()
+            raise
+
+    def _remove(self, host: str, turn: asyncio.Future[None]) -> None:
+        checks = self._waiting[host]
+        del checks[turn]
+        self._count -= 1
+        if not checks:
+            del self._waiting[host]
+
+    def _ended(self, running: asyncio.Future[bool]) -> None:
+        running.exception()  # the client may have gone, so that no task retrieves it
+        self._next()
+
+    def _next(self) -> None:
+        """Let the next check run."""
+        self._busy = False
+        while self._waiting and not self._busy:
+            host, checks = next(iter(self._waiting.items()))
+            turn = next(iter(checks))
+            self._remove(host, turn)
+            if checks:  # the next turn of this address comes after those of the others
+                self._waiting[host] = self._waiting.pop(host)
+            if not turn.cancelled():
+                self._busy = True
+                turn.set_result(None)
+
+
+def _refusal(setting: str, limit: int) -> LoginNotChecked:
+    return LoginNotChecked(f"{setting} = {limit} passwords wait to be checked")
