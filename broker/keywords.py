@@ -132,6 +132,11 @@ class BrokerKeywords(TypedDict, total=False):
     """The maximum number of delegation tokens, because all of them are kept in memory. A request to create more
     fails with POLICY_VIOLATION. Not a setting of Kafka.
     """
+    delegation_token_max_tokens_per_owner: int
+    """The maximum number of delegation tokens of one owner. A request to create more fails with POLICY_VIOLATION.
+    The default is no limit, as in Kafka, so that one owner can use up delegation.token.max.tokens. Not a setting of
+    Kafka.
+    """
     authorizer_class_name: str
     """Empty: every client may do everything. `StandardAuthorizer`, or Kafka's full name of this class, turns on
     access control by ACLs.

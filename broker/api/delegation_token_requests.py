@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...auth.principal import ANONYMOUS
 from ...protocol.errors import ErrorCode, KafkaError
 from ..metadata.delegation_tokens import DelegationTokenManager
 from .handling import RequestContext
+
+NO_TIMESTAMP: Final = -1
+"""The times in the refusals of Apache Kafka's brokers. Those of its controller have the time 0."""
 
 
 def check_connection(context: RequestContext) -> None:
@@ -14,7 +19,7 @@ def check_connection(context: RequestContext) -> None:
     A certificate or a login proves it.
     """
     login = context.connection.login
-    if login.by_token if login is not None else context.connection.principal == ANONYMOUS:
+    if login.token_id is not None if login is not None else context.connection.principal == ANONYMOUS:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 

@@ -8,8 +8,10 @@ from ...auth.principal import Principal
 from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
-from ..api.delegation_token_requests import check_connection, enabled_manager
+from ..api.delegation_token_requests import NO_TIMESTAMP, check_connection, enabled_manager
 from ..api.handling import RequestContext, handles
+from ..metadata.delegation_tokens import DelegationTokenManager
+from ..security.delegation_token import DelegationToken
 
 MAX_NAMES_BYTES: Final = 4096
 """The most bytes of the names of a token's owner and renewers, because all tokens are in memory. Kafka has no limit."""
@@ -17,10 +19,34 @@ MAX_NAMES_BYTES: Final = 4096
 
 @handles(CreateDelegationTokenRequest, carried_out=True)
 async def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    check_connection(context)
     requester = owner = context.connection.principal
     if request.owner_principal_name:
         owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+    response = CreateDelegationTokenResponse(0, owner.kind, owner.name)
+    if context.api_version >= 3:
+        response.token_requester_principal_type = requester.kind
+        response.token_requester_principal_name = requester.name
+    try:
+        manager, token = await _created(context, request, owner)
+    except KafkaError as error:
+        response.error_code = int(error.code)
+        # Kafka's controller refuses this, and its brokers refuse the rest.
+        timestamp = 0 if error.code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else NO_TIMESTAMP
+        response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = timestamp
+        return response
+    response.issue_timestamp_ms = token.issue_timestamp
+    response.expiry_timestamp_ms = token.expiry_timestamp
+    response.max_timestamp_ms = token.max_timestamp
+    response.token_id, response.hmac = token.token_id, manager.hmac(token.token_id)
+    return response
+
+
+async def _created(
+    context: RequestContext, request: CreateDelegationTokenRequest, owner: Principal
+) -> tuple[DelegationTokenManager, DelegationToken]:
+    """Create a token. Raises KafkaError."""
+    check_connection(context)
+    requester = context.connection.principal
     if owner != requester and not context.access.allows(AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
     renewers = [Principal(each.principal_type, each.principal_name) for each in request.renewers]
@@ -34,15 +60,4 @@ async def handle(context: RequestContext, request: CreateDelegationTokenRequest)
             f"The names of the owner and the renewers have more than {MAX_NAMES_BYTES} bytes. Name fewer renewers.",
         )
     manager = enabled_manager(context)
-    token = await manager.create(owner, requester, renewers, request.max_lifetime_ms)
-    return CreateDelegationTokenResponse(
-        0,
-        owner.kind,
-        owner.name,
-        *((requester.kind, requester.name) if context.api_version >= 3 else ("", "")),
-        token.issue_timestamp,
-        token.expiry_timestamp,
-        token.max_timestamp,
-        token.token_id,
-        manager.hmac(token.token_id),
-    )
+    return manager, await manager.create(owner, requester, renewers, request.max_lifetime_ms)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,8 @@ class DelegationTokenManager:
         self._settled_clock = SettledClock(clock, config.expiry_clock_settle_ms, logger, purpose)
         self._token_ids: dict[bytes, str] = {}  # by HMAC
         self._credentials: dict[str, dict[str, asyncio.Future[ScramCredential]]] = {}  # by token id and mechanism
+        self._owners: dict[str, Principal] = {}  # by token id, also of tokens that are being stored
+        self._owned: Counter[Principal] = Counter()
         self._unexamined: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -53,8 +56,9 @@ class DelegationTokenManager:
 
         The interval is `delegation.token.expiry.check.interval.ms`.
         """
-        for token_id in self._metadata.delegation_tokens:
+        for token_id, token in self._metadata.delegation_tokens.items():
             self._token_ids[self.hmac(token_id)] = token_id
+            self._count(token)
         self._metadata.on_delegation_token_changed.append(self._changed)
         self._schedule()
 
@@ -64,11 +68,27 @@ class DelegationTokenManager:
             self._timer.cancel()
 
     def _changed(self, token_id: str) -> None:
-        if token_id in self._metadata.delegation_tokens:
+        token = self._metadata.delegation_tokens.get(token_id)
+        if token is not None:
             self._token_ids[self.hmac(token_id)] = token_id
+            self._count(token)
         else:
             self._token_ids.pop(self.hmac(token_id), None)
             self._credentials.pop(token_id, None)
+            self._discount(token_id)
+
+    def _count(self, token: DelegationToken) -> None:
+        """Count a token for its owner, once."""
+        if token.token_id not in self._owners:
+            self._owners[token.token_id] = token.owner
+            self._owned[token.owner] += 1
+
+    def _discount(self, token_id: str) -> None:
+        owner = self._owners.pop(token_id, None)
+        if owner is not None:
+            self._owned[owner] -= 1
+            if not self._owned[owner]:
+                del self._owned[owner]
 
     def hmac(self, token_id: str) -> bytes:
         """Return the secret of a token."""
@@ -82,7 +102,8 @@ class DelegationTokenManager:
         """Create a token; return it when it is durable.
 
         A `max_lifetime_ms` that is not positive means `delegation.token.max.lifetime.ms`, which is also the limit.
-        Raises KafkaError POLICY_VIOLATION if there are `delegation.token.max.tokens` already, and KAFKA_STORAGE_ERROR.
+        Raises KafkaError POLICY_VIOLATION if there are `delegation.token.max.tokens` already, or if the owner has
+        `delegation.token.max.tokens.per.owner`, and KAFKA_STORAGE_ERROR.
         """
         config = self._config
         if self._metadata.delegation_token_count >= config.delegation_token_max_tokens:
@@ -90,6 +111,12 @@ class DelegationTokenManager:
                 ErrorCode.POLICY_VIOLATION,
                 f"The cluster has delegation.token.max.tokens = {config.delegation_token_max_tokens} tokens. Expire"
                 " tokens, or raise the setting.",
+            )
+        if self._owned[owner] >= config.delegation_token_max_tokens_per_owner:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{owner} has delegation.token.max.tokens.per.owner = {config.delegation_token_max_tokens_per_owner}"
+                " tokens. Expire tokens, or raise the setting.",
             )
         token = issued(
             self._ids.uuid().hex(),
@@ -100,7 +127,12 @@ class DelegationTokenManager:
             max_lifetime_ms=shorter(config.delegation_token_max_lifetime_ms, max_lifetime_ms),
             expiry_time_ms=config.delegation_token_expiry_time_ms,
         )
-        await self._metadata.change_delegation_tokens({token.token_id: token})
+        self._count(token)
+        try:
+            await self._metadata.change_delegation_tokens({token.token_id: token})
+        except KafkaError:
+            self._discount(token.token_id)
+            raise
         self._log("delegation_token_created", token, requester)
         return token
 
@@ -186,7 +218,7 @@ class DelegationTokenManager:
         token = self._valid(token_id)
         if token is None:
             return None
-        return Proof(token.owner, token.expiry_timestamp - self._clock.now_ms(), by_token=True)
+        return Proof(token.owner, token.expiry_timestamp - self._clock.now_ms(), token_id=token_id)
 
     def _valid(self, token_id: str) -> DelegationToken | None:
         token = self._metadata.delegation_tokens.get(token_id)

@@ -266,7 +266,10 @@ class Connection(asyncio.BufferedProtocol):
         self.principal = principal
         self._newcomer = False
         if self.login is not None:
-            self._listener.audit.login_accepted(self.login.mechanism, str(principal), self.peer_host, self.listener)
+            login = self.login
+            self._listener.audit.login_accepted(
+                login.mechanism, str(principal), self.peer_host, self.listener, login.token_id
+            )
         self._buffer.limit = self._listener.config.socket_request_max_bytes
         if self._deadline is not None:
             self._deadline.cancel()

@@ -106,10 +106,17 @@ class AuditLog:
             },
         )
 
-    def login_accepted(self, mechanism: str, principal: str, host: str, listener: str) -> None:
-        """Record that a client has proved its identity; the mechanism SSL means by a certificate."""
+    def login_accepted(
+        self, mechanism: str, principal: str, host: str, listener: str, token_id: str | None = None
+    ) -> None:
+        """Record that a client has proved its identity; the mechanism SSL means by a certificate.
+
+        `token_id` is the id of the delegation token that has proved it, None without one.
+        """
         if self.records_allowed:
             who = {"principal": principal, "host": host, "mechanism": mechanism, "listener": listener}
+            if token_id is not None:
+                who["token_id"] = token_id
             self._record("login_accepted", principal, who)
 
     def login_refused(self, mechanism: str, why: str, host: str, listener: str) -> None:

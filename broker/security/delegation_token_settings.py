@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..settings import ConfigTable, at_least, integer, long, password
+from ..settings import INT32_MAX, ConfigTable, at_least, integer, long, password
 
 
 class DelegationTokenSettings(ConfigTable):
@@ -35,4 +35,11 @@ class DelegationTokenSettings(ConfigTable):
         at_least(0),
         doc="The maximum number of delegation tokens, because all of them are kept in memory. A request to create more"
         " fails with POLICY_VIOLATION. Not a setting of Kafka.",
+    )
+    delegation_token_max_tokens_per_owner: int = integer(
+        INT32_MAX,
+        at_least(0),
+        doc="The maximum number of delegation tokens of one owner. A request to create more fails with"
+        " POLICY_VIOLATION. The default is no limit, as in Kafka, so that one owner can use up"
+        " delegation.token.max.tokens. Not a setting of Kafka.",
     )

@@ -57,12 +57,12 @@ class LoginNotChecked(LoginRefused):
 class Proof:
     """The result of a mechanism: the client's identity, and for how many ms at most it is proved, None for no limit.
 
-    `by_token` is true if the client has proved it by a delegation token (KIP-48).
+    `token_id` is the id of the delegation token that has proved it (KIP-48), None without one.
     """
 
     principal: Principal
     lifetime_ms: int | None = None
-    by_token: bool = False
+    token_id: str | None = None
 
 
 class Mechanism(Protocol):
@@ -110,8 +110,8 @@ class Login:
         """`now` returns the time in seconds of a monotonic clock."""
         self.rules = rules
         self.principal = ANONYMOUS
-        self.by_token = False
-        """Whether the client has logged in by a delegation token."""
+        self.token_id: str | None = None
+        """The id of the delegation token by which the client has logged in, None without one."""
         self.mechanism = ""
         """The name of the chosen mechanism."""
         self.admits_until = -math.inf
@@ -206,6 +206,6 @@ class Login:
         now = self._succeeded_at = self._now()
         self.admits_until = now + session_ms / 1000 if session_ms else math.inf
         self._exchange, self.takes_bare_messages = None, False
-        self.principal, self.by_token = proof.principal, proof.by_token
+        self.principal, self.token_id = proof.principal, proof.token_id
         self._owner.logged_in(proof.principal)
         return session_ms

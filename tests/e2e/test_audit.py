@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import ssl
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.observability.logging import make_logger
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
+from oncelog.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from oncelog.protocol.messages.heartbeat import HeartbeatRequest
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -127,6 +129,21 @@ async def test_logins_are_recorded(tmp_path: Path) -> None:
     assert accepted == {"event": "login_accepted", "principal": "User:alice", **where}
     assert "alice" in refused.pop("why")
     assert refused == {"event": "login_refused", **where}
+
+
+async def test_a_login_by_a_token_is_recorded_with_its_id(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    settings = {"audit.log.location": str(file), "audit.log.level": "all", "delegation.token.secret.key": "hunter2"}
+    async with broker_with_sasl(**settings) as broker:
+        async with RawConnection(sasl_address(broker)) as wire:
+            await log_in(wire, "PLAIN", "alice", "alice;secret")
+            token = await wire.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), 3)
+        password = b64encode(token.hmac).decode()
+        async with RawConnection(sasl_address(broker)) as wire:
+            assert (await log_in(wire, "SCRAM-SHA-256", token.token_id, password, by_token=True)).error_code == 0
+    by_password, by_token = (line for line in read(file) if line["event"] == "login_accepted")
+    assert "token_id" not in by_password
+    assert (by_token["principal"], by_token["token_id"]) == ("User:alice", token.token_id)
 
 
 async def test_certificates_are_recorded(tmp_path: Path) -> None:

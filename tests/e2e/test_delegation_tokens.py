@@ -105,6 +105,41 @@ async def test_a_client_that_has_logged_in_by_a_token_may_not_ask(request_: Any,
             assert (await wire.call(request_, version)).error_code == NOT_ALLOWED
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+async def test_a_refusal_has_the_times_and_names_of_apache_kafkas(version: int) -> None:
+    def content(answer: CreateDelegationTokenResponse) -> list[Any]:
+        return [getattr(answer, spec.name) for spec in answer.fields]
+
+    def expected(code: int, owner: str, timestamp: int) -> list[Any]:
+        requester = ("User", "alice") if version == 3 else ("", "")
+        return [code, "User", owner, *requester, timestamp, timestamp, timestamp, "", b"", 0]
+
+    request = CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "g")], max_lifetime_ms=-1)
+    async with broker_with_sasl(**ON) as broker, client(broker, "alice") as wire:
+        invalid = int(ErrorCode.INVALID_PRINCIPAL_TYPE)
+        assert content(await wire.call(request, version)) == expected(invalid, "alice", -1)
+        token = await create(wire)
+        async with RawConnection(sasl_address(broker)) as by_token:
+            await log_in_with(by_token, token)
+            assert content(await by_token.call(request, version)) == expected(NOT_ALLOWED, "alice", -1)
+            changes: list[Any] = [
+                RenewDelegationTokenRequest(token.hmac, 1),
+                ExpireDelegationTokenRequest(token.hmac, 1),
+            ]
+            for change in changes:
+                answer = await by_token.call(change, 2)
+                assert (answer.error_code, answer.expiry_timestamp_ms) == (NOT_ALLOWED, -1)
+        changes = [RenewDelegationTokenRequest(b"x", 1), ExpireDelegationTokenRequest(b"x", 1)]
+        for change in changes:
+            answer = await wire.call(change, 2)
+            assert (answer.error_code, answer.expiry_timestamp_ms) == (int(ErrorCode.DELEGATION_TOKEN_NOT_FOUND), 0)
+    async with broker_with_sasl() as broker, RawConnection(sasl_address(broker)) as wire:
+        await log_in(wire, "PLAIN", "alice", "alice;secret")
+        assert content(await wire.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), version)) == expected(
+            DISABLED, "alice", 0
+        )
+
+
 @pytest.mark.parametrize(("request_", "version"), EVERY_REQUEST, ids=lambda value: type(value).__name__)
 async def test_without_a_secret_key_tokens_are_off(request_: Any, version: int) -> None:
     async with broker_with_sasl() as broker:
@@ -115,7 +150,9 @@ async def test_without_a_secret_key_tokens_are_off(request_: Any, version: int) 
             assert (await log_in(wire, "SCRAM-SHA-256", "x", "x", by_token=True)).error_code == 58
 
 
-@pytest.mark.parametrize(("certificate", "code", "principal"), [("", NOT_ALLOWED, ""), ("alice", 0, "CN=alice")])
+@pytest.mark.parametrize(
+    ("certificate", "code", "principal"), [("", NOT_ALLOWED, "ANONYMOUS"), ("alice", 0, "CN=alice")]
+)
 async def test_a_certificate_is_an_identity(authority: Authority, certificate: str, code: int, principal: str) -> None:
     settings = {
         **ON,

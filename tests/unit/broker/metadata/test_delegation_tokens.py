@@ -252,9 +252,9 @@ async def test_a_login_proves_the_owner_until_the_token_expires() -> None:
     world = await World().start()
     token = await world.create(ALICE, BOB)
     password = b64encode(world.secret(token)).decode()
-    assert await world.log_in(token.token_id, password) == Proof(ALICE, DAY_MS, by_token=True)
+    assert await world.log_in(token.token_id, password) == Proof(ALICE, DAY_MS, token_id=token.token_id)
     await asyncio.sleep(12 * 3600)
-    assert await world.log_in(token.token_id, password) == Proof(ALICE, DAY_MS // 2, by_token=True)
+    assert await world.log_in(token.token_id, password) == Proof(ALICE, DAY_MS // 2, token_id=token.token_id)
     await asyncio.sleep(12 * 3600 + 0.001)
     with pytest.raises(LoginRefused, match="invalid credentials with SASL mechanism SCRAM-SHA-512"):
         await world.log_in(token.token_id, password)
@@ -385,7 +385,7 @@ async def test_a_restart_keeps_tokens_and_secrets() -> None:
     assert before[kept.token_id].renewers == (CAROL,)
     assert await refusal(world.tokens.renew(secret, CAROL, -1)) is None
     password = b64encode(secret).decode()
-    assert (await world.log_in(kept.token_id, password)) == Proof(ALICE, DAY_MS, by_token=True)
+    assert (await world.log_in(kept.token_id, password)) == Proof(ALICE, DAY_MS, token_id=kept.token_id)
     await world.stop()
 
 
@@ -449,4 +449,40 @@ async def test_the_number_of_tokens_is_limited() -> None:
     await world.tokens.renew(world.secret(first), ALICE, -1)
     await world.tokens.expire(world.secret(first), ALICE, -1)
     assert await refusal(world.create()) is None
+    await world.stop()
+
+
+@in_virtual_time
+async def test_the_tokens_of_an_owner_are_limited() -> None:
+    world = await World(**{"delegation.token.max.tokens.per.owner": 2}).start()
+    full = ErrorCode.POLICY_VIOLATION
+    at_once = await asyncio.gather(*(refusal(world.create(BOB)) for _ in range(3)))
+    assert at_once == [None, None, full]
+    first = await world.create(ALICE, BOB)
+    assert [await refusal(world.create(ALICE, BOB)) for _ in range(2)] == [None, full]
+    await world.tokens.renew(world.secret(first), ALICE, HOUR_MS)
+    assert await refusal(world.create(ALICE)) is full
+    await world.tokens.expire(world.secret(first), ALICE, -1)
+    assert [await refusal(world.create(ALICE)) for _ in range(2)] == [None, full]
+    world.tokens.stop()
+    again = DelegationTokenManager(world.config, world.store, world.clock, world.ids, InlineThreads(), world.lines)
+    again.start()
+    assert await refusal(again.create(ALICE, ALICE, [], -1)) is full, "those of the metadata count after a restart"
+    assert await refusal(again.create(CAROL, ALICE, [], -1)) is None
+    again.stop()
+    await world.logs.stop()
+
+
+@in_virtual_time
+async def test_a_token_that_could_not_be_stored_does_not_count() -> None:
+    world = await World(**{"delegation.token.max.tokens.per.owner": 1}).start()
+    change = world.store.change_delegation_tokens
+
+    def fail(changes: Any) -> Any:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    world.store.change_delegation_tokens = fail  # type: ignore[method-assign]
+    assert await refusal(world.create()) is ErrorCode.KAFKA_STORAGE_ERROR
+    world.store.change_delegation_tokens = change  # type: ignore[method-assign]
+    assert [await refusal(world.create()) for _ in range(2)] == [None, ErrorCode.POLICY_VIOLATION]
     await world.stop()
