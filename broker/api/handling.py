@@ -154,6 +154,15 @@ class RequestContext:
         if self.usage is not None:
             self.usage.mutate(partitions, strict=self.api_version >= strict_since)
 
+    def charge_automatic_creation(self, partitions: int) -> None:
+        """Charge the client with `partitions` partitions of a topic that Metadata creates (KIP-599).
+
+        Raises KafkaError THROTTLING_QUOTA_EXCEEDED if the client has used its quota. The client does not have to wait.
+        In Kafka, the broker sends the creation to the controller, and ignores the throttle time of its response.
+        """
+        if self.usage is not None:
+            self.usage.mutate(partitions, strict=True, waits=False)
+
     @property
     def access(self) -> Access:
         """What the client may do. Get it again after an await, because a client can authenticate again meanwhile."""

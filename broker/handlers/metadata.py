@@ -127,6 +127,7 @@ async def _create_and_answer(
         for name in missing[start : start + CREATED_AT_A_TIME]:
             try:
                 plan = plan_topic(broker, name)
+                context.charge_automatic_creation(plan.partitions)
                 pending.append((name, broker.metadata.create_topic(plan.name, plan.partitions, plan.configs)))
             except KafkaError as error:
                 failures[name] = error
@@ -174,8 +175,8 @@ def _code_of_missing(name: str, failures: dict[str, KafkaError]) -> int:
     failure = failures.get(name)
     if name_problem(name) is not None:
         return int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if failure is None:
-        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if failure is None or failure.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # the client repeats the request
     if failure.code is ErrorCode.TOPIC_ALREADY_EXISTS:
         return int(ErrorCode.LEADER_NOT_AVAILABLE)  # another request creates the topic, so the client retries
     return int(failure.code)

@@ -113,11 +113,12 @@ class Usage:
             return wanted
         return max(1, int(min(wanted, read.measure.left(self._now(), read.quota))))
 
-    def mutate(self, partitions: int, *, strict: bool) -> None:
+    def mutate(self, partitions: int, *, strict: bool, waits: bool = True) -> None:
         """Charge the client with changes of partitions (KIP-599).
 
         With `strict`, KafkaError THROTTLING_QUOTA_EXCEEDED is raised and nothing is charged if the client has used its
-        quota. Otherwise the change is admitted, and the client waits afterwards.
+        quota, and the client waits unless `waits` is false. Otherwise the change is admitted, and the client waits
+        afterwards.
         """
         meter = self._client.mutations
         if meter is None:
@@ -125,7 +126,8 @@ class Usage:
         now = self._now()
         wait_s = meter.wait_s(now)
         if strict and wait_s:
-            self.wait_for(wait_s)
+            if waits:
+                self.wait_for(wait_s)
             raise KafkaError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 f"The quota {CONTROLLER_MUTATION_RATE} is exceeded. Try again in {math.ceil(wait_s * 1000)} ms.",

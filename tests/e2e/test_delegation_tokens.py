@@ -114,6 +114,7 @@ async def test_a_refusal_has_the_times_and_names_of_apache_kafkas(version: int) 
         requester = ("User", "alice") if version == 3 else ("", "")
         return [code, "User", owner, *requester, timestamp, timestamp, timestamp, "", b"", 0]
 
+    kinds: list[Any] = [RenewDelegationTokenRequest, ExpireDelegationTokenRequest]
     request = CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "g")], max_lifetime_ms=-1)
     async with broker_with_sasl(**ON) as broker, client(broker, "alice") as wire:
         invalid = int(ErrorCode.INVALID_PRINCIPAL_TYPE)
@@ -129,9 +130,8 @@ async def test_a_refusal_has_the_times_and_names_of_apache_kafkas(version: int) 
             for change in changes:
                 answer = await by_token.call(change, 2)
                 assert (answer.error_code, answer.expiry_timestamp_ms) == (NOT_ALLOWED, -1)
-        changes = [RenewDelegationTokenRequest(b"x", 1), ExpireDelegationTokenRequest(b"x", 1)]
-        for change in changes:
-            answer = await wire.call(change, 2)
+        for kind in kinds:
+            answer = await wire.call(kind(b"x", 1), 2)
             assert (answer.error_code, answer.expiry_timestamp_ms) == (int(ErrorCode.DELEGATION_TOKEN_NOT_FOUND), 0)
     async with broker_with_sasl() as broker, RawConnection(sasl_address(broker)) as wire:
         await log_in(wire, "PLAIN", "alice", "alice;secret")

@@ -24,7 +24,7 @@ from oncelog.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from oncelog.protocol.messages.metadata import MetadataRequest
+from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from support.quotas import alter, change, set_quotas
 from support.raw_connection import RawConnection, batch
@@ -161,6 +161,23 @@ async def test_changes_of_partitions_are_limited() -> None:
             validated = CreateTopicsRequest([CreatableTopic("d", 500, -1)], 10_000, True)
         async with RawConnection(broker.address, "raw") as again:
             assert [topic.error_code for topic in (await again.call(validated, 7)).topics] == [0]
+
+
+async def test_topics_that_metadata_creates_are_charged_and_refused_without_a_throttle_time() -> None:
+    """As in Kafka, whose broker sends the creation on to the controller and ignores the throttle time of the answer."""
+    async with broker_and_wire(num_partitions=1) as (broker, wire):
+        await set_quotas(wire, {"client_id": "raw"}, controller_mutation_rate=0.5)
+        missing = [f"t{number:02}" for number in range(12)]
+        request = MetadataRequest([MetadataRequestTopic(name=name) for name in missing], True)
+        for version in (4, 12):
+            answer = await wire.call(request, version)
+            rows = sorted((topic.name, topic.error_code) for topic in answer.topics)
+            unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            assert rows == [(name, 0 if number < 6 else unknown) for number, name in enumerate(missing)]
+            assert answer.throttle_time_ms == 0
+        async with RawConnection(broker.address, "raw") as again:
+            created = CreateTopicsRequest([CreatableTopic("explicit", 1, -1)], 10_000)
+            assert [topic.error_code for topic in (await again.call(created, 7)).topics] == [89]
 
 
 async def described(wire: RawConnection, *components: ComponentData, strict: bool = False) -> Any:
