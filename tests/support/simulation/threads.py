@@ -1,8 +1,8 @@
 """Simulate a broker's threads, which a seed schedules: jobs wait, overtake those of other lanes, and pause.
 
 A job runs as a whole, or operation by operation: before each operation on a file, the event loop may run, a sync takes
-time, and the power may fail. Everything happens in simulated time. A seed always gives the same order, however the
-system schedules the underlying threads.
+time, and the power may fail. Everything happens in simulated time, and a seed always gives the same order. There are no
+threads of the system: a job is a greenlet (`carriers.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from oncelog.broker.system.ports import Lane
 from oncelog.broker.system.threads import DEFAULT_SIZES
 
-from .carriers import Carrier, carrier_of
+from .carriers import Carrier
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class SimulatedThreads:
     # --- the world
 
     def operation(self, name: str, path: str) -> None:
-        """Announce an operation on a file. Called in the thread that is about to execute it."""
+        """Announce an operation on a file, which the caller is about to execute."""
         job = self._current
         if job is None:
             return
@@ -114,7 +114,7 @@ class SimulatedThreads:
             job.wake_in(delay if job.in_pieces else delay + schedule.latency())
 
     def step(self, job: _Job) -> None:
-        """Run the next piece of a job. Called in the event loop's thread, while no job runs."""
+        """Run the next piece of a job. Called by the event loop, while no job runs."""
         self._current = job if job.in_pieces else None
         try:
             job.step()
@@ -129,7 +129,7 @@ class SimulatedThreads:
 
     @property
     def current(self) -> _Job | None:
-        """The job that is running in pieces, or None in the event loop's thread."""
+        """The job that is running in pieces, or None in the event loop."""
         return self._current
 
 
@@ -163,7 +163,7 @@ class _Job:
             self._run()
             return
         if self._carrier is None:
-            self._carrier = carrier_of(self._run)
+            self._carrier = Carrier(self._run)
         if self._carrier.resume():
             self.wake_in(self._pause_s)
         else:
