@@ -60,6 +60,9 @@ coverage: $(READY) ## which lines `make test` reaches, in .build/coverage/html; 
 test-kafka: $(READY) ## the end-to-end tests with the bundled client against Apache Kafka 4.1 (needs java 17, mvn)
 	$(BIN)/pytest tests/e2e tests/pipeline --kafka
 
+test-pipeline: $(READY) ## the tests of the pipeline on Spark, those included that `make test` leaves out (needs java 17)
+	$(BIN)/pytest tests/pipeline tests/examples/test_spark_job.py --ignore tests/pipeline/test_cluster.py --ignore tests/pipeline/test_rolling_restart.py
+
 test-clients: $(READY) ## unmodified clients of other languages on our broker, and every client by every login over TLS (needs java 17 and mvn, go, npm; skips what is missing)
 	$(BIN)/pytest tests/interop/test_other_languages.py tests/interop/test_logins_of_clients.py tests/interop/test_quotas_of_java.py
 

@@ -42,8 +42,8 @@ def killed(
 
 @needs_java
 @pytest.mark.timeout(600)
-def test_six_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    killed(tmp_path, random.SystemRandom().randrange(1_000_000), kills=6, make_archive=False)
+def test_three_kills_lose_and_double_nothing(tmp_path: Path) -> None:
+    killed(tmp_path, random.SystemRandom().randrange(1_000_000), kills=3, make_archive=False)
 
 
 @needs_java

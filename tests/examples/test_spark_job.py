@@ -26,6 +26,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_job_sums_the_orders_of_each_customer_and_ends(broker: BrokerProcess, tmp_path: Path) -> None:
     make_topic(broker.address, "orders", 3)
     fill(broker.address, "orders", ORDERS)

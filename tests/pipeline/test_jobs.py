@@ -101,6 +101,7 @@ def last_values(topics: Any, topic: str) -> dict[str, dict[str, Any]]:
     return {one.key.decode(): json.loads(one.value) for one in topics.records(topic)}
 
 
+@pytest.mark.slow
 def test_the_flights_job_computes_what_plain_python_does(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     data = pytest.importorskip("oncelog.demo.flights")
     rows = list(data.flights(1200))
@@ -258,7 +259,7 @@ def flaky(spark, frames):
 """
 
 
-@pytest.mark.parametrize("failures", [2, 3])
+@pytest.mark.parametrize("failures", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_query_that_fails_is_started_again_so_often(
     spark: SparkSession, topics: Any, tmp_path: Path, failures: int
 ) -> None:

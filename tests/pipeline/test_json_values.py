@@ -110,6 +110,7 @@ options = {{ topic = "{sink}" }}
 """
 
 
+@pytest.mark.slow
 def test_a_job_says_which_record_is_bad_and_counts_those_that_it_drops(
     spark: SparkSession, topics: Any, tmp_path: Path
 ) -> None:

@@ -196,6 +196,7 @@ def test_a_failed_batch_blocks_nobody_and_is_written_when_it_can_be(
     assert topics.values(topic) == sorted(str(n) for n in range(10))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_kafka_does_not_know_is_refused(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     source, topic = topics.make("in"), topics.make("out")
     frame = stream(spark, topics, source).coalesce(1)
@@ -246,7 +247,7 @@ def mounted(spark: SparkSession, tmp_path: Path, fresh_name: Callable[[str], str
     spark.conf.unset(link)
 
 
-@pytest.mark.parametrize("output_mode", ["append", "complete"])
+@pytest.mark.parametrize("output_mode", [pytest.param("append", marks=pytest.mark.slow), "complete"])
 def test_every_batch_with_a_remote_checkpoint_is_there_once(
     spark: SparkSession, topics: Any, tmp_path: Path, mounted: str, output_mode: str
 ) -> None:
@@ -270,6 +271,7 @@ def test_every_batch_with_a_remote_checkpoint_is_there_once(
     assert topics.values(topic) == (both if output_mode == "append" else sorted(first + both))
 
 
+@pytest.mark.slow
 def test_another_batch_in_a_remote_checkpoint_is_not_taken_for_the_last_one(
     spark: SparkSession, topics: Any, tmp_path: Path, mounted: str
 ) -> None:
@@ -300,7 +302,7 @@ def test_a_remote_checkpoint_that_spark_cannot_open_is_refused(spark: SparkSessi
         write_stream(frame, options)
 
 
-@pytest.mark.parametrize("output_mode", ["append", "update"])
+@pytest.mark.parametrize("output_mode", [pytest.param("append", marks=pytest.mark.slow), "update"])
 def test_a_query_that_was_down_until_its_state_expired_goes_on(
     spark: SparkSession, topics: Any, tmp_path: Path, output_mode: str
 ) -> None:
@@ -365,7 +367,7 @@ def as_spark_s_kafka_source_leaves_it(checkpoint: Path, topic: str, planned: lis
         (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
-@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("pending", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_checkpoint_of_spark_s_own_kafka_source_and_sink_goes_on(
     spark: SparkSession, topics: Any, tmp_path: Path, pending: bool
 ) -> None:
@@ -398,6 +400,7 @@ def test_partitions_that_were_added_a_moment_ago_are_known(spark: SparkSession, 
     assert {row.partition for row in back.where("value in ('new', 'newer')").collect()} == {5, 6}
 
 
+@pytest.mark.slow
 def test_a_batch_far_behind_what_is_committed_here_is_refused(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     source, topic = topics.make("in"), topics.make("out")
     frame, checkpoint = stream(spark, topics, source).coalesce(1), tmp_path / "checkpoint"

@@ -81,6 +81,7 @@ def test_starting_and_ending_points(spark: SparkSession, topics: Any) -> None:
         values(read(spark, topics, topic, **beyond, **until))
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_there_is_told_of_where_nothing_can_wait_for_it(
     spark: SparkSession, topics: Any, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from support.simulation.scenario import CALM, scenario
 from support.simulation.world import history
 
 SEEDS = 500
-"""Several times what a mutation takes; 1,000 run in test_exactly_once.py."""
+"""The histories in which a mutation must be noticed. test_exactly_once.py runs the first 500 seeds."""
 
 RARE = {"offsets are told before they are on disk": 420, "a new owner fences nobody": 260}
 """Mutations that few histories notice, and the seed at which the search for one begins."""
