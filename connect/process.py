@@ -88,7 +88,9 @@ class _Rest:
 
     def _server(self, listeners: RestListeners, access: RestAccess | None) -> RestServer:
         tls = self._tls.get(listeners)
-        return RestServer(listeners.addresses, None if tls is None else tls.server, access)
+        context = None if tls is None else tls.server
+        limit = self._config["rest.max.connections"]
+        return RestServer(listeners.addresses, context, access, max_connections=limit)
 
 
 class StandaloneWorker:

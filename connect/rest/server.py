@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from .forwarding import forwarding
 from .messages import Handler, Request, Response
 from .negotiation import negotiation
 from .routing import Route, Router
+
+log = logging.getLogger(__name__)
 
 HEALTH_TIMEOUT_S: Final = 10.0
 """The maximum duration of a health check, in seconds; Kafka Connect's value."""
@@ -84,11 +87,20 @@ class RestServer:
     """The listeners of a worker."""
 
     def __init__(
-        self, addresses: Sequence[RestAddress], tls: ssl.SSLContext | None = None, access: RestAccess | None = None
+        self,
+        addresses: Sequence[RestAddress],
+        tls: ssl.SSLContext | None = None,
+        access: RestAccess | None = None,
+        *,
+        max_connections: int,
     ) -> None:
-        """`tls` is the context of https addresses. `access` decides which requests are admitted; None admits all."""
+        """`tls` is the context of https addresses. `access` decides which requests are admitted; None admits all.
+
+        A connection beyond `max_connections` is closed at once.
+        """
         self._addresses = addresses
-        self._tls, self._access = tls, access
+        self._tls, self._access, self._max_connections = tls, access, max_connections
+        self._is_full = False
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[None], Connection] = {}
@@ -118,6 +130,9 @@ class RestServer:
         """Start answering requests, first those that have arrived since `bind`."""
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self._refuses_one_more():
+                writer.transport.abort()
+                return
             connection = Connection(reader, writer, herder, handler, max_body_bytes, self._access)
             task = asyncio.create_task(connection.run(), name="connection of the REST interface")
             self._connections[task] = connection
@@ -126,6 +141,15 @@ class RestServer:
         for address, each in zip(self._addresses, self._sockets, strict=True):
             tls: dict[str, Any] = {"ssl": self._tls, "ssl_handshake_timeout": IDLE_S} if address.encrypted else {}
             self._servers.append(await asyncio.start_server(connected, sock=each, **tls))
+
+    def _refuses_one_more(self) -> bool:
+        """Return whether the limit of connections is reached; the first refusal in a row is logged."""
+        was_full, self._is_full = self._is_full, len(self._connections) >= self._max_connections
+        if self._is_full and not was_full:
+            log.warning(
+                "rest.max.connections = %d connections are open; further ones are closed", self._max_connections
+            )
+        return self._is_full
 
     async def stop(self) -> None:
         """Close the listeners, finish the requests in progress within STOP_S, and close all connections."""

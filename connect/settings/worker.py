@@ -105,6 +105,15 @@ COMMON: Final = ConfigDef(
         at_least(1024),
     ),
     ConfigKey(
+        "rest.max.connections",
+        Type.INT,
+        1000,
+        _LOW,
+        "Maximum number of open connections to the addresses in listeners, and as many to those in admin.listeners. "
+        "Further connections are closed at once. Not a setting of Kafka Connect.",
+        at_least(1),
+    ),
+    ConfigKey(
         "task.restart.max.attempts",
         Type.INT,
         3,

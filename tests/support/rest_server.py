@@ -13,9 +13,9 @@ from oncelog.connect.settings.rest import RestAddress
 
 
 @asynccontextmanager
-async def serving(handler: Handler, max_body_bytes: int = 100) -> AsyncIterator[str]:
+async def serving(handler: Handler, max_body_bytes: int = 100, *, max_connections: int = 100) -> AsyncIterator[str]:
     """Serve requests with a handler that needs no herder, on a free port of 127.0.0.1. Yield the URL."""
-    server = RestServer([RestAddress(False, "127.0.0.1", 0)])
+    server = RestServer([RestAddress(False, "127.0.0.1", 0)], max_connections=max_connections)
     server.bind()
     await server.serve(cast(Herder, None), max_body_bytes, handler)
     try:

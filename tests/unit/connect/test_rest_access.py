@@ -70,7 +70,8 @@ async def worker(
     made = config(settings)
     context = RestTls(made.rest.main) if made.rest.main.ssl is not None else None
     access = RestAccess(made, internal=internal) if made.rest.has_credentials else None
-    server = RestServer(made.rest.main.addresses, None if context is None else context.server, access)
+    tls = None if context is None else context.server
+    server = RestServer(made.rest.main.addresses, tls, access, max_connections=made["rest.max.connections"])
     server.bind()
 
     async def forward(request: Request) -> Response:

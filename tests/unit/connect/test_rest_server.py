@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -149,7 +150,7 @@ async def test_a_server_that_stops_answers_what_runs_and_ends_idle_connections()
         await leave.wait()
         return Response(body=b"done")
 
-    server = RestServer([RestAddress(False, "127.0.0.1", 0)])
+    server = RestServer([RestAddress(False, "127.0.0.1", 0)], max_connections=100)
     server.bind()
     await server.serve(None, 100, slow)  # type: ignore[arg-type]
     url = f"http://127.0.0.1:{server.port}"
@@ -169,3 +170,26 @@ async def test_a_server_that_stops_answers_what_runs_and_ends_idle_connections()
 async def test_a_path_parameter_is_not_part_of_the_path(path: str) -> None:
     _, body = await exchange(b"GET " + path.encode() + b" HTTP/1.1\r\n" + HOST + b"\r\n")
     assert body == b'{"name":"a","query":{},"body":""}'
+
+
+async def test_a_connection_beyond_the_limit_is_closed_and_a_closed_one_makes_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    request = b"GET /echo/a HTTP/1.1\r\n" + HOST + b"\r\n"
+    async with serving(ECHO, max_connections=2) as url, connected(url) as (reader, writer):
+        async with connected(url) as other:
+            for reading, writing in ((reader, writer), other):
+                writing.write(request)
+                await response(reading)
+            for _ in range(2):
+                async with connected(url) as (refused, _):
+                    with contextlib.suppress(ConnectionError):
+                        assert await refused.read() == b""
+            other[1].write(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            await other[0].read()
+        async with connected(url) as (reading, writing):
+            writing.write(request)
+            assert (await response(reading))[0].startswith(b"HTTP/1.1 200")
+    assert [record.message for record in caplog.records].count(
+        "rest.max.connections = 2 connections are open; further ones are closed"
+    ) == 1
