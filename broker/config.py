@@ -270,6 +270,13 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         doc="The maximum number of connections that may be open at a time from one address. Further connections are"
         " closed at once.",
     )
+    max_connection_creation_rate: int = integer(
+        INT32_MAX,
+        at_least(1),
+        doc="The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further"
+        " connections are accepted later. With the prefix listener.name.<listener>., it limits those of a listener.",
+        per_listener=True,
+    )
     connections_max_idle_ms: int = long(
         600000,
         doc="The time in ms after which a connection without requests and responses is closed. 0 or less: never.",
@@ -863,7 +870,10 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
                 names = ", ".join(listener.name for listener in listeners)
                 raise ConfigError(name, f"belongs to no listener. `listeners` has the names {names}")
             listener = owners[name]
-            ssl = name.removeprefix(_prefix(listener.name)).startswith("ssl.")
+            own = name.removeprefix(_prefix(listener.name))
+            if own == "max.connection.creation.rate":  # of every protocol
+                continue
+            ssl = own.startswith("ssl.")
             if not (listener.protocol.uses_tls if ssl else listener.protocol.uses_sasl):
                 raise ConfigError(
                     name,

@@ -236,6 +236,10 @@ class BrokerKeywords(TypedDict, total=False):
     """The maximum number of connections that may be open at a time from one address. Further connections are closed
     at once.
     """
+    max_connection_creation_rate: int
+    """The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further
+    connections are accepted later. With the prefix listener.name.<listener>., it limits those of a listener.
+    """
     connections_max_idle_ms: int
     """The time in ms after which a connection without requests and responses is closed. 0 or less: never."""
     connection_max_inflight_requests: int

@@ -1,6 +1,6 @@
-"""Accept the connections of a TLS listener and complete their handshakes before their first request.
+"""Accept the connections of a listener at a limited rate (KIP-612), and shake hands with TLS peers.
 
-A connection counts for all limits from the moment it is accepted. If the handshake fails or does not end within
+A TLS connection counts for all limits from the moment it is accepted. If the handshake fails or does not end within
 `connection.authentication.timeout.ms`, the connection is closed, and a log line states the reason.
 """
 
@@ -10,12 +10,13 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from ...auth.stores import reason_of
 from ..security.alerts import failed
 from .connection import Connection
+from .connection_rate import ConnectionRate
 from .shared_limits import SharedLimits
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -65,29 +66,32 @@ async def shake_hands(
         raise failures[0] from None
 
 
-class TlsAcceptor:
-    """Accepts the connections of one listening socket and shakes hands with many peers at a time."""
+class Acceptor:
+    """Accepts the connections of one listening socket, and shakes hands with many TLS peers at a time."""
 
     def __init__(
         self,
         listening: socket.socket,
         make: Callable[[], Connection],
-        context: Callable[[], ssl.SSLContext],
+        context: Callable[[], ssl.SSLContext] | None,
         limits: SharedLimits,
+        rates: Sequence[ConnectionRate],
         timeout_s: float,
         log: Any,
         refused: Callable[[str, str], None],
     ) -> None:
         """Prepare to accept on `listening`.
 
-        When a handshake is done, `make` returns the protocol object of the connection, which is then counted in
-        `limits`. `context` returns the TLS context for a handshake that begins. `refused` is called with the address
+        `make` returns the protocol object of a connection, with TLS after its handshake. TLS connections are counted in
+        `limits` here, and others by their protocol object. `context` returns the TLS context for a handshake that
+        begins; it is None for a listener without TLS. `rates` delay the accepting. `refused` is called with the address
         of a client whose certificate is missing or not trusted, and with the reason.
         """
         self._listening = listening
         self._make = make
         self._context = context
         self._limits = limits
+        self._rates = rates
         self._timeout_s = timeout_s
         self._log = log
         self._refused = refused
@@ -127,20 +131,50 @@ class TlsAcceptor:
                     self._log.warning("connection_not_accepted", error=str(error), remedy=remedy)
                     await asyncio.sleep(PAUSE_S)
                 continue
+            try:
+                await self._until_the_rate_admits_one()
+            except asyncio.CancelledError:
+                peer.close()
+                raise
+            if self._context is None:
+                self._begin(self._connect(peer))
+                continue
             host = str(address[0])
             if (limit := self._limits.opened(host)) is not None:
                 self._log.warning("connection_refused", limit=limit.name, value=limit.value, peer=host)
                 peer.close()
                 self._limits.closed(host)
                 continue
-            wait_s = self._limits.quotas.connect(host)
-            task = self._loop.create_task(
-                self._shake_hands(peer, host) if not wait_s else self._refuse(peer, host, wait_s)
-            )
-            self._handshakes[task] = None
-            task.add_done_callback(self._handshakes.pop)
+            if wait_s := self._limits.quotas.connect(host):
+                self.take_back()
+                self._begin(self._refuse(peer, host, wait_s))
+            else:
+                self._begin(self._shake_hands(peer, host, self._context))
 
-    async def _shake_hands(self, peer: socket.socket, host: str) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._handshakes[task] = None
+        task.add_done_callback(self._handshakes.pop)
+
+    async def _until_the_rate_admits_one(self) -> None:
+        now = self._loop.time()
+        if wait_s := max((rate.record(now) for rate in self._rates), default=0.0):
+            await asyncio.sleep(wait_s)
+
+    def take_back(self) -> None:
+        """Stop counting the connection that was accepted last for the rates, because its address may not make it."""
+        now = self._loop.time()
+        for rate in self._rates:
+            rate.take_back(now)
+
+    async def _connect(self, peer: socket.socket) -> None:
+        """Serve a connection without TLS."""
+        try:
+            await self._loop.connect_accepted_socket(self._make, peer)
+        except OSError:  # the peer has gone
+            peer.close()
+
+    async def _shake_hands(self, peer: socket.socket, host: str, context: Callable[[], ssl.SSLContext]) -> None:
         made: list[Connection] = []
 
         def make() -> Connection:
@@ -150,7 +184,7 @@ class TlsAcceptor:
         try:
             deadline = self._loop.time() + self._timeout_s
             await self._until_it_begins(peer, deadline)
-            await shake_hands(make, peer, self._context(), max(deadline - self._loop.time(), LEAST_TIMEOUT_S))
+            await shake_hands(make, peer, context(), max(deadline - self._loop.time(), LEAST_TIMEOUT_S))
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._failed(peer, host, error)
         except BaseException:

@@ -19,7 +19,7 @@ from ..dispatcher import Dispatcher
 from ..observability.audit import AuditLog
 from ..settings.listeners import ListenerConfig
 from .connection import Connection
-from .handshake import TlsAcceptor
+from .handshake import Acceptor
 from .shared_limits import SharedLimits
 
 if TYPE_CHECKING:  # imported only for listeners with SASL
@@ -74,7 +74,7 @@ class Listener:
         self._dispatcher = dispatcher
         self._bound: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._acceptor: TlsAcceptor | None = None
+        self._acceptor: Acceptor | None = None
         self._connections: dict[Connection, None] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -100,12 +100,14 @@ class Listener:
     async def _serve(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         """Accept connections on a bound socket."""
         backlog = self.config.socket_listen_backlog_size
-        if self._tls is None:
+        rates = self.limits.rates(self.name)
+        if self._tls is None and not rates:
             self._server = await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog)
             return
+        context = None if self._tls is None else self._tls.get
         timeout_s = self.config.connection_authentication_timeout_ms / 1000
-        self._acceptor = TlsAcceptor(
-            sock, lambda: self._make(loop), self._tls.get, self.limits, timeout_s, self.log, self._refused
+        self._acceptor = Acceptor(
+            sock, lambda: self._make(loop), context, self.limits, rates, timeout_s, self.log, self._refused
         )
         self._acceptor.start(backlog)
 
@@ -179,6 +181,8 @@ class Listener:
             self.log.warning("connection_refused", limit=limit.name, value=limit.value, peer=connection.peer_host)
             connection.abort()
         elif self._tls is None and (wait_s := self.quotas.connect(connection.peer_host)):
+            if self._acceptor is not None:
+                self._acceptor.take_back()
             connection.refuse(wait_s)
 
     def lost(self, connection: Connection) -> None:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from ..config import BrokerConfig
 from ..quotas.client_quotas import ClientQuotas
+from ..settings import INT32_MAX
 from ..system import descriptors
 from .answer_memory import AnswerMemory
+from .connection_rate import ConnectionRate
 from .request_memory import RequestMemory
 from .turns import HANDSHAKES_PER_ROUND, LOGINS_PER_ROUND, Newcomers, Turns
 
@@ -35,6 +37,7 @@ class SharedLimits:
         self.newcomers = Newcomers(LOGINS_PER_ROUND)
         self.handshakes = Newcomers(HANDSHAKES_PER_ROUND)
         self._config = config
+        self._rate = self._new_rate(config.max_connection_creation_rate)
         self._count = 0
         self._by_host: Counter[str] = Counter()
 
@@ -55,6 +58,18 @@ class SharedLimits:
         if left is not None and self._count > left:
             return ReachedLimit("ulimit -n, less max.open.files", left)
         return None
+
+    def rates(self, listener: str) -> list[ConnectionRate]:
+        """Return the limits of new connections per second that hold for a listener: the broker's and its own."""
+        own = self._config.of_listener(listener).own.get("max.connection.creation.rate", INT32_MAX)
+        return [rate for rate in (self._rate, self._new_rate(own)) if rate is not None]
+
+    def _new_rate(self, quota: int) -> ConnectionRate | None:
+        if quota == INT32_MAX:
+            return None
+        config = self._config
+        windows, window_s = config.quota_window_num, config.quota_window_size_seconds
+        return ConnectionRate(quota, windows=windows, window_s=window_s)
 
     def closed(self, host: str) -> None:
         """Stop counting a connection from the client address `host`, which is closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -313,6 +314,32 @@ async def test_an_address_that_connects_too_often_is_refused_after_a_while(proto
         assert time.monotonic() - begun > 0.2
         await set_quotas(wire, {"ip": "127.0.0.1"}, connection_creation_rate=1000)
         assert not await is_refused()
+
+
+@pytest.mark.parametrize("setting", ["max.connection.creation.rate", "listener.name.{}.max.connection.creation.rate"])
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+async def test_connections_beyond_the_rate_of_the_broker_or_a_listener_are_accepted_later(
+    protocol: str, setting: str, authority: Authority
+) -> None:
+    settings = {setting.format(protocol.lower()): "2", "quota.window.num": "2"}
+    async with broker_with_tls(authority, **settings) as broker:
+        port, context = (broker.port, None) if protocol == "PLAINTEXT" else (tls_port(broker), authority.context())
+
+        async def call(port: int, context: ssl.SSLContext | None) -> None:
+            reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+            writer.write(b"".join(encode_request(MetadataRequest([]), 12, 1, "often")))
+            assert await reader.read(1)
+            writer.close()
+
+        for _ in range(2):
+            await call(port, context)
+        begun = time.monotonic()
+        beyond = asyncio.create_task(call(port, context))
+        if "listener" in setting:
+            other = (tls_port(broker), authority.context()) if protocol == "PLAINTEXT" else (broker.port, None)
+            await asyncio.gather(*(call(*other) for _ in range(5)))
+        await beyond
+        assert time.monotonic() - begun > 0.2
 
 
 @pytest.mark.parametrize(("host", "name"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::1", "0:0:0:0:0:0:0:1")])

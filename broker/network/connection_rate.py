@@ -1,0 +1,26 @@
+"""`ConnectionRate`: a limit of new connections per second, for the broker or for one listener (KIP-612)."""
+
+from __future__ import annotations
+
+from ..quotas.rates import WindowedRate
+
+
+class ConnectionRate:
+    """One limit, and the connections that count for it. Times are in seconds of a monotonic clock.
+
+    As in Kafka, a connection above the limit is not refused: the listener waits before it serves this connection and
+    accepts the next one. The limit is measured like a quota, over `windows` windows of `window_s` seconds.
+    """
+
+    def __init__(self, quota: int, *, windows: int, window_s: float) -> None:
+        self._quota, self._window_s = quota, window_s
+        self._rate = WindowedRate(windows, window_s)
+
+    def record(self, now: float) -> float:
+        """Count a new connection; return how long its listener has to wait, at most the time of one window."""
+        self._rate.record(now, 1)
+        return min(self._rate.wait_s(now, self._quota), self._window_s)
+
+    def take_back(self, now: float) -> None:
+        """Stop counting a connection, because its address may not make it (`connection_creation_rate`)."""
+        self._rate.record(now, -1)
