@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.hostile import connections, fuzz, groups, handshakes, logins, records, requests
+from support.hostile import connections, fuzz, groups, handshakes, logins, records, requests, tokens
 from support.hostile.attack import ATTACKS, Attack
 from support.hostile.siege import Outcome, Siege
 
-MODULES = (requests, records, groups, connections, handshakes, logins, fuzz)
+MODULES = (requests, records, groups, connections, handshakes, logins, tokens, fuzz)
 """Imported because each declares its attacks."""
 
 PEAK_MB = 512
@@ -29,7 +29,14 @@ short_attacks = pytest.mark.parametrize(
 
 async def besiege(attack: Attack, directory: Path, outcomes: list[tuple[str, Outcome]], *, whole: bool) -> Outcome:
     """Run an attack; what must hold whatever the machine is asserted here."""
-    siege = Siege(directory, *attack.settings, descriptors=attack.descriptors, sasl=attack.sasl, tls=attack.tls)
+    siege = Siege(
+        directory,
+        *attack.settings,
+        descriptors=attack.descriptors,
+        sasl=attack.sasl,
+        tls=attack.tls,
+        oauth=attack.oauth,
+    )
     try:
         async with siege:
             await attack.run(siege, whole)

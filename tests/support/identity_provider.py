@@ -6,7 +6,7 @@ import json
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any
 
@@ -50,7 +50,10 @@ class IdentityProvider:
 
 
 class KeyServer:
-    """Serves a key set on a free port, with a status that tests set, and counts the requests."""
+    """Serves a key set on a free port, with a status that tests set, and counts the requests.
+
+    No request is answered while `answers` is cleared.
+    """
 
     def __init__(self, provider: IdentityProvider) -> None:
         server = self
@@ -58,6 +61,7 @@ class KeyServer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 server.requests += 1
+                server.answers.wait()
                 content = provider.key_set()
                 self.send_response(server.status)
                 self.end_headers()
@@ -67,6 +71,8 @@ class KeyServer:
                 pass
 
         self.requests, self.status = 0, 200
+        self.answers = Event()
+        self.answers.set()
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/keys"
         self._thread = Thread(target=self._server.serve_forever, daemon=True)
@@ -78,6 +84,7 @@ class KeyServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.answers.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -16,7 +16,7 @@ class Attack:
     """One attack.
 
     `short` says whether its small form belongs to `make test`, `sasl` whether the broker has a listener with SASL, too,
-    and `tls` whether it has one with TLS.
+    `tls` whether it has one with TLS, and `oauth` whether it has one with OAUTHBEARER in place of `sasl`.
     """
 
     name: str
@@ -26,18 +26,25 @@ class Attack:
     short: bool = False
     sasl: bool = False
     tls: bool = False
+    oauth: bool = False
 
 
 ATTACKS: list[Attack] = []
 
 
 def attack(
-    name: str, *settings: str, descriptors: int = 0, short: bool = False, sasl: bool = False, tls: bool = False
+    name: str,
+    *settings: str,
+    descriptors: int = 0,
+    short: bool = False,
+    sasl: bool = False,
+    tls: bool = False,
+    oauth: bool = False,
 ) -> Callable[[Run], Run]:
     """Declare the decorated function as an attack."""
 
     def declare(run: Run) -> Run:
-        ATTACKS.append(Attack(name, run, settings, descriptors, short, sasl, tls))
+        ATTACKS.append(Attack(name, run, settings, descriptors, short, sasl, tls, oauth))
         return run
 
     return declare

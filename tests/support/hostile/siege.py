@@ -20,6 +20,7 @@ from typing import Self
 from oncelog.auth.password_hash import PasswordHash
 from oncelog.demo.processes import ChildProcess, free_port
 from support.broker import BrokerProcess
+from support.identity_provider import IdentityProvider, KeyServer
 from support.raw_connection import RawConnection
 from support.tls import Authority
 
@@ -55,16 +56,29 @@ class Siege:
     """The broker and the neighbour. `settings` are texts `name=value`.
 
     With `sasl`, the broker has a second listener at `sasl_address`, with PLAIN and SCRAM and ten users, user-0 to
-    user-9. With `tls`, it has another one at `tls_address`.
+    user-9. With `tls`, it has another one at `tls_address`. With `oauth`, it has one with OAUTHBEARER at
+    `sasl_address`, whose keys are those of `provider`, from the server `keys`.
     """
 
     def __init__(
-        self, directory: Path, *settings: str, descriptors: int = 0, sasl: bool = False, tls: bool = False
+        self,
+        directory: Path,
+        *settings: str,
+        descriptors: int = 0,
+        sasl: bool = False,
+        tls: bool = False,
+        oauth: bool = False,
     ) -> None:
         arguments = [argument for setting in settings for argument in ("--set", setting)]
-        self.sasl_address = f"127.0.0.1:{free_port()}" if sasl else ""
+        self.sasl_address = f"127.0.0.1:{free_port()}" if sasl or oauth else ""
         if sasl:
             arguments += self._with_sasl(directory)
+        self.provider = IdentityProvider()
+        self.keys = KeyServer(self.provider)
+        if oauth:
+            arguments += ["--listen", f"SASL_PLAINTEXT://{self.sasl_address}"]
+            arguments += ["--set", "sasl.enabled.mechanisms=OAUTHBEARER"]
+            arguments += ["--set", f"sasl.oauthbearer.jwks.endpoint.url={self.keys.url}"]
         self.tls_address = f"127.0.0.1:{free_port()}" if tls else ""
         if tls:
             certificate = Authority(directory).certificate("broker", "127.0.0.1")
@@ -95,8 +109,9 @@ class Siege:
         return RawConnection(self.address, "attacker")
 
     async def __aenter__(self) -> Self:
-        self.broker.start()
+        self.keys.__enter__()
         try:
+            self.broker.start()
             resource.prlimit(self.broker.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
             if self._descriptors:
                 resource.prlimit(self.broker.pid, resource.RLIMIT_NOFILE, (self._descriptors, self._descriptors))
@@ -132,6 +147,7 @@ class Siege:
         if self._neighbour is not None:
             self._neighbour.kill9()
         self.broker.kill9()
+        self.keys.__exit__(None, None, None)
         shutil.rmtree(self.broker.data_dir, ignore_errors=True)  # gigabytes, after some attacks
 
     def _rows(self) -> list[tuple[str, float, str]]:
