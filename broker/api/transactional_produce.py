@@ -168,7 +168,7 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
     registering = context.api_version >= FIRST_VERSION_REGISTERING
     version = TransactionVersion.TV_2 if registering else TransactionVersion.TV_0
     try:
-        step = context.broker.transaction_coordinator.add_partitions_now(
+        step = context.broker.transaction_coordinator.registration.add_partitions_now(
             transactional_id, first.producer_id, first.producer_epoch, partitions, version, by=context
         )
     except KafkaError as error:
@@ -231,14 +231,14 @@ def wrote(context: RequestContext, transactional_id: str | None, append: Produce
     if append.header is not None and transactional_id is not None:
         partition = append.partition
         assert partition is not None
-        context.broker.transaction_coordinator.wrote(transactional_id, (partition.topic, partition.index))
+        context.broker.transaction_coordinator.registration.wrote(transactional_id, (partition.topic, partition.index))
 
 
 def _verify(context: RequestContext, transactional_id: str, append: ProduceAppend) -> ErrorCode:
     partition, header = append.partition, append.header
     assert partition is not None
     assert header is not None
-    code = context.broker.transaction_coordinator.verify(
+    code = context.broker.transaction_coordinator.registration.verify(
         transactional_id, header.producer_id, header.producer_epoch, (partition.topic, partition.index)
     )
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and context.api_version < FIRST_VERSION_REGISTERING:
@@ -258,7 +258,9 @@ def _comes_to_register(context: RequestContext, transactional_id: str, append: P
     assert header is not None
     broker = context.broker
     identity = (header.producer_id, header.producer_epoch)
-    if broker.transaction_coordinator.opens(transactional_id, *identity, (partition.topic, partition.index)):
+    if broker.transaction_coordinator.registration.opens(
+        transactional_id, *identity, (partition.topic, partition.index)
+    ):
         producers = partition.log.producers
         if producers.find_duplicate(header) is not None:
             append.exempt = True
@@ -281,6 +283,6 @@ def _comes_to_register(context: RequestContext, transactional_id: str, append: P
 def _tell(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> None:
     header = append.header
     assert header is not None
-    context.broker.transaction_coordinator.refuse(
+    context.broker.transaction_coordinator.registration.refuse(
         transactional_id, header.producer_id, header.producer_epoch, code, context
     )

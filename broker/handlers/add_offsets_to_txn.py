@@ -17,7 +17,7 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Reply:
     topic = broker.metadata.topic(OFFSETS_TOPIC)
     assert topic is not None, "created at start"
     partitions = [(OFFSETS_TOPIC, partition_for_key(request.group_id, topic.partitions))]
-    durable = broker.transaction_coordinator.add_partitions_now(
+    durable = broker.transaction_coordinator.registration.add_partitions_now(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -35,7 +35,7 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Reply:
 async def _wait(
     context: RequestContext, request: AddOffsetsToTxnRequest, partitions: list[TopicPartition]
 ) -> AddOffsetsToTxnResponse:
-    await context.broker.transaction_coordinator.add_partitions(
+    await context.broker.transaction_coordinator.registration.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, partitions, by=context
     )
     return AddOffsetsToTxnResponse()

@@ -86,7 +86,7 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
     codes: Codes = {}
     if _all_exist(context, topics, codes):
         producer = _producer(request)
-        pending = context.broker.transaction_coordinator.add_partitions_now(
+        pending = context.broker.transaction_coordinator.registration.add_partitions_now(
             *producer, codes.keys(), TransactionVersion.TV_0, session=request.session, by=context
         )
         if isinstance(pending, Step):
@@ -249,7 +249,7 @@ def _attempt(
         if _still_exist(metadata, highest):
             break
     # There is no yield since the check, so all partitions that are registered exist.
-    pending = context.broker.transaction_coordinator.add_partitions_now(
+    pending = context.broker.transaction_coordinator.registration.add_partitions_now(
         *producer, codes.keys(), TransactionVersion.TV_0, session=session, writes=writes, by=context
     )
     return codes, pending
@@ -259,7 +259,7 @@ def _verify(context: RequestContext, producer: Producer, topics: list[AddPartiti
     codes, highest = yield from _looked_up(context, topics)
     if highest is None:
         return codes
-    verified = context.broker.transaction_coordinator.verify_all(*producer, codes.keys())
+    verified = context.broker.transaction_coordinator.registration.verify_all(*producer, codes.keys())
     for partition in codes:
         codes[partition] = verified.code_of(partition)
         yield 1

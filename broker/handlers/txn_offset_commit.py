@@ -62,7 +62,7 @@ def _admit_now(
     context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition
 ) -> asyncio.Future[None] | Step | None:
     """Return None if the offsets may be appended before the next await, else the future or step to wait for."""
-    return context.broker.transaction_coordinator.admit_now(
+    return context.broker.transaction_coordinator.registration.admit_now(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -125,7 +125,7 @@ def _with_code_for_client(context: RequestContext, request: TxnOffsetCommitReque
 def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: TopicPartition) -> Answer:
     coordinator = context.broker.group_coordinator
     # The offsets are appended below, with no await before.
-    context.broker.transaction_coordinator.wrote(request.transactional_id, home)
+    context.broker.transaction_coordinator.registration.wrote(request.transactional_id, home)
     commits = [
         Commit((topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
         for topic in request.topics
@@ -181,7 +181,7 @@ async def _commit_many(context: RequestContext, request: TxnOffsetCommitRequest)
         prepared.check_size()
         admitted = _admit_now(context, request, home)
         if admitted is None:
-            transactions.wrote(request.transactional_id, home)
+            transactions.registration.wrote(request.transactional_id, home)
             with _with_code_for_client(context, request):
                 codes = coordinator.commit_txn_prepared(
                     prepared, committer, request.producer_id, request.producer_epoch, request.transactional_id

@@ -161,7 +161,7 @@ async def test_a_client_that_goes_while_its_request_is_parked_leaves_nothing(bro
         broker.replica_manager.append_markers = never  # type: ignore[method-assign, assignment]
         async with RawConnection(broker.address) as other:
             other.send(InitProducerIdRequest("id", 60_000), 4)
-            waits = broker.transaction_coordinator._waits
+            waits = broker.transaction_coordinator.waits
             await until(lambda: waits.parked == 1)
             other.send(MetadataRequest([MetadataRequestTopic(name="made-behind")], True), 12)
             await asyncio.sleep(0.02)
@@ -365,7 +365,9 @@ async def test_a_request_that_waits_for_a_transaction_is_answered_at_a_stop() ->
     async with broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t")
         one = await wire.call(InitProducerIdRequest("id", 60_000), 4)
-        await broker.transaction_coordinator.add_partitions("id", one.producer_id, one.producer_epoch, [("t", 0)])
+        await broker.transaction_coordinator.registration.add_partitions(
+            "id", one.producer_id, one.producer_epoch, [("t", 0)]
+        )
 
         async def never(markers: object) -> list[object]:
             await asyncio.Event().wait()
@@ -373,7 +375,7 @@ async def test_a_request_that_waits_for_a_transaction_is_answered_at_a_stop() ->
 
         broker.replica_manager.append_markers = never  # type: ignore[method-assign, assignment]
         wire.send(InitProducerIdRequest("id", 60_000), 4)
-        await until(lambda: broker.transaction_coordinator._waits.parked == 1)
+        await until(lambda: broker.transaction_coordinator.waits.parked == 1)
         started = time.monotonic()
         await broker.stop()
         _, answer = await wire.receive(InitProducerIdRequest, 4)

@@ -577,7 +577,7 @@ async def test_no_turn_goes_through_all_markers_of_a_transaction(
     partitions = [(f"wide-{number}", index) for number in range(4) for index in range(ROWS // 4)]
     for number in range(4):
         await broker.metadata.create_topic(f"wide-{number}", ROWS // 4, {})
-    await transactions.add_partitions("id", *producer, partitions)
+    await transactions.registration.add_partitions("id", *producer, partitions)
     appended: Counter[tuple[str, int]] = Counter()
 
     def append(key: tuple[str, int], marker: Marker) -> asyncio.Future[None]:

@@ -312,7 +312,7 @@ class TestParked:
                 assert await producer.produce(T0) == OK
 
     def _entries(self, world: World) -> Any:
-        return world.broker.transaction_coordinator._state.entries()
+        return world.broker.transaction_coordinator.state.entries()
 
 
 class TestRefused:
@@ -482,7 +482,7 @@ async def test_a_full_disk_is_not_filled_further_by_transactions_that_can_write_
         world = World(broker, wire)
         producer = await world.session(speech, T0)
         await asyncio.sleep(0.3)  # for COMPLETE_COMMIT to be in the log
-        state = ("__transaction_state", broker.transaction_coordinator._state._state_log.partition_for("id"))
+        state = ("__transaction_state", broker.transaction_coordinator.state._state_log.partition_for("id"))
         before = world.end_offset(state)
         disk.free = 1 << 20
         broker.log_manager._disk_space.refresh()

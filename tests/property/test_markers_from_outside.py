@@ -69,11 +69,11 @@ class History:
         coordinator = self.world.coordinator
         try:
             who = await self._init(tid)
-            await coordinator.add_partitions(tid, *who, chosen, self.version)
+            await coordinator.registration.add_partitions(tid, *who, chosen, self.version)
             for partition in chosen:
                 await asyncio.sleep(self.rng.random() * 0.01)
-                assert coordinator.verify(tid, *who, partition) is ErrorCode.NONE or not must
-                if coordinator.verify(tid, *who, partition) is ErrorCode.NONE:
+                assert coordinator.registration.verify(tid, *who, partition) is ErrorCode.NONE or not must
+                if coordinator.registration.verify(tid, *who, partition) is ErrorCode.NONE:
                     self.world.partitions.produce(partition, *who, number)
             await asyncio.sleep(self.rng.random() * 0.01)
             commit = must or self.rng.random() < 0.7

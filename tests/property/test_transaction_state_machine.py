@@ -93,15 +93,15 @@ class Producer:
         transaction = self.transaction
         coordinator = self.run.coordinator
         if self.version is TransactionVersion.TV_2:
-            await coordinator.add_partitions(self.tid, *who, [partition], self.version)
-            code = coordinator.verify(self.tid, *who, partition)
+            await coordinator.registration.add_partitions(self.tid, *who, [partition], self.version)
+            code = coordinator.registration.verify(self.tid, *who, partition)
         else:
             if partition not in self.registered:
-                await coordinator.add_partitions(self.tid, *who, [partition])
+                await coordinator.registration.add_partitions(self.tid, *who, [partition])
                 self.run.succeeded(self, who, began)
                 self.registered.add(partition)
                 await asyncio.sleep(0)
-            code = coordinator.verify(self.tid, *who, partition)
+            code = coordinator.registration.verify(self.tid, *who, partition)
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
         self.run.world.partitions.produce(partition, *who, transaction)
@@ -131,7 +131,7 @@ class Producer:
     async def fence(self) -> None:
         """Somebody else locks the holder out; here the holder notices when it is refused."""
         began = self.run.order()
-        outcome = await self.run.coordinator.fence(self.tid, cause=OPERATOR, reason="operator")
+        outcome = await self.run.coordinator.fencing.fence(self.tid, cause=OPERATOR, reason="operator")
         if outcome is not None:
             self.run.fenced_by_operator(self.tid, began)
 
@@ -140,7 +140,7 @@ class Producer:
         if self.last is None or self.transaction is not None:
             return
         who, wish = self.last
-        assert self.run.coordinator.verify(self.tid, *who, PARTITIONS[0]) is not ErrorCode.NONE
+        assert self.run.coordinator.registration.verify(self.tid, *who, PARTITIONS[0]) is not ErrorCode.NONE
         try:
             await self.run.coordinator.end_txn(self.tid, *who, not wish, self.version)
         except KafkaError:
@@ -168,7 +168,7 @@ class SessionProducer(Producer):
         if not self.in_session:
             # A newer client's other partitions register by being produced to, in the middle of the transaction.
             first = PARTITIONS[:1] if self.version.supports_epoch_bump else PARTITIONS
-            await coordinator.add_partitions(self.tid, *who, first, self.version, session=True)
+            await coordinator.registration.add_partitions(self.tid, *who, first, self.version, session=True)
             self.run.succeeded(self, who, began)
             self.in_session = True
         if self.transaction is None:
@@ -176,7 +176,9 @@ class SessionProducer(Producer):
         transaction = self.transaction
         deadline = coordinator.wait_deadline()
         while True:
-            admitted = coordinator.admit_now(self.tid, *who, partition, registers=self.version.supports_epoch_bump)
+            admitted = coordinator.registration.admit_now(
+                self.tid, *who, partition, registers=self.version.supports_epoch_bump
+            )
             if admitted is None:
                 break
             if isinstance(admitted, asyncio.Future):
@@ -184,7 +186,7 @@ class SessionProducer(Producer):
             else:
                 await coordinator.until_settled(self.tid, deadline, OPERATOR)
         self.run.world.partitions.produce(partition, *who, transaction)
-        coordinator.wrote(self.tid, partition)
+        coordinator.registration.wrote(self.tid, partition)
         self.run.succeeded(self, who, began)
         await asyncio.sleep(0)
         log = self.run.world.partitions.logs[partition]
@@ -295,7 +297,7 @@ class Run:
             if final and transaction.durable and outcomes == {True}:
                 assert transaction.wish is True, "nobody asked for this commit"
         if final:
-            prepared = [e.metadata for e in self.coordinator._state.entries() if e.metadata.state.is_prepare]
+            prepared = [e.metadata for e in self.coordinator.state.entries() if e.metadata.state.is_prepare]
             assert prepared == []
 
 

@@ -124,7 +124,7 @@ class LocalTransactionHomes:
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
         """Fence the transactional id's producer. Return when its transaction is complete, without a time limit."""
-        await self._coordinator.fence(transactional_id, cause=cause, reason=reason)
+        await self._coordinator.fencing.fence(transactional_id, cause=cause, reason=reason)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
         """Return the transactional id that has the producer id, None if no known id has it."""

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import cached_property
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ...partitions.markers import Marker
 from ...scheduling.steps import Steps
 from . import session
+from .core import TransactionCore
 from .decisions import ProducerIdentity, Step, decide_end, decide_init
 from .entry import TransactionEntry
 from .events import UNKNOWN_CALLER, Caller
@@ -37,8 +39,21 @@ from .registration import PartitionRegistration
 from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionState, TransactionVersion
 
 
-class TransactionCoordinator(PartitionRegistration, Fencing):
-    """The coordinator of all transactional ids of this broker."""
+class TransactionCoordinator(TransactionCore):
+    """The coordinator of all transactional ids of this broker.
+
+    `registration` adds partitions to transactions and admits batches, `fencing` fences producers.
+    """
+
+    @cached_property
+    def registration(self) -> PartitionRegistration:
+        """The part that adds partitions to transactions and admits transactional batches."""
+        return PartitionRegistration(self)
+
+    @cached_property
+    def fencing(self) -> Fencing:
+        """The part that fences producers."""
+        return Fencing(self)
 
     async def init_producer_id(
         self,
@@ -58,13 +73,13 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         coordinator error code.
         """
         if transactional_id is None:
-            return ProducerIdentity(await self._producer_ids.next(), 0)
+            return ProducerIdentity(await self.producer_ids.next(), 0)
         try:
             return await self._init_producer_id(
-                transactional_id, timeout_ms, expected, cause, self._waits.deadline() if deadline is None else deadline
+                transactional_id, timeout_ms, expected, cause, self.waits.deadline() if deadline is None else deadline
             )
         except KafkaError as error:
-            entry = self._state.peek(transactional_id)
+            entry = self.state.peek(transactional_id)
             self.events.refused(
                 transactional_id,
                 error.code,
@@ -80,7 +95,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
 
         Ids of data directories from Kafka may be longer, and stay usable.
         """
-        size, most = len(transactional_id.encode()), self._config.transactional_id_max_bytes
+        size, most = len(transactional_id.encode()), self.config.transactional_id_max_bytes
         if size > most:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -98,25 +113,25 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
     ) -> ProducerIdentity:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty. Set transactional.id.")
-        if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
                 f"The transaction timeout {timeout_ms} ms is not between 1 and transaction.max.timeout.ms "
-                f"= {self._config.transaction_max_timeout_ms}. Change the producer's transaction.timeout.ms.",
+                f"= {self.config.transaction_max_timeout_ms}. Change the producer's transaction.timeout.ms.",
             )
         new_producer_id: int | None = None
         first: TransactionMetadata | None = None
         recovers = expected is not None
         while True:
-            entry = self._state.get(transactional_id)
-            now_ms = self._clock.now_ms()
+            entry = self.state.get(transactional_id)
+            now_ms = self.clock.now_ms()
             if entry is None:
                 self.check_new_id(transactional_id)
-                new_producer_id = new_producer_id if new_producer_id is not None else self._producer_ids.take()
+                new_producer_id = new_producer_id if new_producer_id is not None else self.producer_ids.take()
                 if new_producer_id is None:
-                    await self._producer_ids.refill()
+                    await self.producer_ids.refill()
                     continue
-                entry = self._state.create(new_metadata(transactional_id, new_producer_id, timeout_ms, now_ms))
+                entry = self.state.create(new_metadata(transactional_id, new_producer_id, timeout_ms, now_ms))
                 new_producer_id = None
             step = decide_init(
                 entry.metadata,
@@ -129,7 +144,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
             )
             if isinstance(step, TransactionMetadata):
                 first = first or entry.metadata
-                await self._append(entry, step, "InitProducerId", cause)
+                await self.append(entry, step, "InitProducerId", cause)
                 if step.state is TransactionState.EMPTY:
                     self.events.initialised(first, step, recovers, cause)
                     return ProducerIdentity(step.producer_id, step.producer_epoch)
@@ -138,9 +153,9 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
                     # `expected`.
                     expected = ProducerIdentity(step.producer_id, step.producer_epoch)
             elif step is Step.NEEDS_PRODUCER_ID:
-                new_producer_id = await self._producer_ids.next()
+                new_producer_id = await self.producer_ids.next()
             else:
-                await self._waits.until_settled(entry, deadline, cause)
+                await self.waits.until_settled(entry, deadline, cause)
 
     def end_txn_now(
         self,
@@ -167,7 +182,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
         try:
-            entry = self._known(transactional_id)
+            entry = self.known(transactional_id)
             step = decide_end(
                 entry.metadata,
                 pending=entry.pending is not None,
@@ -175,7 +190,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
                 commit=commit,
                 version=version,
                 new_producer_id=new_producer_id,
-                now_ms=self._clock.now_ms(),
+                now_ms=self.clock.now_ms(),
                 written=None if written is None else self._written(entry, written, keeps_session),
             )
         except KafkaError as error:
@@ -189,7 +204,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
             )
             raise
         if isinstance(step, TransactionMetadata):
-            return _next_identity(step), self._transition(entry, step, "EndTxn", by)
+            return _next_identity(step), self.transition(entry, step, "EndTxn", by)
         if step is Step.NOTHING:
             return ProducerIdentity(entry.metadata.producer_id, entry.metadata.producer_epoch), None
         return step
@@ -214,7 +229,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         changed), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (the
         transactional id is still busy after `transaction.pending.wait.max.ms`), or with a coordinator error code.
         """
-        deadline = self._waits.deadline()
+        deadline = self.waits.deadline()
         new_producer_id: int | None = None
         while True:
             step = self.end_txn_now(
@@ -234,16 +249,16 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
                     await asyncio.shield(durable)
                 return identity
             if step is Step.NEEDS_PRODUCER_ID:
-                new_producer_id = await self._producer_ids.next()
+                new_producer_id = await self.producer_ids.next()
             else:
-                await self._waits.until_settled(self._known(transactional_id), deadline, by)
+                await self.waits.until_settled(self.known(transactional_id), deadline, by)
 
     def _written(
         self, entry: TransactionEntry, named: frozenset[TopicPartition], begins_session: bool
     ) -> Callable[[TransactionMetadata], Written]:
         def written(metadata: TransactionMetadata) -> Written:
             return session.written(
-                metadata, named, entry.written, begins_session=begins_session, deleted=self._gateway.deleted_of
+                metadata, named, entry.written, begins_session=begins_session, deleted=self.gateway.deleted_of
             )
 
         return written
@@ -253,7 +268,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
 
         Return an error code for each partition of each marker. The rules are in `external_markers.py`.
         """
-        return await ExternalMarkers(self, self._gateway, self._logger).write(markers, by)
+        return await ExternalMarkers(self, self.fencing, self.gateway, self.logger).write(markers, by)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Handle a DescribeTransactions request for one transactional id: return its state.
@@ -263,7 +278,7 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty. Set transactional.id.")
-        entry = self._state.get(transactional_id)
+        entry = self.state.get(transactional_id)
         if entry is None or entry.metadata.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return entry.metadata
@@ -273,9 +288,9 @@ class TransactionCoordinator(PartitionRegistration, Fencing):
 
         Raise KafkaError INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
         """
-        self._state.check_loaded()
-        known = [entry.metadata for entry in self._state.entries()]
-        return wanted.select(known, self._clock.now_ms(), self._config.transactional_id_pattern_max_size)
+        self.state.check_loaded()
+        known = [entry.metadata for entry in self.state.entries()]
+        return wanted.select(known, self.clock.now_ms(), self.config.transactional_id_pattern_max_size)
 
 
 def _next_identity(prepared: TransactionMetadata) -> ProducerIdentity:

@@ -58,65 +58,65 @@ class TransactionCore:
         `group_aware`: whether sessions (partitions that stay registered between transactions) are enabled. If not,
         sessions found on disk are ended.
         """
-        self._logger = logger if logger is not None else structlog.get_logger(__name__)
-        self._config = config
-        self._metadata = metadata
-        self._clock = clock
-        self._gateway = gateway
+        self.logger = logger if logger is not None else structlog.get_logger(__name__)
+        self.config = config
+        self.metadata = metadata
+        self.clock = clock
+        self.gateway = gateway
         metrics = metrics or Metrics()
-        self.events = TransactionEvents(self._logger, metrics)
-        self._state = TransactionStateManager(state_log, clock, self.transaction_version, self._logger)
-        self._markers = TransactionMarkerWriter(self._state, gateway, clock, self._logger, self._backoff)
-        self._waits = PendingWaits(
+        self.events = TransactionEvents(self.logger, metrics)
+        self.state = TransactionStateManager(state_log, clock, self.transaction_version, self.logger)
+        self.markers = TransactionMarkerWriter(self.state, gateway, clock, self.logger, self._backoff)
+        self.waits = PendingWaits(
             config.transaction_pending_wait_max_ms, config.transaction_pending_wait_max_requests, self.events
         )
-        self._producer_ids = ProducerIdManager(metadata.allocate_producer_ids)
+        self.producer_ids = ProducerIdManager(metadata.allocate_producer_ids)
         self.upkeep = TransactionUpkeep(
-            self._state,
-            self._markers,
+            self.state,
+            self.markers,
             gateway,
-            self._transition,
+            self.transition,
             self.transaction_version,
             expiration_ms=config.transactional_id_expiration_ms,
             backoff=self._backoff,
-            logger=self._logger,
+            logger=self.logger,
             events=self.events,
             sessions=group_aware,
         )
-        self._timers = TransactionTimers(
+        self.timers = TransactionTimers(
             clock,
-            self._logger,
+            self.logger,
             abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiry_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
             clock_settle_ms=config.expiry_clock_settle_ms,
             abort_timed_out=self.upkeep.abort_timed_out,
             remove_expired=self.upkeep.remove_expired,
         )
-        metrics.watch(PARKED, lambda: self._waits.parked)
-        metrics.watch(KNOWN_IDS, lambda: sum(1 for _ in self._state.entries()))
+        metrics.watch(PARKED, lambda: self.waits.parked)
+        metrics.watch(KNOWN_IDS, lambda: sum(1 for _ in self.state.entries()))
 
     def transaction_version(self) -> TransactionVersion:
         """Return the finalized level of the feature transaction.version."""
-        return TransactionVersion(min(self._metadata.features.get("transaction.version", 0), TransactionVersion.TV_2))
+        return TransactionVersion(min(self.metadata.features.get("transaction.version", 0), TransactionVersion.TV_2))
 
     async def start(self) -> None:
         """Load all state, finish decided transactions, repair open transactions in the logs, and start the timers."""
-        await self._state.load()
-        self._metadata.skip_producer_ids(self.upkeep.highest_producer_id())
+        await self.state.load()
+        self.metadata.skip_producer_ids(self.upkeep.highest_producer_id())
         await self.upkeep.recover()
-        self._timers.start()
-        for entry in self._state.entries():
+        self.timers.start()
+        for entry in self.state.entries():
             if entry.metadata.state is TransactionState.ONGOING:
-                self._timers.expect(entry.metadata.deadline_ms)
+                self.timers.expect(entry.metadata.deadline_ms)
 
     async def stop(self) -> None:
         """Stop the timers and the writing of markers. Everything that a response has reported is durable already."""
-        self._waits.close()
-        await self._timers.stop()
+        self.waits.close()
+        await self.timers.stop()
         await self.upkeep.stop()
-        await self._markers.stop()
-        self._state.stop()
-        await self._producer_ids.close()
+        await self.markers.stop()
+        self.state.stop()
+        await self.producer_ids.close()
 
     # --- hooks and queries -----------------------------------------------------------------------------------------
 
@@ -128,15 +128,15 @@ class TransactionCore:
     @property
     def on_group_assignment(self) -> GroupAssignmentReplay | None:
         """The callback for group assignments found while `__transaction_state` is replayed. Set it before `start`."""
-        return self._state.on_group_assignment
+        return self.state.on_group_assignment
 
     @on_group_assignment.setter
     def on_group_assignment(self, replay: GroupAssignmentReplay | None) -> None:
-        self._state.on_group_assignment = replay
+        self.state.on_group_assignment = replay
 
     def transactional_id_of(self, producer_id: int) -> str | None:
         """Return the transactional id that has this current or previous producer id, None if no known id has it."""
-        return self._state.transactional_id_of(producer_id)
+        return self.state.transactional_id_of(producer_id)
 
     def owner_of(self, producer_id: int) -> Owner | None:
         """Return the state of the transactional id that has this current or previous producer id, None if no id has it.
@@ -144,12 +144,12 @@ class TransactionCore:
         Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the state is loaded. Raise COORDINATOR_NOT_AVAILABLE if no
         known id has the producer id but a state partition is unreadable, because the id may be in that partition.
         """
-        self._state.check_loaded()
-        transactional_id = self._state.transactional_id_of(producer_id)
+        self.state.check_loaded()
+        transactional_id = self.state.transactional_id_of(producer_id)
         if transactional_id is not None:
-            entry = self._known(transactional_id)
+            entry = self.known(transactional_id)
             return Owner(entry.metadata, entry.pending)
-        if self._state.unreadable:
+        if self.state.unreadable:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 "A partition of the transaction state is unreadable. See the broker's log, then retry.",
@@ -162,11 +162,11 @@ class TransactionCore:
 
     def check_home(self, key: str) -> None:
         """Raise KafkaError unless the state partition of `key` (a transactional or group id) is loaded and readable."""
-        self._state.check_readable(key)
+        self.state.check_readable(key)
 
     def wait_deadline(self) -> float:
         """Return the event loop time until which a request that arrives now may wait for an earlier transaction."""
-        return self._waits.deadline()
+        return self.waits.deadline()
 
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
         """Wait, on behalf of a client's request, until the transactional id's previous transaction is complete.
@@ -174,29 +174,29 @@ class TransactionCore:
         Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time), and at once if too many requests wait
         already or the broker is stopping.
         """
-        await self._waits.until_settled(self._known(transactional_id), deadline, by)
+        await self.waits.until_settled(self.known(transactional_id), deadline, by)
 
     # --- internals --------------------------------------------------------------------------------------------------
 
     def _backoff(self) -> RetryBackoff:
-        config = self._config
+        config = self.config
         return RetryBackoff(config.transaction_retry_backoff_ms, config.transaction_retry_backoff_max_ms)
 
-    def _known(self, transactional_id: str) -> TransactionEntry:
+    def known(self, transactional_id: str) -> TransactionEntry:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty. Set transactional.id.")
-        entry = self._state.get(transactional_id)
+        entry = self.state.get(transactional_id)
         if entry is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return entry
 
-    def _gone(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
+    def gone(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
         """Return the partitions of the session that no longer exist."""
         if not metadata.session_partitions:
             return frozenset()
-        return self._gateway.deleted_of(metadata.session_partitions)
+        return self.gateway.deleted_of(metadata.session_partitions)
 
-    def _transition(
+    def transition(
         self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller
     ) -> asyncio.Future[None] | None:
         """Append the value `new`. When it is durable, start what follows from it, even if the caller was cancelled.
@@ -206,7 +206,7 @@ class TransactionCore:
         before = entry.metadata
         if new.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
             entry.written = set()
-        done = self._state.transition(entry, new)
+        done = self.state.transition(entry, new)
         if done is None:
             self._follow_up(entry, before, reason, by)
         else:
@@ -215,8 +215,8 @@ class TransactionCore:
             )
         return done
 
-    async def _append(self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller) -> None:
-        done = self._transition(entry, new, reason, by)
+    async def append(self, entry: TransactionEntry, new: TransactionMetadata, reason: str, by: Caller) -> None:
+        done = self.transition(entry, new, reason, by)
         if done is not None:
             await asyncio.shield(done)
 
@@ -224,7 +224,7 @@ class TransactionCore:
         metadata = entry.metadata
         if metadata.state.is_prepare:
             self.events.ended(before, metadata, reason, by)
-            self._markers.finish(entry)
+            self.markers.finish(entry)
         elif metadata.state is TransactionState.ONGOING and before.state is not TransactionState.ONGOING:
             self.events.opened()
-            self._timers.expect(metadata.deadline_ms)
+            self.timers.expect(metadata.deadline_ms)

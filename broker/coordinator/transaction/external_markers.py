@@ -35,7 +35,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ...partitions.markers import Marker
 from ...scheduling.slices import in_slices
 from .events import Caller
-from .fencing import FenceOutcome
+from .fencing import Fencing
 from .gateway import PartitionGateway, ProducerInLog
 from .metadata import Owner, TransactionMetadata
 from .state import TopicPartition, TransactionState
@@ -79,11 +79,6 @@ class MarkerCoordinator(Protocol):
 
         Raise KafkaError CONCURRENT_TRANSACTIONS at the deadline (event loop time).
         """
-
-    async def fence(
-        self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
-    ) -> FenceOutcome | None:
-        """Abort the transactional id's ongoing transaction and fence its producer."""
 
 
 def judge(
@@ -141,8 +136,11 @@ def _is_ongoing(
 class ExternalMarkers:
     """The executor of WriteTxnMarkers requests."""
 
-    def __init__(self, coordinator: MarkerCoordinator, gateway: PartitionGateway, logger: Any) -> None:
+    def __init__(
+        self, coordinator: MarkerCoordinator, fencing: Fencing, gateway: PartitionGateway, logger: Any
+    ) -> None:
         self._coordinator = coordinator
+        self._fencing = fencing
         self._gateway = gateway
         self._logger = logger
 
@@ -198,7 +196,7 @@ class ExternalMarkers:
                     transactional_id=transactional_id,
                     **_described(marker, partition, by),
                 )
-                await coordinator.fence(transactional_id, cause=by, reason=CAUSE, deadline=deadline)
+                await self._fencing.fence(transactional_id, cause=by, reason=CAUSE, deadline=deadline)
                 return
             under_way = (owner.pending or owner.metadata).state
             if under_way.is_prepare:

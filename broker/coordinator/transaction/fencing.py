@@ -30,8 +30,11 @@ class FenceOutcome(NamedTuple):
     aborted: bool
 
 
-class Fencing(TransactionCore):
+class Fencing:
     """The part of the transaction coordinator that fences producers."""
+
+    def __init__(self, core: TransactionCore) -> None:
+        self._core = core
 
     async def fence(
         self, transactional_id: str, *, cause: Caller, reason: str, deadline: float | None = None
@@ -45,26 +48,26 @@ class Fencing(TransactionCore):
         first: TransactionMetadata | None = None
         aborted = bumped = False
         while True:
-            entry = self._state.get(transactional_id)
+            entry = self._core.state.get(transactional_id)
             if entry is None or entry.metadata.producer_epoch == NO_PRODUCER_EPOCH:
                 return None
             before = entry.metadata
             step = decide_fence(
                 before,
                 pending=entry.pending is not None,
-                server_version=self.transaction_version(),
-                now_ms=self._clock.now_ms(),
+                server_version=self._core.transaction_version(),
+                now_ms=self._core.clock.now_ms(),
             )
             if step is Step.WAIT:
-                await self._waits.until_settled(entry, deadline, cause, counted=False)
+                await self._core.waits.until_settled(entry, deadline, cause, counted=False)
                 continue
             first = first or before
             if isinstance(step, TransactionMetadata):
-                await self._append(entry, step, reason, cause)
+                await self._core.append(entry, step, reason, cause)
                 aborted |= step.state is TransactionState.PREPARE_ABORT
                 if not before.fenced and not bumped:
                     bumped = True
-                    self.events.fenced(before, step, reason, cause)
+                    self._core.events.fenced(before, step, reason, cause)
                 continue
             now = entry.metadata
             return FenceOutcome(now.producer_id, first.producer_epoch, now.producer_epoch, aborted)

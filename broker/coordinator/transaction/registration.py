@@ -41,8 +41,11 @@ class Verified(NamedTuple):
         return self.code if partition in self.registered else self.other
 
 
-class PartitionRegistration(TransactionCore):
+class PartitionRegistration:
     """The part of the transaction coordinator that adds partitions to transactions and admits transactional batches."""
+
+    def __init__(self, core: TransactionCore) -> None:
+        self._core = core
 
     def add_partitions_now(
         self,
@@ -67,10 +70,10 @@ class PartitionRegistration(TransactionCore):
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
         try:
-            entry = self._known(transactional_id)
+            entry = self._core.known(transactional_id)
             metadata = entry.metadata
             opening = metadata.state is not TransactionState.ONGOING
-            repairing = self.upkeep.is_repairing
+            repairing = self._core.upkeep.is_repairing
             if repairing(producer_id, partitions) or (opening and repairing(producer_id, metadata.session_partitions)):
                 raise KafkaError(
                     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -83,14 +86,14 @@ class PartitionRegistration(TransactionCore):
                 identity=identity,
                 partitions=partitions,
                 version=version,
-                now_ms=self._clock.now_ms(),
+                now_ms=self._core.clock.now_ms(),
                 session=session,
-                gone=self._gone(metadata) if opening else frozenset(),
+                gone=self._core.gone(metadata) if opening else frozenset(),
             )
         except KafkaError as error:
             if version.supports_epoch_bump:
                 error = KafkaError(_for_produce(error.code), str(error))
-            self.events.refused(
+            self._core.events.refused(
                 transactional_id,
                 error.code,
                 by,
@@ -101,7 +104,7 @@ class PartitionRegistration(TransactionCore):
             raise error from None
         done: asyncio.Future[None] | None = None
         if isinstance(step, TransactionMetadata):
-            done = self._transition(entry, step, by=by, reason="")
+            done = self._core.transition(entry, step, by=by, reason="")
         elif step is not Step.NOTHING:
             return step
         if writes and entry.written is not None:
@@ -129,7 +132,7 @@ class PartitionRegistration(TransactionCore):
         CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or with a coordinator error code.
         """
         if deadline is None:
-            deadline = self._waits.deadline()
+            deadline = self._core.waits.deadline()
         while True:
             result = self.add_partitions_now(
                 transactional_id,
@@ -142,7 +145,7 @@ class PartitionRegistration(TransactionCore):
                 by=by,
             )
             if isinstance(result, Step):
-                await self._waits.until_settled(self._known(transactional_id), deadline, by)
+                await self._core.waits.until_settled(self._core.known(transactional_id), deadline, by)
                 continue
             if result is not None:
                 await asyncio.shield(result)
@@ -183,7 +186,7 @@ class PartitionRegistration(TransactionCore):
         If so, the caller checks the batch's sequence number, in order to refuse a late batch of an earlier transaction
         (`session.py` has the rules), and then registers the partition.
         """
-        entry = self._state.peek(transactional_id)
+        entry = self._core.state.peek(transactional_id)
         if entry is None:
             return False
         pending = entry.pending
@@ -197,7 +200,7 @@ class PartitionRegistration(TransactionCore):
 
         No await may run between the batch's admission and this call.
         """
-        entry = self._state.peek(transactional_id)
+        entry = self._core.state.peek(transactional_id)
         if entry is not None and entry.written is not None:
             entry.written.add(partition)
 
@@ -210,10 +213,10 @@ class PartitionRegistration(TransactionCore):
         transaction of the producer has yet to be ended in the partition.
         """
         try:
-            entry = self._known(transactional_id)
+            entry = self._core.known(transactional_id)
         except KafkaError as error:
             return error.code
-        if self.upkeep.is_repairing(producer_id, [partition]):
+        if self._core.upkeep.is_repairing(producer_id, [partition]):
             return ErrorCode.CONCURRENT_TRANSACTIONS
         return _for_produce(_verify(entry, ProducerIdentity(producer_id, producer_epoch), partition))
 
@@ -228,7 +231,7 @@ class PartitionRegistration(TransactionCore):
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         try:
-            entry = self._known(transactional_id)
+            entry = self._core.known(transactional_id)
         except KafkaError as error:
             return Verified(NO_PARTITIONS, error.code, error.code)
         registered = entry.metadata.topic_partitions.intersection(partitions)
@@ -239,9 +242,9 @@ class PartitionRegistration(TransactionCore):
 
     def refuse(self, transactional_id: str, producer_id: int, producer_epoch: int, code: ErrorCode, by: Caller) -> None:
         """Log and count a batch that `verify` refused."""
-        entry = self._state.peek(transactional_id)
+        entry = self._core.state.peek(transactional_id)
         identity = ProducerIdentity(producer_id, producer_epoch)
-        self.events.refused(transactional_id, code, by, identity=identity, entry=entry)
+        self._core.events.refused(transactional_id, code, by, identity=identity, entry=entry)
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:

@@ -69,7 +69,7 @@ def _look_at_output(world: World, partition: int, log: PartitionLog) -> None:
 def _extension_does_not_act(world: World) -> None:
     """Check that below its feature level there are no sessions and no claims, even if the disk has some."""
     broker = world.broker.broker
-    for entry in broker.transaction_coordinator._state.entries():
+    for entry in broker.transaction_coordinator.state.entries():
         assert not entry.metadata.session_partitions, f"{entry.metadata} has a session, which is off"
     claims = broker.group_coordinator._claims
     there = {name: claims.of_group(name) for name in claims.groups()}
@@ -103,7 +103,7 @@ def at_rest(world: World) -> None:
         assert log.last_stable_offset == log.high_watermark, (
             f"{log.name} is stuck at {log.last_stable_offset} of {log.high_watermark}"
         )
-    for entry in world.broker.broker.transaction_coordinator._state.entries():
+    for entry in world.broker.broker.transaction_coordinator.state.entries():
         state = entry.metadata.state
         assert not state.is_prepare, f"{entry.metadata} is not completed"
         assert state.name != "ONGOING", f"{entry.metadata} is still open"
@@ -365,7 +365,7 @@ async def memory_is_what_the_log_says(world: World) -> None:
     else:
         logs = [(log.name, log.high_watermark, log.log_end_offset) for log in world.broker.broker.log_manager.logs()]
         entries = [
-            (e.metadata, e.pending, e.unwritten) for e in world.broker.broker.transaction_coordinator._state.entries()
+            (e.metadata, e.pending, e.unwritten) for e in world.broker.broker.transaction_coordinator.state.entries()
         ]
         raise AssertionError(f"the broker does not come to rest: {logs}, {entries}")
     before = snapshot(world)
@@ -420,7 +420,7 @@ def _is_calm(world: World) -> bool:
         and entry.unwritten is None
         and not entry.metadata.state.is_prepare
         and not (entry.metadata.state.name == "ONGOING" and entry.metadata.deadline_ms < now_ms + 100)
-        for entry in broker.transaction_coordinator._state.entries()
+        for entry in broker.transaction_coordinator.state.entries()
     )
 
 
@@ -430,7 +430,7 @@ def snapshot(world: World) -> dict[str, Any]:
     offsets = broker.group_coordinator._offsets
     claims = broker.group_coordinator._claims
     transactions = {}
-    for entry in broker.transaction_coordinator._state.entries():
+    for entry in broker.transaction_coordinator.state.entries():
         metadata = entry.metadata
         transactions[metadata.transactional_id] = (
             metadata.producer_id,

@@ -153,7 +153,7 @@ async def opened(broker: BrokerNode) -> tuple[int, int]:
     """A transaction of "tx" with the partition of the group's offsets."""
     who = await broker.transaction_coordinator.init_producer_id("tx", 60_000)
     home = ("__consumer_offsets", broker.group_coordinator.partition_for("g"))
-    await broker.transaction_coordinator.add_partitions("tx", *who, [home], TV2)
+    await broker.transaction_coordinator.registration.add_partitions("tx", *who, [home], TV2)
     return who
 
 

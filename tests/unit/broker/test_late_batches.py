@@ -121,7 +121,7 @@ async def test_a_newer_clients_batch_waits_and_begins_the_next_transaction(world
     assert await world.end() is E.NONE
     waiting = asyncio.ensure_future(world.produce({0: 1, 1: 0}, 12))
     async with asyncio.timeout(60):
-        while not world.broker.transaction_coordinator._waits.parked:
+        while not world.broker.transaction_coordinator.waits.parked:
             await asyncio.sleep(0)
     assert world.end_offset(0) == 1
     world.released.set()
@@ -147,13 +147,13 @@ async def test_the_decision_counts_from_its_append_on(world: World) -> None:
     """Whoever could still join between the decision and its flush would be part of what was decided without it."""
     coordinator = world.broker.transaction_coordinator
     where = ("t", 0)
-    assert coordinator.verify(ID, *world.producer, where) is E.NONE
+    assert coordinator.registration.verify(ID, *world.producer, where) is E.NONE
     world.wire.send(EndTxnRequest(ID, *world.producer, True), 3)
-    entry = coordinator._state.get(ID)
+    entry = coordinator.state.get(ID)
     assert entry is not None
     async with asyncio.timeout(60):
         while entry.pending is None and not entry.metadata.state.is_prepare:
             await asyncio.sleep(0)
     assert entry.pending is not None, "appended and not yet on disk"
-    assert coordinator.verify(ID, *world.producer, where) is E.INVALID_TXN_STATE
-    assert coordinator.verify_all(ID, *world.producer, [where]).code_of(where) is E.INVALID_TXN_STATE
+    assert coordinator.registration.verify(ID, *world.producer, where) is E.INVALID_TXN_STATE
+    assert coordinator.registration.verify_all(ID, *world.producer, [where]).code_of(where) is E.INVALID_TXN_STATE

@@ -56,7 +56,7 @@ def refused(broker: BrokerNode, group_id: str) -> KafkaError | None:
 
 async def open_transaction(broker: BrokerNode, transactional_id: str) -> tuple[int, int]:
     who = await broker.transaction_coordinator.init_producer_id(transactional_id, 60_000)
-    await broker.transaction_coordinator.add_partitions(transactional_id, *who, [("t", 0)], TV2)
+    await broker.transaction_coordinator.registration.add_partitions(transactional_id, *who, [("t", 0)], TV2)
     log = broker.replica_manager.partition("t", 0).log
     log.append(batch(b"x", producer_id=who[0], producer_epoch=who[1], base_sequence=0, transactional=True))
     return who

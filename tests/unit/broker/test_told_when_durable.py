@@ -62,10 +62,10 @@ async def open_transaction(broker: BrokerNode, *, flushed: bool = True) -> tuple
     """A transaction of "id" with a record in t-0."""
     coordinator = broker.transaction_coordinator
     who = await coordinator.init_producer_id("id", 60_000)
-    await coordinator.add_partitions("id", *who, [("t", 0)], TV2)
+    await coordinator.registration.add_partitions("id", *who, [("t", 0)], TV2)
     log = data_log(broker)
     log.append(batch(b"x", producer_id=who[0], producer_epoch=who[1], base_sequence=0, transactional=True))
-    coordinator.wrote("id", ("t", 0))
+    coordinator.registration.wrote("id", ("t", 0))
     if flushed:
         await settled(log.flushed(log.log_end_offset))
     return who
@@ -118,7 +118,7 @@ def test_offsets_in_a_transaction_are_answered_when_they_are_on_disk() -> None:
     async def work(broker: BrokerNode) -> None:
         who = await open_transaction(broker)
         home = ("__consumer_offsets", broker.group_coordinator.partition_for("g"))
-        await broker.transaction_coordinator.add_partitions("id", *who, [home], TV2)
+        await broker.transaction_coordinator.registration.add_partitions("id", *who, [home], TV2)
         connection: Any = SimpleNamespace(peer_host="here")
         context = RequestContext(cast(Any, broker), connection, 28, 3, 1, "client", -1)
         offset = TxnOffsetCommitRequestPartition(0, 5)

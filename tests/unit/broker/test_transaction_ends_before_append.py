@@ -37,7 +37,7 @@ class HeldFlushes:
 
     def __init__(self, broker: BrokerNode, monkeypatch: pytest.MonkeyPatch) -> None:
         self._waiting: list[asyncio.Future[None]] = []
-        log = broker.transaction_coordinator._state._state_log
+        log = broker.transaction_coordinator.state._state_log
         monkeypatch.setattr(log, "pending_flush", self._pending_flush)
         self._holding = False
 
@@ -83,11 +83,11 @@ async def test_what_waits_for_its_registration_is_refused_when_the_transaction_e
             return await producer.produce(("t", 0))
 
         waiting = asyncio.ensure_future(come_late())
-        await until(lambda: coordinator._state._entries[ID].pending is not None)
+        await until(lambda: coordinator.state._entries[ID].pending is not None)
         ending = asyncio.ensure_future(
             other.call(producer.end_request(True, [("t", 1)]), NEWER.end, producer.extension_version)
         )
-        await until(lambda: coordinator._waits.parked)
+        await until(lambda: coordinator.waits.parked)
         flushes.release()
         assert await waiting == {E.INVALID_PRODUCER_EPOCH}
         assert (await ending).error_code == E.NONE
@@ -127,7 +127,7 @@ async def test_portions_of_a_large_request_are_refused_once_the_transaction_has_
     await broker.metadata.create_topic("t", MANY, {})
     who = await coordinator.init_producer_id(ID, 60_000)
     partitions = [("t", index) for index in range(MANY)]
-    await coordinator.add_partitions(ID, *who, partitions)
+    await coordinator.registration.add_partitions(ID, *who, partitions)
     logs = [broker.replica_manager.partition(*partition).log for partition in partitions]
     request = many_batches(*who)
     handling = answer_of(produce.handle(context_of(broker, request, 9), request))

@@ -185,7 +185,7 @@ async def test_transaction_that_ends_in_between_gets_none_of_the_partitions(
 ) -> None:
     producer = await producer_of(broker, "a", "b")
     transactions = broker.transaction_coordinator
-    await transactions.add_partitions(ID, *producer, [("b", 0)])
+    await transactions.registration.add_partitions(ID, *producer, [("b", 0)])
     marked: list[Marker] = []
     append_markers = broker.replica_manager.append_markers
 
@@ -208,7 +208,7 @@ async def test_topic_that_is_deleted_while_the_request_waits_is_not_registered(
 ) -> None:
     producer = await producer_of(broker, "a", "b")
     transactions = broker.transaction_coordinator
-    await transactions.add_partitions(ID, *producer, [("b", 0)])
+    await transactions.registration.add_partitions(ID, *producer, [("b", 0)])
     may_mark = asyncio.Event()
     append_markers = broker.replica_manager.append_markers
 
@@ -219,7 +219,7 @@ async def test_topic_that_is_deleted_while_the_request_waits_is_not_registered(
     monkeypatch.setattr(broker.replica_manager, "append_markers", late)
     await transactions.end_txn(ID, *producer, True, TransactionVersion.TV_0)
     codes = asyncio.ensure_future(Handled(broker, registration(producer, version, "a", "b"), version).codes())
-    while not transactions._waits.parked:
+    while not transactions.waits.parked:
         await asyncio.sleep(0)
     topic = broker.metadata.topic("a")
     assert topic is not None
@@ -242,12 +242,12 @@ async def test_verification_answers_as_of_one_point_in_time(
     monkeypatch.setattr(broker.replica_manager, "append_markers", append_markers)
     producer = await producer_of(broker, "a", "b")
     transactions = broker.transaction_coordinator
-    await transactions.add_partitions(ID, *producer, [("a", index) for index in range(PARTITIONS)])
+    await transactions.registration.add_partitions(ID, *producer, [("a", index) for index in range(PARTITIONS)])
     handled = Handled(broker, registration(producer, 4, "a", "b", verify_only=True), 4)
     for _ in range(turns):
         assert handled.turn()
     await transactions.end_txn(ID, *producer, True, TransactionVersion.TV_0)
-    await transactions.add_partitions(ID, *producer, [("b", index) for index in range(PARTITIONS)])
+    await transactions.registration.add_partitions(ID, *producer, [("b", index) for index in range(PARTITIONS)])
     answer, refusal = ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE
     codes = await handled.codes()
     assert codes in (
@@ -324,7 +324,9 @@ async def decided(
     """A transaction of all partitions of two topics that is decided; returns the identity of the next one."""
     producer = await producer_of(broker, "a", "b")
     transactions = broker.transaction_coordinator
-    await transactions.add_partitions(ID, *producer, [(name, n) for name in "ab" for n in range(PARTITIONS)])
+    await transactions.registration.add_partitions(
+        ID, *producer, [(name, n) for name in "ab" for n in range(PARTITIONS)]
+    )
     return await transactions.end_txn(ID, *producer, commit, version)
 
 
@@ -363,7 +365,7 @@ async def test_producer_is_fenced_while_markers_are_written(
 ) -> None:
     identity = await decided(broker)
     await in_between(broker, turns)
-    fenced = await broker.transaction_coordinator.fence(ID, cause=UNKNOWN_CALLER, reason="test")
+    fenced = await broker.transaction_coordinator.fencing.fence(ID, cause=UNKNOWN_CALLER, reason="test")
     assert fenced is not None
     assert fenced.epoch_after > identity.producer_epoch
     assert markers.counts("a", "b") == {((identity.producer_epoch, True),): 2 * PARTITIONS}
@@ -376,7 +378,7 @@ async def test_next_transaction_begins_while_markers_are_written(
     first = await decided(broker)
     await in_between(broker, turns)
     transactions = broker.transaction_coordinator
-    await transactions.add_partitions(
+    await transactions.registration.add_partitions(
         ID, first.producer_id, first.producer_epoch, [("a", 0), ("b", 7)], TransactionVersion.TV_2
     )
     second = await transactions.end_txn(ID, first.producer_id, first.producer_epoch, False, TransactionVersion.TV_2)
@@ -469,7 +471,7 @@ async def test_marker_of_an_operator_that_waits_for_descriptors_is_judged_by_wha
     marker = Marker(*producer, coordinator_epoch=0, commit=False, partitions=[("a", 0)])
     abort = asyncio.create_task(transactions.write_external_markers([marker], UNKNOWN_CALLER))
     await asyncio.sleep(0)
-    await transactions.add_partitions(ID, *producer, [("a", 0), ("b", 0)], TransactionVersion.TV_0)
+    await transactions.registration.add_partitions(ID, *producer, [("a", 0), ("b", 0)], TransactionVersion.TV_0)
     crowding.end = None
     end.set_result(None)
     assert await abort == [{("a", 0): ErrorCode.NONE}]

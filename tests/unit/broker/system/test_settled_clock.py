@@ -107,7 +107,7 @@ async def test_offsets_and_transactional_ids_survive_a_jump_of_the_wall_clock(
         await transactions.init_producer_id("id", 60_000)
         clocks.ahead_ms += DAYS_MS
         await groups._upkeep.expire()
-        transactions._timers._expire()
+        transactions.timers._expire()
         clocks.ahead_ms -= DAYS_MS
         assert len(groups.fetch_offsets("g", None)) == stays
-        assert (transactions._state.peek("id") is not None) == stays
+        assert (transactions.state.peek("id") is not None) == stays

@@ -34,7 +34,7 @@ def world(**settings: Any) -> CoordinatorWorld:
 
 async def begin(w: CoordinatorWorld, *partitions: tuple[str, int], tid: str = "id") -> ProducerIdentity:
     who = await w.coordinator.init_producer_id(tid, 60_000)
-    await w.coordinator.add_partitions(tid, *who, partitions or (P0,))
+    await w.coordinator.registration.add_partitions(tid, *who, partitions or (P0,))
     return who
 
 
@@ -153,14 +153,14 @@ class TestDurability:
             await settle()
             w.log.disk.flush()
             who = await call
-            added = w.coordinator.add_partitions_now("id", *who, [P0])
+            added = w.coordinator.registration.add_partitions_now("id", *who, [P0])
             assert isinstance(added, asyncio.Future)
-            assert w.coordinator.verify("id", *who, P0) is ErrorCode.TRANSACTION_ABORTABLE
+            assert w.coordinator.registration.verify("id", *who, P0) is ErrorCode.TRANSACTION_ABORTABLE
             w.log.disk.flush()
             await settle()
             assert added.done()
-            assert w.coordinator.verify("id", *who, P0) is ErrorCode.NONE
-            assert w.coordinator.add_partitions_now("id", *who, [P0]) is None
+            assert w.coordinator.registration.verify("id", *who, P0) is ErrorCode.NONE
+            assert w.coordinator.registration.add_partitions_now("id", *who, [P0]) is None
 
     async def test_decision_is_carried_out_even_if_the_request_is_gone(self) -> None:
         async with world(flush_on_ask=False) as w:
@@ -208,8 +208,8 @@ class TestWaitingForThePreviousTransaction:
             w.log.disk.flush_on_ask = True
             who = await begin(w)
             await w.coordinator.end_txn("id", *who, True, TV1)
-            assert w.coordinator.add_partitions_now("id", *who, [P1], TV1) is Step.WAIT
-            call = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P1]))
+            assert w.coordinator.registration.add_partitions_now("id", *who, [P1], TV1) is Step.WAIT
+            call = asyncio.ensure_future(w.coordinator.registration.add_partitions("id", *who, [P1]))
             await settle()
             assert not call.done()
             w.partitions.flush()
@@ -222,13 +222,13 @@ class TestWaitingForThePreviousTransaction:
             who = await begin(w)
             next_who = await w.coordinator.end_txn("id", *who, True, TV2)
             assert next_who == (who.producer_id, who.producer_epoch + 1)
-            call = asyncio.ensure_future(w.coordinator.add_partitions("id", *next_who, [P0], TV2))
+            call = asyncio.ensure_future(w.coordinator.registration.add_partitions("id", *next_who, [P0], TV2))
             await settle()
             assert not call.done()
             w.partitions.flush()
             await call
-            assert w.coordinator.verify("id", *next_who, P0) is ErrorCode.NONE
-            late = w.coordinator.add_partitions("id", *who, [P0], TV2)
+            assert w.coordinator.registration.verify("id", *next_who, P0) is ErrorCode.NONE
+            late = w.coordinator.registration.add_partitions("id", *who, [P0], TV2)
             assert await code_of(late) is ErrorCode.INVALID_PRODUCER_EPOCH
 
     async def test_retried_commit_waits_and_is_answered_once(self) -> None:
@@ -248,13 +248,13 @@ class TestWaitingForThePreviousTransaction:
             w.log.disk.flush_on_ask = True
             who = await begin(w)
             await w.coordinator.end_txn("id", *who, True, TV1)
-            parked = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P0]))
+            parked = asyncio.ensure_future(w.coordinator.registration.add_partitions("id", *who, [P0]))
             await settle()
-            refused = w.coordinator.add_partitions("id", *who, [P1])
+            refused = w.coordinator.registration.add_partitions("id", *who, [P1])
             assert await code_of(refused) is ErrorCode.CONCURRENT_TRANSACTIONS
             parked.cancel()
             await settle()
-            third = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P0]))
+            third = asyncio.ensure_future(w.coordinator.registration.add_partitions("id", *who, [P0]))
             await settle()
             assert not third.done(), "the cancelled one has made room"
             w.partitions.flush()
@@ -266,7 +266,7 @@ class TestWaitingForThePreviousTransaction:
             who = await begin(w)
             await w.coordinator.end_txn("id", *who, True, TV1)
             fencing = asyncio.ensure_future(w.coordinator.init_producer_id("id", 60_000))
-            late = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P1]))
+            late = asyncio.ensure_future(w.coordinator.registration.add_partitions("id", *who, [P1]))
             await settle()
             w.partitions.flush()
             await fencing
@@ -277,7 +277,7 @@ class TestWaitingForThePreviousTransaction:
             w.log.disk.flush_on_ask = True
             who = await begin(w)
             await w.coordinator.end_txn("id", *who, True, TV1)
-            assert w.coordinator.verify("id", *who, P0) is ErrorCode.INVALID_TXN_STATE
+            assert w.coordinator.registration.verify("id", *who, P0) is ErrorCode.INVALID_TXN_STATE
             w.partitions.flush()
 
 
@@ -286,7 +286,7 @@ class TestMarkers:
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 60_000)
             for _ in range(20):
-                assert w.coordinator.add_partitions_now("id", *who, [P0], TV1) is None
+                assert w.coordinator.registration.add_partitions_now("id", *who, [P0], TV1) is None
                 assert w.coordinator.end_txn_now("id", *who, True, TV1) == (who, None)
                 while state_of(w) is not S.COMPLETE_COMMIT:
                     await asyncio.sleep(0)
@@ -300,7 +300,7 @@ class TestMarkers:
             await settle()
             assert state_of(w) is S.PREPARE_COMMIT
             w.partitions.fail.clear()
-            await w.coordinator.add_partitions("id", *who, [P0])
+            await w.coordinator.registration.add_partitions("id", *who, [P0])
             assert [marker.partitions for marker in w.partitions.written] == [[P0, P1], [P1]]
 
     async def test_deleted_partition_drops_out(self) -> None:
@@ -322,12 +322,12 @@ class TestMarkers:
     async def test_epochs_run_out_and_the_producer_goes_on_under_a_new_id(self) -> None:
         async with world() as w:
             who = await begin(w)
-            entry = w.coordinator._state.get("id")
+            entry = w.coordinator.state.get("id")
             assert entry is not None
             object.__setattr__(entry.metadata, "producer_epoch", 32766)
             answer = await w.coordinator.end_txn("id", who.producer_id, 32766, True, TV2)
             assert answer == (who.producer_id + 1, 0)
-            await w.coordinator.add_partitions("id", *answer, [P0], TV2)
+            await w.coordinator.registration.add_partitions("id", *answer, [P0], TV2)
             retry = await code_of(w.coordinator.end_txn("id", who.producer_id, 32766, True, TV2))
             assert retry is ErrorCode.PRODUCER_FENCED, "the next transaction has begun"
             assert w.partitions.written[0].producer_epoch == 32767
@@ -346,7 +346,7 @@ class TestCompletion:
             await settle()
             assert state_of(w) is S.COMPLETE_COMMIT
             assert self.written(w)[-1] is S.PREPARE_COMMIT
-            await w.coordinator.add_partitions("id", *who, [P0])
+            await w.coordinator.registration.add_partitions("id", *who, [P0])
             assert self.written(w)[-3:] == [S.PREPARE_COMMIT, S.COMPLETE_COMMIT, S.ONGOING]
 
     async def test_it_goes_there_by_itself_when_nothing_follows(self) -> None:
@@ -355,11 +355,11 @@ class TestCompletion:
             await w.coordinator.end_txn("id", *who, True, TV1)
             await settle()
             w.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
-            w.coordinator._state.write_completed()
+            w.coordinator.state.write_completed()
             w.log.refuse = None
             while self.written(w)[-1] is not S.COMPLETE_COMMIT:  # the suite's timeout bounds it
                 await asyncio.sleep(0.01)
-            await w.coordinator.add_partitions("id", *who, [P0])
+            await w.coordinator.registration.add_partitions("id", *who, [P0])
             assert self.written(w)[-2:] == [S.COMPLETE_COMMIT, S.ONGOING], "once"
 
     async def test_it_follows_again_from_the_decision_after_a_crash(self) -> None:
@@ -389,7 +389,7 @@ class TestTime:
                 await settle()
                 w.log.disk.flush()
             who = beginning.result()
-            more = asyncio.ensure_future(w.coordinator.add_partitions("id", *who, [P1]))
+            more = asyncio.ensure_future(w.coordinator.registration.add_partitions("id", *who, [P1]))
             await settle()
             w.clock.advance(60_001)
             now_ms = w.clock.now_ms()
@@ -421,7 +421,7 @@ class TestTime:
     async def test_timer_is_set_to_the_transactions_own_deadline(self) -> None:
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 50)
-            await w.coordinator.add_partitions("id", *who, [P0])
+            await w.coordinator.registration.add_partitions("id", *who, [P0])
             w.clock.advance(51)
             while state_of(w) is not S.COMPLETE_ABORT:  # the suite's timeout bounds it; the interval is 10 s
                 await asyncio.sleep(0.005)
@@ -474,7 +474,7 @@ class TestTime:
             who = await w.coordinator.init_producer_id("id", 60_000)
             w.clock.advance(604_800_000)
             w.coordinator.upkeep.remove_expired(w.clock.now_ms())
-            late = w.coordinator.add_partitions("id", *who, [P0])
+            late = w.coordinator.registration.add_partitions("id", *who, [P0])
             assert await code_of(late) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
             new = await w.coordinator.init_producer_id("id", 60_000, who)
             assert new == (who.producer_id + 1, 0)
@@ -536,7 +536,7 @@ class TestRestart:
     async def test_last_transaction_of_a_used_up_producer_id_is_not_committed_by_a_later_one(self, later: bool) -> None:
         async with world() as w:
             who = await begin(w, P0)
-            entry = w.coordinator._state.get("id")
+            entry = w.coordinator.state.get("id")
             assert entry is not None
             object.__setattr__(entry.metadata, "producer_epoch", 32766)
             w.partitions.produce(P0, who.producer_id, 32766, "first")
@@ -544,7 +544,7 @@ class TestRestart:
             await settle()
             w.partitions.logs[P0].events.pop()
             if later:
-                await w.coordinator.add_partitions("id", *following, [P1], TV2)
+                await w.coordinator.registration.add_partitions("id", *following, [P1], TV2)
                 await w.coordinator.end_txn("id", *following, True, TV2)
                 await settle()
             await w.restart()

@@ -27,7 +27,7 @@ def world() -> CoordinatorWorld:
 
 async def begin(w: CoordinatorWorld, *partitions: TopicPartition) -> ProducerIdentity:
     who = await w.coordinator.init_producer_id("id", 60_000)
-    await w.coordinator.add_partitions("id", *who, partitions)
+    await w.coordinator.registration.add_partitions("id", *who, partitions)
     return who
 
 
@@ -126,13 +126,13 @@ class TestRepairs:
             w.partitions.fail[P0] = ErrorCode.KAFKA_STORAGE_ERROR
             await w.restart()
             with pytest.raises(KafkaError) as raised:
-                await w.coordinator.add_partitions("id", *who, [P0])
+                await w.coordinator.registration.add_partitions("id", *who, [P0])
             assert raised.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
-            assert w.coordinator.verify("id", *who, P0) is ErrorCode.CONCURRENT_TRANSACTIONS
+            assert w.coordinator.registration.verify("id", *who, P0) is ErrorCode.CONCURRENT_TRANSACTIONS
             w.partitions.fail.clear()
             await until(lambda: w.partitions.logs[P0].decisions() == {"stray": {False}})
             await until(lambda: not w.coordinator.upkeep.is_repairing(who.producer_id, [P0]))
-            await w.coordinator.add_partitions("id", *who, [P0])
+            await w.coordinator.registration.add_partitions("id", *who, [P0])
             w.partitions.produce(P0, *who, "next")
             await w.coordinator.end_txn("id", *who, True, TV1)
             await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT)
@@ -198,7 +198,7 @@ async def test_one_id_that_cannot_be_timed_out_does_not_keep_the_others_open(mon
     async with world() as w:
         for tid in ("bad", "good"):
             who = await w.coordinator.init_producer_id(tid, 1000)
-            await w.coordinator.add_partitions(tid, *who, [P0])
+            await w.coordinator.registration.add_partitions(tid, *who, [P0])
         w.clock.advance(2000)
         transition = TransactionStateManager.transition
 

@@ -41,15 +41,15 @@ async def code_of(awaitable: Any) -> ErrorCode:
 
 def write(w: CoordinatorWorld, who: ProducerIdentity, partition: TopicPartition, number: object) -> None:
     """Append a batch the way Produce does: admitted, appended and said, in one step."""
-    assert w.coordinator.admit_now("id", *who, partition, registers=False) is None
+    assert w.coordinator.registration.admit_now("id", *who, partition, registers=False) is None
     w.partitions.produce(partition, *who, number)
-    w.coordinator.wrote("id", partition)
+    w.coordinator.registration.wrote("id", partition)
 
 
 async def session(w: CoordinatorWorld, *partitions: TopicPartition, version: TransactionVersion) -> ProducerIdentity:
     """A session of these partitions after a first transaction that wrote all of them."""
     who = await w.coordinator.init_producer_id("id", 60_000)
-    await w.coordinator.add_partitions("id", *who, partitions)
+    await w.coordinator.registration.add_partitions("id", *who, partitions)
     for partition in partitions:
         write(w, who, partition, 0)
     who = await end(w, who, *partitions, version=version)
@@ -79,7 +79,9 @@ class TestOpening:
             who = await session(w, A, B, version=version)
             records = len(w.log.records)
             w.clock.advance(10_000)
-            assert w.coordinator.admit_now("id", *who, A, registers=version is TV2) is None, "simulated disks are quick"
+            assert w.coordinator.registration.admit_now("id", *who, A, registers=version is TV2) is None, (
+                "simulated disks are quick"
+            )
             opened = w.coordinator.describe("id")
             assert (opened.state, opened.topic_partitions) == (S.ONGOING, frozenset({A, B}))
             assert opened.start_timestamp_ms == w.clock.now_ms()
@@ -95,10 +97,12 @@ class TestOpening:
             w.log.disk.flush_on_ask = w.partitions.flush_on_ask = True
             who = await session(w, A, B, version=TV1)
             w.log.disk.flush_on_ask = False
-            opening = w.coordinator.admit_now("id", *who, A, registers=False)
+            opening = w.coordinator.registration.admit_now("id", *who, A, registers=False)
             assert isinstance(opening, asyncio.Future)
-            assert w.coordinator.admit_now("id", *who, B, registers=False) is Step.WAIT, "behind the same opening"
-            assert w.coordinator.verify("id", *who, A) is not ErrorCode.NONE
+            assert w.coordinator.registration.admit_now("id", *who, B, registers=False) is Step.WAIT, (
+                "behind the same opening"
+            )
+            assert w.coordinator.registration.verify("id", *who, A) is not ErrorCode.NONE
             w.log.disk.flush()
             await opening
             write(w, who, A, 1)
@@ -109,8 +113,8 @@ class TestOpening:
             w.log.disk.flush_on_ask = w.partitions.flush_on_ask = True
             who = await session(w, A, version=TV1)
             w.log.disk.flush_on_ask = False
-            opening = w.coordinator.admit_now("id", *who, A, registers=False)
-            assert w.coordinator.admit_now("id", *who, A, registers=False) is Step.WAIT
+            opening = w.coordinator.registration.admit_now("id", *who, A, registers=False)
+            assert w.coordinator.registration.admit_now("id", *who, A, registers=False) is Step.WAIT
             w.log.disk.flush()
             assert isinstance(opening, asyncio.Future)
             await opening
@@ -124,7 +128,7 @@ class TestOpening:
         async with world() as w:
             who = await session(w, A, version=TV1)
             with pytest.raises(KafkaError) as raised:
-                w.coordinator.admit_now("id", *who, B, registers=False)
+                w.coordinator.registration.admit_now("id", *who, B, registers=False)
             assert raised.value.code is ErrorCode.TRANSACTION_ABORTABLE
             assert state_of(w) is S.COMPLETE_COMMIT, "nothing was opened"
 
@@ -132,26 +136,26 @@ class TestOpening:
         async with world(flush_on_ask=False) as w:
             w.log.disk.flush_on_ask = w.partitions.flush_on_ask = True
             who = await session(w, A, version=TV1)
-            write_now = w.coordinator.admit_now("id", *who, A, registers=False)
+            write_now = w.coordinator.registration.admit_now("id", *who, A, registers=False)
             assert write_now is None
             write(w, who, A, 1)
             w.partitions.flush_on_ask = False
             await end(w, who, A, version=TV1)
             await settle()
             assert state_of(w) is S.PREPARE_COMMIT
-            assert w.coordinator.admit_now("id", *who, A, registers=False) is Step.WAIT
+            assert w.coordinator.registration.admit_now("id", *who, A, registers=False) is Step.WAIT
             with pytest.raises(KafkaError) as raised:
-                w.coordinator.admit_now("id", *who, B, registers=False)
+                w.coordinator.registration.admit_now("id", *who, B, registers=False)
             assert raised.value.code is ErrorCode.INVALID_TXN_STATE, "outside of the session it is late by definition"
             w.partitions.flush()
             await settle()
-            assert w.coordinator.admit_now("id", *who, A, registers=False) is None
+            assert w.coordinator.registration.admit_now("id", *who, A, registers=False) is None
 
     async def test_a_late_repair_in_the_session_cannot_end_the_next_transaction(self) -> None:
         """The transaction includes the whole session: it can't begin while one of its partitions is being repaired."""
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 60_000)
-            await w.coordinator.add_partitions("id", *who, [A, B], session=True)
+            await w.coordinator.registration.add_partitions("id", *who, [A, B], session=True)
             who = await end(w, who)
             who = await end(w, who, commit=False)
             await settle()
@@ -159,20 +163,20 @@ class TestOpening:
             w.partitions.fail[B] = ErrorCode.KAFKA_STORAGE_ERROR
             await w.restart()
             with pytest.raises(KafkaError) as raised:
-                w.coordinator.admit_now("id", *who, A, registers=False)
+                w.coordinator.registration.admit_now("id", *who, A, registers=False)
             assert raised.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
             w.partitions.fail.clear()
             async with asyncio.timeout(60):
                 while w.coordinator.upkeep.is_repairing(who.producer_id, [B]):
                     await asyncio.sleep(0.001)
-            assert w.coordinator.admit_now("id", *who, A, registers=False) is None
+            assert w.coordinator.registration.admit_now("id", *who, A, registers=False) is None
             assert w.partitions.logs[B].decisions()["older"] == {False}
 
     async def test_a_deleted_topic_drops_out(self) -> None:
         async with world() as w:
             who = await session(w, A, C, version=TV2)
             w.partitions.deleted.add(C)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             opened = w.coordinator.describe("id")
             assert (opened.topic_partitions, opened.session_partitions) == (frozenset({A}), frozenset({A}))
 
@@ -181,7 +185,7 @@ class TestMarkers:
     async def test_they_go_where_something_was_written(self) -> None:
         async with world() as w:
             who = await session(w, A, B, C, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, A, 1)
             write(w, who, B, 1)
             await end(w, who, A)
@@ -192,7 +196,7 @@ class TestMarkers:
     async def test_without_topics_every_registered_partition_gets_one(self) -> None:
         async with world() as w:
             who = await session(w, A, B, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, A, 1)
             await w.coordinator.end_txn("id", *who, True, TV2)
             await settle()
@@ -202,7 +206,7 @@ class TestMarkers:
     async def test_a_partition_outside_changes_nothing(self) -> None:
         async with world() as w:
             who = await session(w, A, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, A, 1)
             before = w.coordinator.describe("id")
             records = len(w.log.records)
@@ -216,10 +220,10 @@ class TestMarkers:
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 60_000)
             if who_registers == "another broker":
-                await w.coordinator.add_partitions("id", *who, [A, B], writes=True)
+                await w.coordinator.registration.add_partitions("id", *who, [A, B], writes=True)
             else:
-                await w.coordinator.add_partitions("id", *who, [A, B])
-                verified = w.coordinator.verify_all("id", *who, [A, B, C])
+                await w.coordinator.registration.add_partitions("id", *who, [A, B])
+                verified = w.coordinator.registration.verify_all("id", *who, [A, B, C])
                 assert [verified.code_of(partition) for partition in (A, B, C)] == [
                     ErrorCode.NONE,
                     ErrorCode.NONE,
@@ -232,7 +236,7 @@ class TestMarkers:
     async def test_after_a_restart_every_partition_of_the_record_counts(self) -> None:
         async with world() as w:
             who = await session(w, A, B, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, B, 1)
             await w.restart()
             await end(w, who)
@@ -243,10 +247,10 @@ class TestMarkers:
     async def test_what_is_added_after_a_restart_does_not_hide_what_was_there(self) -> None:
         async with world() as w:
             who = await session(w, A, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, A, 1)
             await w.restart()
-            await w.coordinator.add_partitions("id", *who, [B], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [B], TV2)
             await end(w, who, B)
             await settle()
             assert marked(w) == [A, B]
@@ -254,7 +258,7 @@ class TestMarkers:
     async def test_a_timeout_marks_every_partition_of_the_record(self) -> None:
         async with world() as w:
             who = await session(w, A, B, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             w.clock.advance(60_001)
             run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
             await settle()
@@ -265,7 +269,7 @@ class TestMarkers:
         async with world(flush_on_ask=False) as w:
             w.log.disk.flush_on_ask = w.partitions.flush_on_ask = True
             who = await session(w, A, B, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, A, 1)
             w.partitions.flush_on_ask = False
             await end(w, who, A)
@@ -282,7 +286,7 @@ class TestMarkers:
         async with world(flush_on_ask=False) as w:
             w.log.disk.flush_on_ask = w.partitions.flush_on_ask = True
             who = await session(w, A, B, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, B, 1)
             w.log.disk.flush_on_ask = False
             ending = asyncio.ensure_future(end(w, who))
@@ -303,36 +307,36 @@ class TestItsEnd:
     async def test_with_an_end_of_each_kind(self, version: TransactionVersion, commit: bool, survives: bool) -> None:
         async with world() as w:
             who = await session(w, A, version=version)
-            await w.coordinator.add_partitions("id", *who, [A], version)
+            await w.coordinator.registration.add_partitions("id", *who, [A], version)
             write(w, who, A, 1)
             who = await end(w, who, A, commit=commit, version=version)
             await settle()
             assert w.coordinator.describe("id").session_partitions == ({A} if survives else frozenset())
             if survives:
-                assert w.coordinator.admit_now("id", *who, A, registers=False) is None
+                assert w.coordinator.registration.admit_now("id", *who, A, registers=False) is None
             else:
                 with pytest.raises(KafkaError) as raised:
-                    w.coordinator.admit_now("id", *who, A, registers=False)
+                    w.coordinator.registration.admit_now("id", *who, A, registers=False)
                 assert raised.value.code is ErrorCode.INVALID_TXN_STATE
 
     @pytest.mark.parametrize("by", ["abort", "timeout", "fence", "init"])
     async def test_what_comes_later_from_an_older_client_is_told_so(self, by: str) -> None:
         async with world() as w:
             who = await session(w, A, version=TV1)
-            await w.coordinator.add_partitions("id", *who, [A], TV1)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV1)
             if by == "abort":
                 await end(w, who, A, commit=False, version=TV1)
             elif by == "timeout":
                 w.clock.advance(60_001)
                 run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
             elif by == "fence":
-                await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+                await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             else:
                 await w.coordinator.init_producer_id("id", 60_000)
             await settle()
             for partition in (A, B):
                 with pytest.raises(KafkaError) as raised:
-                    w.coordinator.admit_now("id", *who, partition, registers=False)
+                    w.coordinator.registration.admit_now("id", *who, partition, registers=False)
                 assert raised.value.code is ErrorCode.INVALID_TXN_STATE
             assert state_of(w) is not S.ONGOING
 
@@ -343,14 +347,14 @@ class TestItsEnd:
             await settle()
             assert (state_of(w), marked(w)) == (S.COMPLETE_ABORT, [A])
             with pytest.raises(KafkaError):
-                w.coordinator.admit_now("id", *who, A, registers=False)
+                w.coordinator.registration.admit_now("id", *who, A, registers=False)
 
     @pytest.mark.parametrize("ongoing", [True, False])
     async def test_below_the_level_it_is_aborted_at_start(self, ongoing: bool) -> None:
         async with world() as w:
             who = await session(w, A, B, version=TV2)
             if ongoing:
-                await w.coordinator.add_partitions("id", *who, [A], TV2)
+                await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
                 write(w, who, A, 1)
             w.group_aware = False
             await w.restart()
@@ -362,7 +366,7 @@ class TestItsEnd:
             assert marked(w) == ([A, B] if ongoing else []), "each marker is written once"
             assert not events(w, "transaction_not_completed")
             with pytest.raises(KafkaError):
-                w.coordinator.admit_now("id", *who, A, registers=False)
+                w.coordinator.registration.admit_now("id", *who, A, registers=False)
             (said,) = events(w, "session_ended")
             assert "inter.broker.protocol.version" in said["reason"]
 
@@ -370,7 +374,7 @@ class TestItsEnd:
         async with world(flush_on_ask=False) as w:
             w.log.disk.flush_on_ask = w.partitions.flush_on_ask = True
             who = await session(w, A, B, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, A, 1)
             w.partitions.flush_on_ask = False
             await end(w, who, A)
@@ -388,24 +392,28 @@ class TestFence:
     async def test_an_idle_id(self) -> None:
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 60_000)
-            outcome = await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+            outcome = await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             assert outcome == FenceOutcome(who.producer_id, 0, 1, aborted=False)
-            assert await code_of(w.coordinator.add_partitions("id", *who, [A])) is ErrorCode.PRODUCER_FENCED
-            again = await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+            assert (
+                await code_of(w.coordinator.registration.add_partitions("id", *who, [A])) is ErrorCode.PRODUCER_FENCED
+            )
+            again = await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             assert again == FenceOutcome(who.producer_id, 1, 1, aborted=False)
             await w.restart()
-            assert await code_of(w.coordinator.add_partitions("id", *who, [A])) is ErrorCode.PRODUCER_FENCED
+            assert (
+                await code_of(w.coordinator.registration.add_partitions("id", *who, [A])) is ErrorCode.PRODUCER_FENCED
+            )
 
     async def test_nobody_holds_an_unknown_id(self) -> None:
         async with world() as w:
-            assert await w.coordinator.fence("?", cause=OPERATOR, reason="operator") is None
+            assert await w.coordinator.fencing.fence("?", cause=OPERATOR, reason="operator") is None
 
     async def test_an_ongoing_transaction_is_aborted_and_complete_when_it_returns(self) -> None:
         async with world() as w:
             who = await session(w, A, B, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, A, "open")
-            outcome = await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+            outcome = await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             assert outcome == FenceOutcome(who.producer_id, who.producer_epoch, who.producer_epoch + 1, aborted=True)
             assert w.partitions.logs[A].decisions()["open"] == {False}
             assert marked(w) == [A, B]
@@ -419,11 +427,11 @@ class TestFence:
         async with world(flush_on_ask=False) as w:
             w.log.disk.flush_on_ask = w.partitions.flush_on_ask = True
             who = await session(w, A, version=version)
-            await w.coordinator.add_partitions("id", *who, [A], version)
+            await w.coordinator.registration.add_partitions("id", *who, [A], version)
             write(w, who, A, "decided")
             w.partitions.flush_on_ask = False
             told = await end(w, who, A, version=version)
-            fencing = asyncio.ensure_future(w.coordinator.fence("id", cause=OPERATOR, reason="operator"))
+            fencing = asyncio.ensure_future(w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator"))
             await settle()
             assert not fencing.done()
             w.partitions.flush()
@@ -435,16 +443,16 @@ class TestFence:
     async def test_a_retry_waits_for_the_rest_and_bumps_nothing(self) -> None:
         async with world() as w:
             who = await session(w, A, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             write(w, who, A, "open")
             w.partitions.fail[A] = ErrorCode.KAFKA_STORAGE_ERROR
             loop = asyncio.get_running_loop()
             for _ in range(3):
-                call = w.coordinator.fence("id", cause=OPERATOR, reason="operator", deadline=loop.time() + 0.01)
+                call = w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator", deadline=loop.time() + 0.01)
                 assert await code_of(call) is ErrorCode.CONCURRENT_TRANSACTIONS
             assert w.coordinator.describe("id").producer_epoch == who.producer_epoch + 1, "one bump"
             w.partitions.fail.clear()
-            outcome = await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+            outcome = await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             assert outcome is not None
             assert outcome.epoch_after == who.producer_epoch + 1
             assert len(events(w, "producer_fenced")) == 1
@@ -453,10 +461,11 @@ class TestFence:
         async with world(flush_on_ask=False) as w:
             w.log.disk.flush_on_ask = True
             who = await w.coordinator.init_producer_id("id", 60_000)
-            await w.coordinator.add_partitions("id", *who, [A])
+            await w.coordinator.registration.add_partitions("id", *who, [A])
             w.log.disk.flush_on_ask = False
             calls = [
-                asyncio.ensure_future(w.coordinator.fence("id", cause=OPERATOR, reason="operator")) for _ in range(2)
+                asyncio.ensure_future(w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator"))
+                for _ in range(2)
             ]
             for _ in range(4):
                 await settle()
@@ -469,18 +478,18 @@ class TestFence:
     async def test_it_takes_no_place_among_parked_requests(self) -> None:
         async with world(**{"transaction.pending.wait.max.requests": 0}) as w:
             who = await session(w, A, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
-            outcome = await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
+            outcome = await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             assert outcome is not None
             assert outcome.aborted
 
     async def test_the_holder_after_an_initialisation_is_left_alone_by_nobody_but_the_next_fence(self) -> None:
         async with world() as w:
             await w.coordinator.init_producer_id("id", 60_000)
-            await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+            await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             new = await w.coordinator.init_producer_id("id", 60_000)
-            await w.coordinator.add_partitions("id", *new, [A])
-            outcome = await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+            await w.coordinator.registration.add_partitions("id", *new, [A])
+            outcome = await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             assert outcome is not None
             assert outcome.epoch_after == new.producer_epoch + 1
 
@@ -492,7 +501,7 @@ class TestWhoHasAProducerId:
             assert w.coordinator.transactional_id_of(who.producer_id) == "id"
             assert w.coordinator.transactional_id_of(-1) is None
             assert w.coordinator.transactional_id_of(99) is None
-            entry = w.coordinator._state.get("id")
+            entry = w.coordinator.state.get("id")
             assert entry is not None
             object.__setattr__(entry.metadata, "producer_epoch", 32766)
             new = await w.coordinator.init_producer_id("id", 60_000)
@@ -521,8 +530,8 @@ class TestEvents:
     async def test_fence_and_abort(self) -> None:
         async with world() as w:
             who = await session(w, A, version=TV2)
-            await w.coordinator.add_partitions("id", *who, [A], TV2)
-            await w.coordinator.fence("id", cause=OPERATOR, reason="operator")
+            await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
+            await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             (fenced,) = events(w, "producer_fenced")
             (aborted,) = events(w, "transaction_aborted")
             for said in (fenced, aborted):
@@ -537,7 +546,7 @@ class TestEvents:
     async def test_a_new_instance_fences_once_even_when_it_has_to_abort_first(self) -> None:
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 60_000)
-            await w.coordinator.add_partitions("id", *who, [A])
+            await w.coordinator.registration.add_partitions("id", *who, [A])
             cause = Cause("InitProducerId", "second", "10.0.0.2")
             await w.coordinator.init_producer_id("id", 60_000, cause=cause)
             (fenced,) = events(w, "producer_fenced")
@@ -548,7 +557,7 @@ class TestEvents:
     async def test_timeout(self) -> None:
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 60_000)
-            await w.coordinator.add_partitions("id", *who, [A])
+            await w.coordinator.registration.add_partitions("id", *who, [A])
             w.clock.advance(60_001)
             run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
             for name in ("producer_fenced", "transaction_aborted"):
@@ -571,7 +580,7 @@ class TestEvents:
         async with world(flush_on_ask=False, **{"transaction.pending.wait.max.ms": max_ms}) as w:
             w.log.disk.flush_on_ask = True
             who = await w.coordinator.init_producer_id("id", 60_000)
-            await w.coordinator.add_partitions("id", *who, [A])
+            await w.coordinator.registration.add_partitions("id", *who, [A])
             await w.coordinator.end_txn("id", *who, True, TV1)
             call = asyncio.ensure_future(w.coordinator.end_txn("id", *who, True, TV1, by=self.CLIENT))
             await settle()
@@ -612,7 +621,7 @@ async def test_session_that_makes_the_record_too_large_drops_itself() -> None:
         partitions = frozenset((f"{number:04}" + "x" * 200, 0) for number in range(3_000))
         who = await w.coordinator.init_producer_id("id", 60_000)
         for number in range(3):
-            await w.coordinator.add_partitions("id", *who, partitions, TV2, writes=True)
+            await w.coordinator.registration.add_partitions("id", *who, partitions, TV2, writes=True)
             assert w.coordinator.describe("id").session_partitions == frozenset()
             assert len(events(w, "session_dropped")) == number
             who = await w.coordinator.end_txn("id", *who, True, TV2, written=partitions, keeps_session=True)
@@ -620,7 +629,7 @@ async def test_session_that_makes_the_record_too_large_drops_itself() -> None:
             assert state_of(w) is S.COMPLETE_COMMIT
         assert {marker.commit for marker in w.partitions.written} == {True}
         few = frozenset([A, B])
-        await w.coordinator.add_partitions("id", *who, few, TV2, writes=True)
+        await w.coordinator.registration.add_partitions("id", *who, few, TV2, writes=True)
         await w.coordinator.end_txn("id", *who, True, TV2, written=few, keeps_session=True)
         await settle()
         assert w.coordinator.describe("id").session_partitions == few
@@ -631,9 +640,9 @@ async def test_completion_and_next_record_that_do_not_fit_together_are_written_a
         limit_batches(w.log)
         partitions = frozenset((f"{number:04}" + "x" * 200, 0) for number in range(2_200))
         who = await w.coordinator.init_producer_id("id", 60_000)
-        await w.coordinator.add_partitions("id", *who, partitions, TV2, writes=True)
+        await w.coordinator.registration.add_partitions("id", *who, partitions, TV2, writes=True)
         who = await w.coordinator.end_txn("id", *who, True, TV2, written=partitions, keeps_session=True)
         await settle()
         assert w.coordinator.describe("id").session_partitions == partitions
-        await w.coordinator.add_partitions("id", *who, [A], TV2)
+        await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
         assert state_of(w) is S.ONGOING
