@@ -26,8 +26,8 @@ from .listener import Listener
 from .shared_limits import SharedLimits
 
 if TYPE_CHECKING:
+    from ..security.login_checks import LoginChecks
     from ..security.mechanisms import ListenerLogins
-    from ..security.password_checks import PasswordChecks
     from ..security.scram import FindCredential, TokenLogins
     from ..security.tls import ListenerTls
 
@@ -62,7 +62,7 @@ class Listeners:
         self._open: dict[str, Listener] = {}
         self._contexts: list[WatchedContext] = []
         self._logins: list[ListenerLogins] = []
-        self._checks: PasswordChecks | None = None
+        self._checks: LoginChecks | None = None
 
     async def bind(self) -> None:
         """Read the files of all listeners and bind their addresses. If one fails, none stays bound.
@@ -99,20 +99,20 @@ class Listeners:
 
             settings = ListenerLogins(row, self._config.of_listener(row.name))
             self._logins.append(settings)
-            checks = self._password_checks()
+            checks = self._login_checks()
             logins = await settings.start(self._threads, checks, self._find_credential, self._log, self._tokens)
         return Listener(row, self._config, self._dispatcher, self._log, self._limits, self._audit, context, logins)
 
-    def _password_checks(self) -> PasswordChecks:
+    def _login_checks(self) -> LoginChecks:
         """Return the checks of passwords, which all listeners with SASL share."""
         if self._checks is None:
-            from ..security.password_checks import PasswordChecks
+            from ..security.login_checks import LoginChecks
 
             config = self._config
-            self._checks = PasswordChecks(
+            self._checks = LoginChecks(
                 self._threads,
-                config.sasl_server_max_waiting_passwords,
-                config.sasl_server_max_waiting_passwords_per_ip,
+                config.sasl_server_max_waiting_logins,
+                config.sasl_server_max_waiting_logins_per_ip,
             )
         return self._checks
 

@@ -15,7 +15,7 @@ from ..settings import ConfigError
 from ..settings.listeners import ListenerConfig
 from ..system.ports import Lane, Threads
 from .login import LoginRules, Mechanism
-from .password_checks import PasswordChecks
+from .login_checks import LoginChecks
 from .plain import AllUsers, JaasUsers, PlainExchange, PlainUsers
 from .scram import FindCredential, ScramExchange, TokenLogins
 from .settings import ListenerSettings
@@ -72,7 +72,7 @@ class ListenerLogins:
     async def start(
         self,
         threads: Threads,
-        checks: PasswordChecks,
+        checks: LoginChecks,
         find: FindCredential,
         log: Any,
         tokens: TokenLogins | None = None,
@@ -87,7 +87,7 @@ class ListenerLogins:
             if name == PLAIN:
                 made[name] = partial(PlainExchange, await threads.run(Lane.LOGIN, self._plain_users), checks)
             elif name == OAUTHBEARER:
-                made[name] = await self._oauth(threads, log)
+                made[name] = await self._oauth(threads, checks, log)
             else:
                 made[name] = _for_any_host(partial(ScramExchange, SCRAM_MECHANISMS[name], find, decoys, tokens))
         return LoginRules(
@@ -101,7 +101,7 @@ class ListenerLogins:
         if self._keys is not None:
             self._keys.stop()
 
-    async def _oauth(self, threads: Threads, log: Any) -> Callable[[str], Mechanism]:
+    async def _oauth(self, threads: Threads, checks: LoginChecks, log: Any) -> Callable[[str], Mechanism]:
         get = self._settings.get
         try:
             import jwt  # noqa: F401
@@ -124,7 +124,7 @@ class ListenerLogins:
             get("sasl.oauthbearer.clock.skew.seconds"),
             get("sasl.oauthbearer.sub.claim.name"),
         )
-        return _for_any_host(partial(OAuthExchange, self._keys, rules))
+        return partial(OAuthExchange, self._keys, rules, checks)
 
     def _plain_users(self) -> PlainUsers:
         users: list[PlainUsers] = [] if self._jaas is None else [self._jaas]

@@ -10,14 +10,21 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from ...auth.principal import Principal
 from .login import LoginRefused, Proof
+from .login_checks import LoginChecks
 from .token_keys import ALGORITHMS, TokenKeys
+
+T = TypeVar("T")
 
 MAX_LIFETIME_MS: Final = 10 * 365 * 24 * 3_600_000
 """The longest session of a token: ten years."""
+
+CHECKED_AT_ONCE_BYTES: Final = 8192
+"""The largest message that is checked on the event loop. The time grows with the size: 48 KB take 3 to 5 ms."""
 
 _MESSAGE: Final = re.compile(rb"[ny],(?:a=([^,]*))?,\x01((?:[A-Za-z]+=[\x20-\x7e\r\n\t]*\x01)*)\x01", re.DOTALL)
 _TOKEN: Final = re.compile(rb"[Bb]earer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+) *")
@@ -37,14 +44,28 @@ class TokenRules:
 class OAuthExchange:
     """The broker's side of one exchange: one message, and a second one of the client after a refusal."""
 
-    def __init__(self, keys: TokenKeys, rules: TokenRules, now_s: Callable[[], float] = time.time) -> None:
-        """`now_s` returns the seconds since the epoch."""
+    def __init__(
+        self,
+        keys: TokenKeys,
+        rules: TokenRules,
+        checks: LoginChecks,
+        host: str,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`host` is the client's address, with whose other logins this one takes turns in `checks`.
+
+        `now_s` returns the seconds since the epoch.
+        """
         self.proof: Proof | None = None
         self._keys, self._rules, self._now_s = keys, rules, now_s
+        self._checks, self._host = checks, host
         self._problem: str | None = None
 
     async def answer(self, message: bytes) -> bytes:
-        """Take the client's message. If its token is refused, the answer says so; the next call raises LoginRefused."""
+        """Take the client's message. If its token is refused, the answer says so; the next call raises LoginRefused.
+
+        Raises LoginNotChecked if too many logins wait.
+        """
         if self._problem is not None:
             raise LoginRefused(_REFUSAL.decode(), self._problem)
         try:
@@ -54,16 +75,19 @@ class OAuthExchange:
             return _REFUSAL
         return b""
 
+    async def _checked(self, size: int, check: Callable[[], T]) -> T:
+        """Return the result of a check of a message of `size` bytes, which waits for its turn if it takes long."""
+        return check() if size <= CHECKED_AT_ONCE_BYTES else await self._checks.in_turn(self._host, check)
+
     async def _verified(self, message: bytes) -> Proof:
-        from jwt import decode, get_unverified_header
+        from jwt import PyJWK, decode, get_unverified_header
         from jwt.exceptions import PyJWTError
 
-        identity, token = _parsed(message)
-        rules = self._rules
-        try:
-            key = await self._keys.key(get_unverified_header(token).get("kid"))
-            if key is None:
-                raise LoginRefused("", "no key of the identity provider has signed the token")
+        def parsed() -> tuple[str, str, dict[str, Any]]:
+            identity, token = _parsed(message)
+            return identity, token, get_unverified_header(token)
+
+        def claims_of(token: str, key: PyJWK) -> dict[str, Any]:
             claims: dict[str, Any] = decode(
                 token,
                 key,
@@ -73,6 +97,15 @@ class OAuthExchange:
                 leeway=rules.skew_s,
                 options={"require": ["exp", rules.name_claim], "verify_aud": bool(rules.audiences)},
             )
+            return claims
+
+        rules = self._rules
+        try:
+            identity, token, header = await self._checked(len(message), parsed)
+            key = await self._keys.key(header.get("kid"))
+            if key is None:
+                raise LoginRefused("", "no key of the identity provider has signed the token")
+            claims = await self._checked(len(message), partial(claims_of, token, key))
         except (PyJWTError, RecursionError) as error:
             raise LoginRefused("", f"the token is not valid: {error}") from error
         name = claims[rules.name_claim]

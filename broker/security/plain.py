@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from ...auth.jaas import parse_jaas
 from ...auth.principal import Principal
 from .login import LoginRefused, Proof
-from .password_checks import PasswordChecks
+from .login_checks import LoginChecks
 
 _WRONG: Final = "Authentication failed: Invalid username or password"
 _USER: Final = "user_"
@@ -67,7 +67,7 @@ class AllUsers:
 class PlainExchange:
     """The broker's side of PLAIN: one message, which is verified in a thread."""
 
-    def __init__(self, users: PlainUsers, checks: PasswordChecks, host: str) -> None:
+    def __init__(self, users: PlainUsers, checks: LoginChecks, host: str) -> None:
         """`host` is the client's address, with whose other logins this one takes turns in `checks`."""
         self.proof: Proof | None = None
         self._users, self._checks, self._host = users, checks, host

@@ -189,18 +189,18 @@ class SecuritySettings(ConfigTable):
         doc="The largest request in bytes that a client can send before it has logged in by SASL. Raise it for larger"
         " tokens. Kafka's default is 524288, but many such requests would use up the memory for requests of others.",
     )
-    sasl_server_max_waiting_passwords: int = integer(
+    sasl_server_max_waiting_logins: int = integer(
         1000,
         at_least(1),
-        doc="The maximum number of passwords of PLAIN that wait to be compared with their salted hashes, which takes"
-        " milliseconds each. The connections of further ones are closed. A password that was right recently does not"
-        " wait. Not a setting of Kafka.",
+        doc="The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or"
+        " their large token is verified (OAUTHBEARER). The connections of further ones are closed. A password that was"
+        " right recently does not wait. Not a setting of Kafka.",
     )
-    sasl_server_max_waiting_passwords_per_ip: int = integer(
+    sasl_server_max_waiting_logins_per_ip: int = integer(
         200,
         at_least(1),
-        doc="The maximum number of passwords of PLAIN that wait for their comparison and come from one address. The"
-        " addresses take turns. Not a setting of Kafka.",
+        doc="The maximum number of logins that wait for the check of their password or token and come from one address."
+        " The addresses take turns. Not a setting of Kafka.",
     )
     scram_max_users: int = integer(
         100000,

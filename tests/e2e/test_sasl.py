@@ -444,7 +444,7 @@ async def test_too_many_passwords_of_one_address_are_not_checked_and_others_log_
     users = tmp_path / "users"
     users.write_text("".join(f"{name}:{PasswordHash.of_password('right')}\n" for name in ("alice", "bob")))
     settings = {"plain.sasl.jaas.config": "", "plain.users.location": str(users)}
-    async with broker_with_sasl(**settings, **{"sasl.server.max.waiting.passwords.per.ip": "3"}) as broker:
+    async with broker_with_sasl(**settings, **{"sasl.server.max.waiting.logins.per.ip": "3"}) as broker:
         address = sasl_address(broker)
 
         async def code(name: str, password: str, source: str) -> int:

@@ -58,6 +58,11 @@ async def large_tokens_by_default(siege: Siege, whole: bool) -> None:
     await send_tokens(siege, large_tokens(siege), 2000 if whole else 60, answered=False)
 
 
+@attack("300 tokens of 1 MB that may be so large", "sasl.server.max.receive.size=2000000", oauth=True)
+async def large_tokens_that_may_be(siege: Siege, whole: bool) -> None:
+    await send_tokens(siege, large_tokens(siege), 300 if whole else 20, answered=True)
+
+
 @attack("tokens of unknown keys while the server of keys hangs", oauth=True, short=True)
 async def keys_that_hang(siege: Siege, whole: bool) -> None:
     """Each login with an unknown key waits for the server of keys. A login with a known key does not."""

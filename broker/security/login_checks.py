@@ -1,7 +1,8 @@
-"""`PasswordChecks`: in which order passwords are compared with their salted hashes, and how many may wait for that.
+"""`LoginChecks`: in which order passwords and tokens are checked, and how many logins may wait for that.
 
-A comparison takes milliseconds of a core on purpose, also for a wrong password. So the broker runs one at a time, and a
-client that sends many passwords must not delay the logins of others:
+Comparing a password with its salted hash takes milliseconds of a core on purpose, also if it is wrong. Verifying a
+large token takes as long. So the broker runs one check at a time, and a client that sends many passwords or tokens must
+not delay the logins of others:
 
 * Client addresses take turns, and the checks of one address run in the order of their arrival. A login of an address
   without other logins waits for at most one check of each other address.
@@ -16,13 +17,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ..system.ports import Lane, Threads
 from .login import LoginNotChecked
 
+T = TypeVar("T")
 
-class PasswordChecks:
-    """The checks of passwords of all listeners. They run in the login lane of the threads."""
+
+class LoginChecks:
+    """The checks of passwords and large tokens of all listeners. They run in the login lane of the threads."""
 
     def __init__(self, threads: Threads, max_waiting: int, max_waiting_per_ip: int) -> None:
         self._threads = threads
@@ -36,7 +40,7 @@ class PasswordChecks:
         """Return the result of a check that takes microseconds. It waits for at most one slow check."""
         return await self._threads.run(Lane.LOGIN, check)
 
-    async def in_turn(self, host: str, check: Callable[[], bool]) -> bool:
+    async def in_turn(self, host: str, check: Callable[[], T]) -> T:
         """Return the result of a slow check for the client address `host`, when its turn has come.
 
         Raises LoginNotChecked if too many checks wait, and what the check raises.
@@ -52,9 +56,9 @@ class PasswordChecks:
     async def _turn_of(self, host: str) -> None:
         checks = self._waiting.get(host, {})
         if len(checks) >= self._max_waiting_per_ip:
-            raise _refusal("sasl.server.max.waiting.passwords.per.ip", self._max_waiting_per_ip)
+            raise _refusal("sasl.server.max.waiting.logins.per.ip", self._max_waiting_per_ip)
         if self._count >= self._max_waiting:
-            raise _refusal("sasl.server.max.waiting.passwords", self._max_waiting)
+            raise _refusal("sasl.server.max.waiting.logins", self._max_waiting)
         turn = asyncio.get_running_loop().create_future()
         checks[turn] = None
         self._waiting[host] = checks
@@ -75,7 +79,7 @@ class PasswordChecks:
         if not checks:
             del self._waiting[host]
 
-    def _ended(self, running: asyncio.Future[bool]) -> None:
+    def _ended(self, running: asyncio.Future[Any]) -> None:
         running.exception()  # the client may have gone, so that no task retrieves it
         self._next()
 
@@ -94,4 +98,4 @@ class PasswordChecks:
 
 
 def _refusal(setting: str, limit: int) -> LoginNotChecked:
-    return LoginNotChecked(f"{setting} = {limit} passwords wait to be checked")
+    return LoginNotChecked(f"{setting} = {limit} logins wait for their check")

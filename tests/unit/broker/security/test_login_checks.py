@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 from oncelog.broker.security.login import LoginNotChecked
-from oncelog.broker.security.password_checks import PasswordChecks
+from oncelog.broker.security.login_checks import LoginChecks
 from oncelog.broker.system.ports import Lane
 from support.inline_threads import InlineThreads
 
@@ -33,7 +33,7 @@ class World:
 
     def __init__(self, most: int = 100, most_of_host: int = 100) -> None:
         self.threads = HeldThreads()
-        self.checks = PasswordChecks(self.threads, most, most_of_host)
+        self.checks = LoginChecks(self.threads, most, most_of_host)
         self.ran: list[str] = []
 
     def begin(self, host: str, name: str, result: bool | Exception = False) -> asyncio.Task[bool]:
@@ -77,8 +77,8 @@ async def test_addresses_take_turns() -> None:
 @pytest.mark.parametrize(
     ("most", "most_of_host", "host", "setting"),
     [
-        (100, 3, "a", "sasl.server.max.waiting.passwords.per.ip = 3"),
-        (3, 100, "b", "sasl.server.max.waiting.passwords = 3"),
+        (100, 3, "a", "sasl.server.max.waiting.logins.per.ip = 3"),
+        (3, 100, "b", "sasl.server.max.waiting.logins = 3"),
     ],
 )
 async def test_a_check_beyond_a_limit_is_refused_until_another_has_run(
