@@ -436,7 +436,7 @@ class Connection(asyncio.BufferedProtocol):
             ):
                 if self._transport is None or self._transport.is_closing():
                     return
-                if self._work <= 0:
+                if self._work <= 0 and len(buffer):
                     self._yield()
                     return
                 frame = buffer.next_frame()
@@ -469,14 +469,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_turn(self) -> None:
         self._yielding = False
+        self._begin_turn(self._loop.time())
         if self._newcomer:
             self._work = LOGIN_WORK
-        self._begin_turn(self._loop.time())
+            self._frame_since = self.last_active = self._turn  # the broker made it wait
         if self._transport is not None:
             self._process()
 
     def _begin_turn(self, now: float) -> None:
-        if not self._newcomer:
+        if self._newcomer:
+            self._work = 0  # what is left of its turn among the newcomers has expired
+        else:
             self._work = self._listener.turns.begin(self.id, self._work, self._turn, now)
         self._turn = now
 
@@ -551,6 +554,7 @@ class Connection(asyncio.BufferedProtocol):
         if (
             self._parked
             or self._waiting_for_memory
+            or self._yielding
             or self._unmute is not None
             or not len(self._buffer)
             or age < GRACE_S

@@ -30,6 +30,9 @@ LEAST_TIMEOUT_S: Final = 1.0
 RECORD_HEADER_BYTES: Final = 5
 """The size of the header of a TLS record. Its last two bytes are the length of the rest (RFC 8446, section 5.1)."""
 
+MAX_RECORD_BYTES: Final = 16384
+"""The longest record that TLS allows in a handshake, without its header."""
+
 HANDSHAKE_RECORD: Final = b"\x16"
 """The first byte of a record that belongs to a handshake."""
 
@@ -194,20 +197,22 @@ class Acceptor:
             raise
 
     async def _until_it_begins(self, peer: socket.socket, deadline: float) -> None:
-        """Wait until the peer's first message is there, and then for a turn (`turns.py`). Raises OSError, TimeoutError.
+        """Wait until the peer's first record is there, and then for a turn (`turns.py`). Raises OSError, TimeoutError.
 
-        The bytes stay in the socket. The kernel wakes the broker once, even if they arrive one at a time.
+        The bytes stay in the socket. The kernel wakes the broker once, even if they arrive one at a time. The first
+        record of all known clients contains their whole first message.
         """
         try:
             async with asyncio.timeout_at(deadline):
                 await self._until_received(peer, RECORD_HEADER_BYTES)
                 header = peer.recv(RECORD_HEADER_BYTES, socket.MSG_PEEK)
-                if header[:1] == HANDSHAKE_RECORD:
-                    await self._until_received(peer, RECORD_HEADER_BYTES + int.from_bytes(header[3:5]))
+                length = int.from_bytes(header[3:5])
+                if header[:1] == HANDSHAKE_RECORD and length <= MAX_RECORD_BYTES:
+                    await self._until_received(peer, RECORD_HEADER_BYTES + length)
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+                await self._limits.handshakes.turn()
         except TimeoutError:
-            raise TimeoutError("the peer has not begun it within connection.authentication.timeout.ms") from None
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-        await self._limits.handshakes.turn()
+            raise TimeoutError("it has not begun within connection.authentication.timeout.ms") from None
 
     async def _until_received(self, peer: socket.socket, count: int) -> None:
         """Wait until the socket holds `count` bytes or the peer has closed the connection."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 REQUEST_WORK: Final = 64 * 1024
@@ -99,7 +100,12 @@ class Newcomers:
         """Wait for a turn."""
         granted = asyncio.Event()
         self.wait(granted.set)
-        await granted.wait()
+        try:
+            await granted.wait()
+        except asyncio.CancelledError:
+            with suppress(ValueError):  # its turn may have come
+                self._waiting.remove(granted.set)
+            raise
 
     def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...auth.principal import Principal
-from .login import LoginRefused, Proof
+from .login import LoginNotChecked, LoginRefused, Proof
 from .login_checks import LoginChecks
 from .token_keys import ALGORITHMS, TokenKeys
 
@@ -70,6 +70,8 @@ class OAuthExchange:
             raise LoginRefused(_REFUSAL.decode(), self._problem)
         try:
             self.proof = await self._verified(message)
+        except LoginNotChecked:
+            raise
         except LoginRefused as error:
             self._problem = error.detail
             return _REFUSAL

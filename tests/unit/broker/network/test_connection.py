@@ -496,7 +496,13 @@ async def test_connections_with_much_to_do_take_turns() -> None:
         assert max(both_busy) <= 2 * ROUND_WORK // REQUEST_WORK
 
 
-async def test_clients_that_log_in_at_the_same_time_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+REQUEST = b"\0\0\0\3abc"
+
+
+@pytest.mark.parametrize("first", [b"", REQUEST[:1], REQUEST])
+async def test_clients_that_log_in_at_the_same_time_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
     """Their requests have arrived when the event loop looks; it executes a few of them in each of its rounds."""
     rounds = 0
     executed: list[int] = []
@@ -516,7 +522,15 @@ async def test_clients_that_log_in_at_the_same_time_wait_for_each_other(monkeypa
 
         house.dispatcher.accept = noted  # type: ignore[method-assign]
         for peer in newcomers:
-            peer.writer.write(b"\0\0\0\3abc")  # into the socket at once
+            peer.writer.write(first)
+        if first == REQUEST:
+            for peer in newcomers:
+                assert await peer.answers(1) == [b"ABC"]
+        await settle(lambda: sum(len(c._buffer) for c in house.listener._connections) == 40 * len(first) % 280)
+        await settle(lambda: not house.limits.newcomers._waiting)
+        executed.clear()
+        for peer in newcomers:
+            peer.writer.write(REQUEST[len(first) % len(REQUEST) :])  # into the socket at once
         while len(executed) < 40:
             await asyncio.sleep(0)
             rounds += 1

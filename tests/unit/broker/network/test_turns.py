@@ -95,3 +95,13 @@ async def test_a_turn_that_fails_takes_no_turn_from_others(caplog: pytest.LogCap
         await newcomers.turn()
         await newcomers.turn()
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_newcomer_that_gives_up_leaves_the_queue() -> None:
+    newcomers = Newcomers(1)
+    waiting = [asyncio.ensure_future(newcomers.turn()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    await asyncio.wait(waiting, timeout=60)
+    assert [task.cancelled() for task in waiting] == [False, True, False]
+    assert not newcomers._waiting

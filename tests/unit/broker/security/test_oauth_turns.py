@@ -8,7 +8,7 @@ from typing import Any
 
 import jwt
 import pytest
-from oncelog.broker.security.login import LoginRefused
+from oncelog.broker.security.login import LoginNotChecked, LoginRefused
 from oncelog.broker.security.login_checks import LoginChecks
 from oncelog.broker.security.oauth import CHECKED_AT_ONCE_BYTES, OAuthExchange, TokenRules
 from oncelog.broker.system.threads import RealThreads
@@ -47,3 +47,16 @@ async def test_a_large_token_is_read_in_a_thread(
     assert [reader is threading.current_thread() for reader in readers] == [not large]
     with pytest.raises(LoginRefused):
         await exchange.answer(b"\x01")
+
+
+async def test_a_token_that_is_not_verified_is_not_called_invalid() -> None:
+    """A client takes that answer as final. Without an answer it tries again."""
+
+    class FullChecks:
+        async def in_turn(self, host: str, check: Any) -> Any:
+            raise LoginNotChecked("too many wait")
+
+    token = IdentityProvider("other").token(padding="x" * CHECKED_AT_ONCE_BYTES)
+    exchange = OAuthExchange(NoKeys(), RULES, FullChecks(), "10.0.0.1")  # type: ignore[arg-type]
+    with pytest.raises(LoginNotChecked):
+        await exchange.answer(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
