@@ -19,6 +19,9 @@ AT_ONCE = 50
 
 SIZE = 1_000_000
 
+ENDLESS = 10**9
+"""More logins than can be tried before an attack is over."""
+
 
 def message_of(token: str) -> bytes:
     """Return the message of OAUTHBEARER with a token."""
@@ -68,7 +71,7 @@ async def keys_that_hang(siege: Siege, whole: bool) -> None:
     """Each login with an unknown key waits for the server of keys. A login with a known key does not."""
     siege.keys.answers.clear()
     unknown = [IdentityProvider("unknown").token()]
-    attackers = asyncio.create_task(send_tokens(siege, unknown, 10_000, answered=True, at_once=1000 if whole else 50))
+    attackers = asyncio.create_task(send_tokens(siege, unknown, ENDLESS, answered=True, at_once=1000 if whole else 50))
     try:
         for _ in range(30 if whole else 3):
             async with asyncio.timeout(5), RawConnection(siege.sasl_address) as wire:
