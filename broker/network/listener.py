@@ -18,8 +18,8 @@ from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
 from ..observability.audit import AuditLog
 from ..settings.listeners import ListenerConfig
+from .acceptor import Acceptor
 from .connection import Connection
-from .handshake import Acceptor
 from .shared_limits import SharedLimits
 
 if TYPE_CHECKING:  # imported only for listeners with SASL

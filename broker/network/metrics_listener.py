@@ -23,7 +23,8 @@ from ..config import BrokerConfig
 from ..observability.metrics import Metrics
 from ..settings import ConfigError
 from ..system.ports import Lane, Threads
-from .handshake import PAUSE_S, shake_hands
+from .acceptor import PAUSE_S
+from .handshake import shake_hands
 from .listeners import WatchedContext
 
 MAX_HEAD_BYTES: Final = 8192

@@ -1,0 +1,185 @@
+"""Accept the connections of a listener at a limited rate (KIP-612), and shake hands with TLS peers.
+
+A TLS connection counts for all limits from the moment it is accepted. If the handshake fails or does not end within
+`connection.authentication.timeout.ms`, the connection is closed, and a log line states the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from ...auth.stores import reason_of
+from .connection import Connection
+from .connection_rate import ConnectionRate
+from .handshake import first_record, shake_hands
+from .shared_limits import SharedLimits
+
+PAUSE_S: Final = 1.0
+"""Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
+
+LEAST_TIMEOUT_S: Final = 1.0
+"""The least time in seconds for a handshake that the peer has begun, even if it began late."""
+
+NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+"""OpenSSL's reason if a client has not sent the required certificate."""
+
+_OF_THE_PEER: Final = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
+"""Errors that concern one connection, which is gone already."""
+
+
+class Acceptor:
+    """Accepts the connections of one listening socket, and shakes hands with many TLS peers at a time."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], Connection],
+        context: Callable[[], ssl.SSLContext] | None,
+        limits: SharedLimits,
+        rates: Sequence[ConnectionRate],
+        timeout_s: float,
+        log: Any,
+        refused: Callable[[str, str], None],
+    ) -> None:
+        """Prepare to accept on `listening`.
+
+        `make` returns the protocol object of a connection, with TLS after its handshake. TLS connections are counted in
+        `limits` here, and others by their protocol object. `context` returns the TLS context for a handshake that
+        begins; it is None for a listener without TLS. `rates` delay the accepting. `refused` is called with the address
+        of a client whose certificate is missing or not trusted, and with the reason.
+        """
+        self._listening = listening
+        self._make = make
+        self._context = context
+        self._limits = limits
+        self._rates = rates
+        self._timeout_s = timeout_s
+        self._log = log
+        self._refused = refused
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._accepting: asyncio.Task[None] | None = None
+
+    def start(self, backlog: int) -> None:
+        """Listen, and accept connections until `stop`. Raises OSError."""
+        try:
+            self._listening.listen(backlog)
+        except OSError:
+            self._listening.close()
+            raise
+        self._accepting = self._loop.create_task(self._accept())
+        # The event loop may watch the socket until the task has ended.
+        self._accepting.add_done_callback(self._ended)
+
+    def _ended(self, accepting: asyncio.Task[None]) -> None:
+        self._listening.close()
+        if not accepting.cancelled() and (error := accepting.exception()) is not None:
+            self._log.error("listener_failed", exc_info=error)
+
+    def stop(self) -> None:
+        """Close the listening socket and the connections whose handshake has not ended."""
+        for task in (self._accepting, *self._handshakes):
+            if task is not None:
+                task.cancel()
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                peer, address = await self._loop.sock_accept(self._listening)
+            except OSError as error:
+                if error.errno not in _OF_THE_PEER:
+                    remedy = "if the limit of open files is reached, raise it (ulimit -n)"
+                    self._log.warning("connection_not_accepted", error=str(error), remedy=remedy)
+                    await asyncio.sleep(PAUSE_S)
+                continue
+            try:
+                await self._until_the_rate_admits_one()
+            except asyncio.CancelledError:
+                peer.close()
+                raise
+            if self._context is None:
+                self._begin(self._connect(peer))
+                continue
+            host = str(address[0])
+            if (limit := self._limits.opened(host)) is not None:
+                self._log.warning("connection_refused", limit=limit.name, value=limit.value, peer=host)
+                peer.close()
+                self._limits.closed(host)
+                continue
+            if wait_s := self._limits.quotas.connect(host):
+                self.take_back()
+                self._begin(self._refuse(peer, host, wait_s))
+            else:
+                self._begin(self._shake_hands(peer, host, self._context))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._handshakes[task] = None
+        task.add_done_callback(self._handshakes.pop)
+
+    async def _until_the_rate_admits_one(self) -> None:
+        now = self._loop.time()
+        if wait_s := max((rate.record(now) for rate in self._rates), default=0.0):
+            await asyncio.sleep(wait_s)
+
+    def take_back(self) -> None:
+        """Stop counting the connection that was accepted last for the rates, because its address may not make it."""
+        now = self._loop.time()
+        for rate in self._rates:
+            rate.take_back(now)
+
+    async def _connect(self, peer: socket.socket) -> None:
+        """Serve a connection without TLS."""
+        try:
+            await self._loop.connect_accepted_socket(self._make, peer)
+        except OSError:  # the peer has gone
+            peer.close()
+
+    async def _shake_hands(self, peer: socket.socket, host: str, context: Callable[[], ssl.SSLContext]) -> None:
+        made: list[Connection] = []
+
+        def make() -> Connection:
+            made.append(self._make())
+            return made[0]
+
+        try:
+            deadline = self._loop.time() + self._timeout_s
+            await self._until_its_turn(peer, deadline)
+            await shake_hands(make, peer, context(), max(deadline - self._loop.time(), LEAST_TIMEOUT_S))
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
+            self._failed(peer, host, error)
+        except BaseException:
+            if not (made and made[0].is_registered):  # a registered connection ends with its listener
+                self._limits.closed(host)
+                peer.close()
+            raise
+
+    async def _until_its_turn(self, peer: socket.socket, deadline: float) -> None:
+        """Wait until a handshake can begin, and then for a turn (`turns.py`). Raises OSError, TimeoutError."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await first_record(peer)
+                await self._limits.handshakes.turn()
+        except TimeoutError:
+            raise TimeoutError("it has not begun within connection.authentication.timeout.ms") from None
+
+    async def _refuse(self, peer: socket.socket, host: str, wait_s: float) -> None:
+        """Close a connection after `wait_s`, because its address has used `connection_creation_rate` (KIP-612)."""
+        try:
+            await asyncio.sleep(wait_s)
+        finally:
+            peer.close()
+            self._limits.closed(host)
+        self._log.info("connection_closed", reason="its address has used its connection_creation_rate", peer=host)
+
+    def _failed(self, peer: socket.socket, host: str, error: OSError) -> None:
+        self._limits.closed(host)
+        peer.close()
+        if isinstance(error, ssl.SSLCertVerificationError) or getattr(error, "reason", "") == NO_CERTIFICATE:
+            self._refused(host, reason_of(error))
+        self._log.info("tls_handshake_failed", peer=host, why=reason_of(error))
