@@ -56,21 +56,26 @@ async def send(sock: socket.socket, data: bytes, patience_s: float) -> None:
             await asyncio.get_running_loop().sock_sendall(sock, data)
 
 
+async def send_at_once(opened: list[socket.socket], data: bytes, patience_s: float) -> None:
+    """Send the same bytes on all connections at the same time, as `send` does."""
+    async with asyncio.TaskGroup() as tasks:
+        for sock in opened:
+            tasks.create_task(send(sock, data, patience_s))
+
+
 @attack("100 frames of 100 MB, of which 20 MB come", short=True)
 async def unfinished_frames(siege: Siege, whole: bool) -> None:
     count, size = (100, 20_000_000) if whole else (40, 4_000_000)
     frame = struct.pack(">i", ANNOUNCED) + bytes(size)
-    async with sockets(siege, count) as opened, asyncio.TaskGroup() as tasks:
-        for sock in opened:
-            tasks.create_task(send(sock, frame, 10 if whole else 2))
+    async with sockets(siege, count) as opened:
+        await send_at_once(opened, frame, 10 if whole else 2)
 
 
 @attack("2,000 frames of 1 MB that never come whole")
 async def unfinished_small_frames(siege: Siege, whole: bool) -> None:
     frame = struct.pack(">i", 1_000_000) + bytes(900_000)
-    async with sockets(siege, 2000 if whole else 200) as opened, asyncio.TaskGroup() as tasks:
-        for sock in opened:
-            tasks.create_task(send(sock, frame, 10 if whole else 3))
+    async with sockets(siege, 2000 if whole else 200) as opened:
+        await send_at_once(opened, frame, 10 if whole else 3)
 
 
 @attack("500 frames of 100 MB, a byte at a time", short=True)
@@ -120,9 +125,7 @@ async def unread_metadata(siege: Siege, whole: bool) -> None:
     await create_wide_topics(siege, 5 if whole else 1)
     frame = b"".join(encode_request(MetadataRequest(None), 12, 1, "attacker"))
     async with sockets(siege, 40, 4096) as opened:
-        async with asyncio.TaskGroup() as tasks:
-            for sock in opened:
-                tasks.create_task(send(sock, frame * 63, 5))
+        await send_at_once(opened, frame * 63, 5)
         await asyncio.sleep(5 if whole else 1)
 
 

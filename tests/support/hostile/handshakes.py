@@ -6,7 +6,7 @@ import asyncio
 import ssl
 
 from support.hostile.attack import attack
-from support.hostile.connections import send, sockets
+from support.hostile.connections import send, send_at_once, sockets
 from support.hostile.siege import Siege
 
 
@@ -28,9 +28,7 @@ async def handshakes_at_once(siege: Siege, whole: bool) -> None:
     for _ in range(5 if whole else 1):
         async with sockets(siege, 1500 if whole else 200, address=siege.tls_address) as opened:
             await asyncio.sleep(0.5)  # all of them are accepted, and silent
-            async with asyncio.TaskGroup() as tasks:
-                for sock in opened:
-                    tasks.create_task(send(sock, hello, 5))
+            await send_at_once(opened, hello, 5)
             await asyncio.sleep(2 if whole else 0.5)
 
 
@@ -39,9 +37,7 @@ async def second_halves_at_once(siege: Siege, whole: bool) -> None:
     hello = client_hello()
     async with sockets(siege, 1500 if whole else 200, address=siege.tls_address) as opened:
         for half in (hello[:100], hello[100:]):
-            async with asyncio.TaskGroup() as tasks:
-                for sock in opened:
-                    tasks.create_task(send(sock, half, 5))
+            await send_at_once(opened, half, 5)
             await asyncio.sleep(3 if whole else 1)
 
 
@@ -66,9 +62,5 @@ async def half_open_handshakes(siege: Siege, whole: bool) -> None:
 @attack("noise instead of TLS, 5,000 times", tls=True)
 async def noise(siege: Siege, whole: bool) -> None:
     for _ in range(5 if whole else 1):
-        async with (
-            sockets(siege, 1000 if whole else 200, address=siege.tls_address) as opened,
-            asyncio.TaskGroup() as tasks,
-        ):
-            for sock in opened:
-                tasks.create_task(send(sock, b"\x16\x03\x01" + bytes(5000), 5))
+        async with sockets(siege, 1000 if whole else 200, address=siege.tls_address) as opened:
+            await send_at_once(opened, b"\x16\x03\x01" + bytes(5000), 5)
