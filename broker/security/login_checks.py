@@ -50,7 +50,7 @@ class LoginChecks:
         self._busy = True
         running = self._threads.run(Lane.LOGIN, check)
         running.add_done_callback(self._ended)
-        await asyncio.wait([running])  # does not cancel: the check of a client that has gone counts until it ends
+        await asyncio.wait([running])  # if this is cancelled, the check goes on, and others wait for it
         return running.result()
 
     async def _turn_of(self, host: str) -> None:
@@ -80,7 +80,7 @@ class LoginChecks:
             del self._waiting[host]
 
     def _ended(self, running: asyncio.Future[Any]) -> None:
-        running.exception()  # the client may have gone, so that no task retrieves it
+        running.exception()  # if the client has gone, no task retrieves the exception
         self._next()
 
     def _next(self) -> None:

@@ -75,7 +75,7 @@ class PlainExchange:
     async def answer(self, message: bytes) -> bytes:
         """Take `[authorization id] NUL name NUL password`; return an empty challenge.
 
-        Raises LoginRefused, and LoginNotChecked if too many passwords wait.
+        Raises LoginRefused, and LoginNotChecked if too many logins wait.
         """
         try:
             parts = message.decode().split("\0")
