@@ -20,7 +20,7 @@ from aiokafka.admin import NewTopic as AioNewTopic
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
-from oncelog.broker.network import acceptor
+from oncelog.broker.network import acceptor, handshake
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.settings import ConfigError
 from oncelog.demo.processes import free_port
@@ -234,7 +234,7 @@ async def test_handshakes_begin_one_after_another_when_their_first_message_is_co
     """A signature costs about a millisecond, and thousands of clients may connect at the same time."""
     rounds = 0
     begun: list[int] = []
-    shake_hands = acceptor.shake_hands
+    shake_hands = handshake.shake_hands
 
     async def noted(*arguments: Any) -> Any:
         begun.append(rounds)
