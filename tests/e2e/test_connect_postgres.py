@@ -12,7 +12,7 @@ from support.postgres import PostgresServer
 from support.source_tasks import RunningTask, Source
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
-from support.postgres_source import plain, source
+from support.postgres_source import plain, source, temporary_database
 
 Names = Callable[[str], str]
 
@@ -25,12 +25,8 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
-    name = fresh_name("d").replace("-", "_")
-    postgres.execute(f"CREATE DATABASE {name}")
-    yield name
-    slots = f"FROM pg_replication_slots WHERE database = '{name}'"
-    postgres.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")
-    postgres.execute(f"SELECT pg_drop_replication_slot(slot_name) {slots}", f"DROP DATABASE {name} WITH (FORCE)")
+    with temporary_database(postgres, fresh_name("d").replace("-", "_")) as name:
+        yield name
 
 
 def replayed(records: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:

@@ -1,7 +1,9 @@
-"""Create a PostgresSource connector for a `PostgresServer`, and convert the values of its records."""
+"""Create a PostgresSource connector for a database of a `PostgresServer`, and convert the values of its records."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from oncelog.connect import Struct
@@ -9,6 +11,16 @@ from oncelog.connect.connectors.postgres.connector import PostgresSourceConnecto
 
 from .postgres import PostgresServer
 from .source_tasks import Source
+
+
+@contextmanager
+def temporary_database(postgres: PostgresServer, name: str) -> Iterator[str]:
+    """Create a database, and drop it with its slots."""
+    postgres.execute(f"CREATE DATABASE {name}")
+    yield name
+    slots = f"FROM pg_replication_slots WHERE database = '{name}'"
+    postgres.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")
+    postgres.execute(f"SELECT pg_drop_replication_slot(slot_name) {slots}", f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def source(postgres: PostgresServer, database: str, **settings: str) -> Source:

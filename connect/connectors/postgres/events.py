@@ -64,15 +64,17 @@ class Events:
         self._placeholder: str = settings["unavailable.value.placeholder"]
         self.partition = {"server": self._prefix}
 
-    def table(self, relation: Relation, primary_key: Sequence[str]) -> TableEvents:
+    def table(self, relation: Relation, key: Sequence[str]) -> TableEvents:
         """Return what the records of a table need: topic, key, types and schemas.
 
-        Without a primary key, the columns of the replica identity are the key.
+        The key has the columns of the replica identity, because the server sends only these of a deleted row. `key` is
+        the table's current key (server.py). It gives the order of these columns, and is the key itself if the replica
+        identity is NOTHING or FULL.
         """
         topic = f"{self._prefix}.{relation.schema}.{relation.table}"
         names = [column.name for column in relation.columns]
         identity = [column.name for column in relation.columns if column.is_key and relation.replica_identity != "f"]
-        wanted = list(primary_key) if primary_key and set(primary_key) <= set(names) else identity
+        wanted = list(key) if set(key) == set(identity) or (not identity and set(key) <= set(names)) else identity
         keys = tuple(names.index(name) for name in wanted)
         types = tuple(column_type(column.type_oid, column.type_modifier, self._settings) for column in relation.columns)
         fields = [
@@ -92,8 +94,6 @@ class Events:
         self, table: TableEvents, op: str, new: Tuple, old: Tuple | None, origin: Origin, offset: SourceOffset
     ) -> SourceRecord:
         """Return the record of a row that was read (op r), created (c) or updated (u)."""
-        if old is not None:
-            new = [before if value is UNCHANGED else value for value, before in zip(new, old, strict=True)]
         row = self._row(table, new)
         before = None if old is None else self._row(table, old)
         return self._record(table, self._key(table, row), op, before, row, origin, offset)

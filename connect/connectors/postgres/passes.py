@@ -120,7 +120,7 @@ def _name(table: TableEvents) -> str:
 
 
 def _is_behind(table: TableEvents, row: Tuple, key: Iterable[str]) -> bool | None:
-    """Return whether a row comes after a key in the order of the primary key; None if the keys cannot be compared."""
+    """Return whether a row comes after a key in the order of the table's key; None if the keys cannot be compared."""
     own, other = [], []
     for index, text in zip(table.key_columns, key, strict=False):
         oid, value = table.relation.columns[index].type_oid, row[index]

@@ -27,7 +27,10 @@ _LOOK_S: Final = 0.05
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `key` has the columns of its primary key, in order."""
+    """A table; `key` has the columns of its key, in order.
+
+    The key is the index of REPLICA IDENTITY USING INDEX, else the primary key.
+    """
 
     schema: str
     name: str
@@ -98,20 +101,63 @@ def failure(error: psycopg.Error, what: str) -> ConnectError:
     return ConnectError(text) if wrong or not passing else RetriableError(text)
 
 
+_KEY: Final = sql.SQL(
+    "SELECT a.attname, a.attgenerated <> '' AS generated, k.place FROM pg_index i, "
+    "unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY k(number, place), pg_attribute a "
+    "WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND a.attnum = k.number AND CASE WHEN c.relreplident = 'i' AND "
+    "EXISTS (SELECT 1 FROM pg_index WHERE indrelid = c.oid AND indisreplident) THEN i.indisreplident "
+    "ELSE i.indisprimary END"
+)
+"""Selects the columns of the key of the table `c`, a row of pg_class."""
+
+
 async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> list[Table]:
-    """Return the tables that match table.include.list, sorted by full name, with their primary keys."""
+    """Return the tables that match table.include.list, sorted by full name, with their keys.
+
+    Raises ConnectError for a key with a generated column, whose values the server does not stream. Unless
+    publication.autocreate.mode is disabled, raises ConnectError for a partitioned table none of whose partitions match.
+    """
     rows = await (
         await connection.execute(
-            "SELECT n.nspname, c.relname, array(SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY "
-            "k(n, o), pg_attribute a WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid "
-            "AND a.attnum = k.n ORDER BY k.o)::text[] FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname NOT LIKE 'pg\\_%' "
-            "AND n.nspname <> 'information_schema'"
+            sql.SQL(
+                "SELECT n.nspname, c.relname, array(SELECT attname FROM ({key}) k ORDER BY place)::text[], "
+                "array(SELECT attname FROM ({key}) k WHERE generated ORDER BY place)::text[] "
+                "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname NOT LIKE 'pg\\_%' "
+                "AND n.nspname <> 'information_schema'"
+            ).format(key=_KEY)
         )
     ).fetchall()
-    tables = [Table(schema, name, tuple(key)) for schema, name, key in rows]
-    included = (table for table in tables if is_included(table.full_name, settings))
-    return sorted(included, key=lambda table: table.full_name)
+    included = [(Table(schema, name, tuple(key)), generated) for schema, name, key, generated in rows]
+    included = [each for each in included if is_included(each[0].full_name, settings)]
+    for table, generated in included:
+        if generated:
+            raise ConnectError(
+                f"table {table.full_name} has the generated column {generated[0]} in its key, and the server does not "
+                f"stream generated columns: ALTER TABLE {table.full_name} REPLICA IDENTITY USING INDEX with a unique "
+                "index of other columns, or exclude the table in table.include.list"
+            )
+    if settings["publication.autocreate.mode"] != "disabled":  # such a publication may publish_via_partition_root
+        await _check_partitions(connection, settings)
+    return sorted((table for table, _ in included), key=lambda table: table.full_name)
+
+
+async def _check_partitions(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, Any]) -> None:
+    rows = await (
+        await connection.execute(
+            "SELECT n.nspname || '.' || c.relname, array(SELECT pn.nspname || '.' || p.relname FROM "
+            "pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid JOIN pg_namespace pn ON "
+            "pn.oid = p.relnamespace WHERE t.isleaf AND p.relkind = 'r') "
+            "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'p'"
+        )
+    ).fetchall()
+    for name, partitions in rows:
+        matched = [each for each in partitions if is_included(each, settings)]
+        if is_included(name, settings) and partitions and not matched:
+            raise ConnectError(
+                f"table {name} is partitioned, and table.include.list matches none of its partitions: list the "
+                f"partitions, such as {partitions[0]}"
+            )
 
 
 def is_included(full_name: str, settings: Mapping[str, Any]) -> bool:
@@ -197,15 +243,13 @@ async def drop_slot(connection: psycopg.AsyncConnection[Any], name: str) -> None
     await connection.execute("SELECT pg_drop_replication_slot(%s)", (name,))
 
 
-async def primary_key(connection: psycopg.AsyncConnection[Any], schema: str, table: str) -> list[str]:
-    """Return the columns of a table's primary key, in order."""
+async def key_columns(connection: psycopg.AsyncConnection[Any], oid: int) -> list[str]:
+    """Return the columns of the current key of a table (see `Table`), in order; none if the table is gone."""
     rows = await (
         await connection.execute(
-            "SELECT a.attname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
-            "i.indrelid = c.oid AND i.indisprimary CROSS JOIN unnest(i.indkey) WITH ORDINALITY k(n, o) "
-            "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.n WHERE n.nspname = %s AND c.relname = %s "
-            "ORDER BY k.o",
-            (schema, table),
+            sql.SQL(
+                "SELECT k.attname FROM pg_class c CROSS JOIN LATERAL ({}) k WHERE c.oid = {} ORDER BY k.place"
+            ).format(_KEY, sql.Literal(oid))
         )
     ).fetchall()
     return [name for (name,) in rows]

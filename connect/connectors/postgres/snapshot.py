@@ -1,6 +1,6 @@
-"""`Snapshot`: reads the rows of all tables at one moment, table by table, in the order of the primary key.
+"""`Snapshot`: reads the rows of all tables at one moment, table by table, in the order of the tables' keys.
 
-An interrupted snapshot continues after the last row of a table with a primary key; a table without one is read again
+An interrupted snapshot continues after the last row of a table with a key; a table without one is read again
 from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes` tells which
 changes the rows contain already.
 """
@@ -130,5 +130,5 @@ class Snapshot:
 
 
 def _text(value: Any) -> str:
-    assert isinstance(value, bytes)  # a primary key has no nulls
+    assert isinstance(value, bytes)  # a key has no nulls
     return value.decode()

@@ -273,12 +273,12 @@ class PostgresSourceTask(SourceTask):
             case Insert(_, new):
                 return [] if contained(begin, table, new) else [events.upsert(table, "c", new, None, origin, offset)]
             case Update(_, new, old_key, old):
-                if old_key is None and old is not None and _has_new_key(table, old, new):
-                    old_key = old
-                if old_key is None:
+                before = old if old is not None else old_key
+                if before is not None:
+                    new = _completed(table, new, before, whole=old is not None)
+                if before is None or not _has_new_key(table, before, new):
                     return [] if contained(begin, table, new) else [events.upsert(table, "u", new, old, origin, offset)]
-                # The key of the row has changed.
-                deleted = [] if contained(begin, table, old_key) else events.delete(table, old_key, origin, offset)
+                deleted = [] if contained(begin, table, before) else events.delete(table, before, origin, offset)
                 created = [] if contained(begin, table, new) else [events.upsert(table, "c", new, old, origin, offset)]
                 return [*deleted, *created]
             case Delete(_, old_key, old):
@@ -309,7 +309,7 @@ class PostgresSourceTask(SourceTask):
             return None
         connection = await server.connect(self._settings)
         try:
-            key = await server.primary_key(connection, relation.schema, relation.table)
+            key = await server.key_columns(connection, relation.oid)
         finally:
             await connection.close()
         return self._events.table(relation, key)
@@ -337,8 +337,14 @@ class PostgresSourceTask(SourceTask):
                 return  # the next poll notices the error too, and reconnects
 
 
+def _completed(table: TableEvents, new: Tuple, before: Tuple, *, whole: bool) -> Tuple:
+    """Return the new row with the unchanged values that the old row has: all, or only those of the key."""
+    known = range(len(new)) if whole else table.key_columns
+    return [before[index] if value is UNCHANGED and index in known else value for index, value in enumerate(new)]
+
+
 def _has_new_key(table: TableEvents, old: Tuple, new: Tuple) -> bool:
-    return any(new[index] is not UNCHANGED and new[index] != old[index] for index in table.key_columns)
+    return any(new[index] != old[index] for index in table.key_columns)
 
 
 def _position(offset: Mapping[str, Any] | None) -> tuple[int, int]:

@@ -1,0 +1,180 @@
+"""PostgresSource's keys: replica identities, tables without a key, keys that the server does not send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from oncelog.connect import ConnectError, RetriableError, SourceRecord
+from support.postgres import PostgresServer
+
+pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
+from support.postgres_source import plain, source, temporary_database
+
+Names = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer, fresh_name: Names) -> Iterator[str]:
+    with temporary_database(postgres, fresh_name("k").replace("-", "_")) as name:
+        yield name
+
+
+def changes(records: list[SourceRecord]) -> list[Any]:
+    """Return (op, key) of each record, and None for each tombstone."""
+    return [None if record.value is None else (record.value["op"], plain(record.key)) for record in records]
+
+
+async def test_a_table_identified_by_an_index_has_the_columns_of_the_index_as_its_key(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, code text NOT NULL, name text, part int NOT NULL)",
+        "CREATE UNIQUE INDEX by_code ON t (part, code)",
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX by_code",
+        "INSERT INTO t VALUES (1, 'x', 'a', 7), (2, 'y', 'b', 7)",
+        database=database,
+    )
+    new = source(postgres, database)
+    x, y, z = ({"part": 7, "code": code} for code in "xyz")
+    rows = await new.read(2)
+    assert changes(rows) == [("r", x), ("r", y)]
+    assert list(plain(rows[0].key)) == ["part", "code"]
+    postgres.execute(
+        "UPDATE t SET id = 3 WHERE id = 1",
+        "UPDATE t SET code = 'z' WHERE code = 'y'",
+        "DELETE FROM t WHERE id = 3",
+        database=database,
+    )
+    records = await new.read(6)
+    assert changes(records) == [("u", x), ("d", y), None, ("c", z), ("d", x), None]
+    assert list(plain(records[0].key)) == ["part", "code"]
+    for record in records:
+        if record.value is not None:
+            record.value.check()
+
+
+async def test_an_interrupted_snapshot_of_a_table_identified_by_an_index_goes_on_behind_the_last_row(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (code text NOT NULL UNIQUE)",
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX t_code_key",
+        "INSERT INTO t VALUES ('c'), ('a'), ('b')",
+        database=database,
+    )
+    new = source(postgres, database, snapshot_fetch_size="1")
+    read = await new.read(2, keep=2) + await new.read(1)
+    assert changes(read) == [("r", {"code": code}) for code in "abc"]
+    await new.nothing(1)
+
+
+async def test_changes_before_a_table_was_renamed_have_its_key(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, name text)", "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t VALUES (1, 'a')", database=database,
+    )  # fmt: skip
+    new = source(postgres, database)
+    await new.read(1)
+    postgres.execute("DELETE FROM t", "ALTER TABLE t RENAME TO later", database=database)
+    assert changes(await new.read(2)) == [("d", {"id": 1}), None]
+
+
+async def test_changes_before_a_primary_key_was_replaced_have_the_earlier_key(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, other int NOT NULL)", "INSERT INTO t VALUES (1, 2)", database=database
+    )
+    new = source(postgres, database)
+    await new.read(1)
+    postgres.execute(
+        "DELETE FROM t", "ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (other)",
+        "INSERT INTO t VALUES (3, 4)", database=database,
+    )  # fmt: skip
+    assert changes(await new.read(3)) == [("d", {"id": 1}), None, ("c", {"other": 4})]
+
+
+async def test_a_large_key_that_an_update_did_not_change_stays_the_key(postgres: PostgresServer, database: str) -> None:
+    key = "k" * 2400
+    postgres.execute(
+        "CREATE TABLE t (id text PRIMARY KEY, name text, large text)",
+        "ALTER TABLE t ALTER id SET STORAGE EXTERNAL, ALTER large SET STORAGE EXTERNAL",
+        f"INSERT INTO t VALUES ('{key}', 'a', repeat('x', 9000))",
+        database=database,
+    )
+    new = source(postgres, database)
+    await new.read(1)
+    postgres.execute("UPDATE t SET name = 'b'", database=database)
+    (change,) = await new.read(1)
+    assert (change.value["op"], plain(change.key)) == ("u", {"id": key})
+    assert plain(change.value)["after"] == {"id": key, "name": "b", "large": "__debezium_unavailable_value"}
+
+
+async def test_rows_without_a_replica_identity_have_the_primary_key(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)", "ALTER TABLE t REPLICA IDENTITY NOTHING", "INSERT INTO t VALUES (1)",
+        database=database,
+    )  # fmt: skip
+    new = source(postgres, database)
+    assert changes(await new.read(1)) == [("r", {"id": 1})]
+    postgres.execute("INSERT INTO t VALUES (2)", "TRUNCATE t", database=database)
+    assert changes(await new.read(2)) == [("c", {"id": 2}), ("t", None)]
+
+
+async def test_a_table_without_any_key_has_records_without_keys(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (name text)", "ALTER TABLE t REPLICA IDENTITY FULL", "INSERT INTO t VALUES ('a')",
+        database=database,
+    )  # fmt: skip
+    new = source(postgres, database)
+    assert changes(await new.read(1)) == [("r", None)]
+    postgres.execute("UPDATE t SET name = 'b'", "DELETE FROM t", database=database)
+    records = await new.read(2)
+    assert changes(records) == [("u", None), ("d", None)]
+    assert plain(records[1].value)["before"] == {"name": "b"}
+
+
+async def refused(postgres: PostgresServer, database: str, message: str, **settings: str) -> None:
+    async with await source(postgres, database, **settings).task() as task:
+        with pytest.raises(ConnectError, match=message) as failure:
+            await task.poll()
+    assert not isinstance(failure.value, RetriableError)
+
+
+async def test_a_key_with_a_generated_column_is_refused(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE t (a int, twice int GENERATED ALWAYS AS (a * 2) STORED, code int NOT NULL UNIQUE, "
+        "PRIMARY KEY (a, twice))",
+        database=database,
+    )
+    await refused(
+        postgres, database, r"public\.t has the generated column twice in its key.* REPLICA IDENTITY USING INDEX"
+    )
+    postgres.execute("ALTER TABLE t REPLICA IDENTITY USING INDEX t_code_key", "INSERT INTO t VALUES (1, DEFAULT, 5)",
+                     database=database)  # fmt: skip
+    assert changes(await source(postgres, database).read(1)) == [("r", {"code": 5})]
+
+
+async def test_a_partitioned_table_without_its_partitions_is_refused(postgres: PostgresServer, database: str) -> None:
+    postgres.execute(
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO t VALUES (1)",
+        database=database,
+    )
+    message = r"public\.t is partitioned, and table\.include\.list matches none of its partitions"
+    await refused(postgres, database, message, table_include_list=r"public\.t,public\.other")
+    new = source(postgres, database)
+    (row,) = await new.read(1)
+    assert (row.topic, changes([row])) == ("shop.public.t_1", [("r", {"id": 1})])
+    postgres.execute("DELETE FROM t", database=database)
+    assert changes(await new.read(2)) == [("d", {"id": 1}), None]
