@@ -173,6 +173,11 @@ def load_class(name: str) -> type:
     return found
 
 
+def names_sink(name: str) -> bool:
+    """Return whether the name of a connector class says that it is a sink, which workers of oncelog do not run."""
+    return name.rpartition(".")[2].removesuffix("Connector").endswith("Sink")
+
+
 def class_name(cls: type) -> str:
     """Return the name under which the REST interface shows a class; for a built-in plugin, its Java name."""
     own = f"{cls.__module__}:{cls.__qualname__}"

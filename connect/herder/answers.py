@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from ..api.connector import SourceConnector
 from ..errors import NotFoundError
-from ..stores.cluster_config import ClusterConfigState
+from ..plugins import load_class, names_sink
+from ..stores.cluster_config import ClusterConfigState, Config
 from ..stores.config_records import RestartRequest
 from ..stores.ids import ConnectorTaskId
 from ..stores.status_records import State, Status
@@ -21,7 +24,7 @@ def connector_info(state: ClusterConfigState, name: str) -> Json:
     if config is None:
         raise NotFoundError(f"Connector {name} not found")
     tasks = [task._asdict() for task in state.tasks(name)]
-    return {"name": name, "config": dict(config), "tasks": tasks, "type": "source"}
+    return {"name": name, "config": dict(config), "tasks": tasks, "type": connector_type(config)}
 
 
 def task_configs(state: ClusterConfigState, name: str) -> list[Json]:
@@ -30,13 +33,25 @@ def task_configs(state: ClusterConfigState, name: str) -> list[Json]:
     return [{"id": task._asdict(), "config": dict(state.task_configs[task])} for task in state.tasks(name)]
 
 
-def connector_status(statuses: StatusStore, name: str) -> Json:
+def connector_type(config: Config | None) -> str:
+    """Return source or sink; unknown if a connector has no settings, or if its class is not installed."""
+    name = None if config is None else config.get("connector.class")
+    if name is None:
+        return "unknown"
+    with suppress(Exception):  # a module may raise any error when it is imported
+        if issubclass(load_class(name), SourceConnector):
+            return "source"
+    return "sink" if names_sink(name) else "unknown"
+
+
+def connector_status(state: ClusterConfigState, statuses: StatusStore, name: str) -> Json:
     """Return the states of a connector and its tasks; raises NotFoundError."""
     status = statuses.get(name)
     if status is None:
         raise NotFoundError(f"No status found for connector {name}")
     tasks = [{"id": task.task, **_shown(each)} for task, each in statuses.of_tasks(name)]
-    return {"name": name, "connector": _shown(status), "tasks": tasks, "type": "source"}
+    kind = connector_type(state.connector_configs.get(name))
+    return {"name": name, "connector": _shown(status), "tasks": tasks, "type": kind}
 
 
 def task_status(statuses: StatusStore, task: ConnectorTaskId) -> Json:
@@ -47,11 +62,13 @@ def task_status(statuses: StatusStore, task: ConnectorTaskId) -> Json:
     return {"id": task.task, **_shown(status)}
 
 
-def restart_plan(statuses: StatusStore, request: RestartRequest) -> tuple[bool, list[ConnectorTaskId], Json]:
+def restart_plan(
+    state: ClusterConfigState, statuses: StatusStore, request: RestartRequest
+) -> tuple[bool, list[ConnectorTaskId], Json]:
     """Return whether the connector restarts, which tasks restart, and the resulting status; raises NotFoundError."""
     if statuses.get(request.connector) is None:
         raise NotFoundError(f"Status for connector {request.connector} not found")
-    answer = connector_status(statuses, request.connector)
+    answer = connector_status(state, statuses, request.connector)
 
     def restarts(status: Mapping[str, Any]) -> bool:
         return not request.only_failed or status["state"] == State.FAILED.value
@@ -60,7 +77,6 @@ def restart_plan(statuses: StatusStore, request: RestartRequest) -> tuple[bool, 
     tasks = [each for each in answer["tasks"] if request.include_tasks and restarts(each)]
     for status in ([answer["connector"]] if connector else []) + tasks:
         status["state"] = State.RESTARTING.value
-        status.pop("trace", None)
     return connector, [ConnectorTaskId(request.connector, each["id"]) for each in tasks], answer
 
 
@@ -74,7 +90,7 @@ def task_configs_changed(state: ClusterConfigState, name: str, configs: Sequence
 
 def _shown(status: Status) -> Json:
     answer: Json = {"state": status.state.value, "worker_id": status.worker_id}
-    if status.trace is not None:
+    if status.trace:
         answer["trace"] = status.trace
     answer["version"] = status.version
     return answer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
+from contextlib import suppress
 
 from ...client.admin import Admin
 from ..errors import BadRequestError, ForbiddenError, NotFoundError
@@ -107,8 +108,18 @@ class BaseHerder:
 
     async def connectors(self) -> list[str]:
         """Return the names of all connectors."""
-        await self.settled()
         return list(self._configs.snapshot().connector_configs)
+
+    async def expanded_connectors(self, parts: Collection[str]) -> Json:
+        """Return these parts, info and status, of all connectors; leave out connectors without one of them."""
+        state = self._configs.snapshot()
+        known: Json = {}
+        for name in state.connector_configs:
+            with suppress(NotFoundError):  # the connector was just created, and has no status yet
+                info = {"info": answers.connector_info(state, name)} if "info" in parts else {}
+                status = {"status": answers.connector_status(state, self._statuses, name)} if "status" in parts else {}
+                known[name] = info | status
+        return known
 
     async def connector_info(self, name: str) -> Json:
         """Return a connector's name, config, tasks and type; raises NotFoundError."""
@@ -117,7 +128,7 @@ class BaseHerder:
 
     async def connector_status(self, name: str) -> Json:
         """Return the states of a connector and its tasks; raises NotFoundError."""
-        return answers.connector_status(self._statuses, name)
+        return answers.connector_status(self._configs.snapshot(), self._statuses, name)
 
     async def task_status(self, task: ConnectorTaskId) -> Json:
         """Return the state of a task; raises NotFoundError."""
@@ -161,7 +172,6 @@ class BaseHerder:
 
     async def offsets(self, name: str) -> Json:
         """Return the committed offsets of a connector; raises NotFoundError."""
-        await self.settled()
         config = self._require(name, "Connector {} not found")
         return await offset_requests.listed(await self._worker.offset_stores(config), name)
 

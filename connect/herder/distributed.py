@@ -228,7 +228,7 @@ class DistributedHerder(BaseHerder):
             self._require(request.connector, "Unknown connector: {}")
             self._group.leadership.require("Only the leader can process restart requests.")
             await self._group.leadership.write(self._configs.put_restart(request))
-            return answers.restart_plan(self._statuses, request)[2]
+            return answers.restart_plan(self._configs.snapshot(), self._statuses, request)[2]
 
         return await self._group.requests.run(restart)
 

@@ -6,7 +6,7 @@ interface turns into status codes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..stores.config_records import RestartRequest, TargetState
@@ -41,6 +41,9 @@ class Herder(Protocol):
 
     async def connectors(self) -> list[str]:
         """Return the names of all connectors."""
+
+    async def expanded_connectors(self, parts: Collection[str]) -> Json:
+        """Return these parts, info and status, of all connectors by name."""
 
     async def connector_info(self, name: str) -> Json:
         """Return a connector's name, config, tasks and type; raises NotFoundError."""

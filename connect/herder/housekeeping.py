@@ -68,7 +68,7 @@ class Housekeeping:
                 log.info("connector %s is not restarted: %s", request.connector, error)
 
     async def _restart(self, request: RestartRequest) -> None:
-        restarts, planned, _ = restart_plan(self._statuses, request)
+        restarts, planned, _ = restart_plan(self._configs.snapshot(), self._statuses, request)
         connectors = self._work.started.connectors & ({request.connector} if restarts else set())
         restarted = Work(connectors, self._work.started.tasks & frozenset(planned))
         if not restarted:

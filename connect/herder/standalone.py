@@ -119,7 +119,7 @@ class StandaloneHerder(BaseHerder):
         """Restart the instances that a request selects; return the status that shows them as RESTARTING."""
         async with self._changing:
             self._require(request.connector, "Unknown connector: {}")
-            connector, tasks, answer = answers.restart_plan(self._statuses, request)
+            connector, tasks, answer = answers.restart_plan(self._configs.snapshot(), self._statuses, request)
             if tasks:
                 await self._worker.stop_tasks(tasks)
             if connector:

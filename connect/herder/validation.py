@@ -17,7 +17,7 @@ from ..converters.converter import HeaderConverter
 from ..data.text import java_text
 from ..errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
 from ..plugin_versions import mismatch, version_setting
-from ..plugins import PluginKind, class_name, installed, load_class
+from ..plugins import PluginKind, class_name, installed, load_class, names_sink
 from ..settings.security import refused_overrides
 from ..task.calls import Calls
 from ..task.topics import topic_groups
@@ -87,7 +87,7 @@ def connector_class(config: Mapping[str, str | None]) -> type[SourceConnector]:
         if not issubclass(cls, SourceConnector):
             raise ConnectError(f"{name} is not a source connector")
     except ConnectError as error:
-        if name.rpartition(".")[2].removesuffix("Connector").endswith("Sink"):
+        if names_sink(name):
             raise SinkConnectorError(name) from error
         available = ", ".join(plugin for plugin, _ in installed([PluginKind.SOURCE]))
         raise BadRequestError(

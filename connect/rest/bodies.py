@@ -6,6 +6,7 @@ Like Kafka Connect, the worker answers 500 to malformed JSON and to unknown fiel
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import BadRequestError, ConnectError
@@ -13,9 +14,10 @@ from .messages import Request
 from .negotiation import require_json
 
 
-def read_json(request: Request) -> Any:
+def read_json(request: Request, *, numbers: Callable[[str], Any] | None = None) -> Any:
     """Return the body's JSON, or None for an empty body. Raises ConnectError for a body that is not JSON.
 
+    `numbers` converts the text of a number; by default, numbers become int and float.
     Raises HttpError for a body without the content type JSON.
     """
     body = request.body
@@ -24,14 +26,17 @@ def read_json(request: Request) -> Any:
     if not body.strip():
         return None  # as Java's parser does
     try:
-        return json.loads(body, parse_constant=_not_json)
+        return json.loads(body, parse_int=numbers, parse_float=numbers, parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
         raise ConnectError(f"the body is not JSON: {error}") from None
 
 
 def read_settings(request: Request) -> dict[str, str | None]:
-    """Return the settings in a body; raises ConnectError unless it is a JSON object of plain values."""
-    return settings(read_json(request))
+    """Return the settings in a body, numbers as the client has written them, such as 1.50.
+
+    Raises ConnectError unless the body is a JSON object of plain values.
+    """
+    return settings(read_json(request, numbers=str))
 
 
 def settings(given: Any) -> dict[str, str | None]:
@@ -70,8 +75,6 @@ def plain_text(name: str, value: Any) -> str | None:
         return value
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
     raise ConnectError(f'the setting "{name}" must be text, not {type(value).__name__}')
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Mapping
 from email.utils import formatdate
 from http import HTTPStatus
@@ -27,6 +28,9 @@ _LINGER_S: Final = 5.0
 
 _READ_BYTES: Final = 65_536
 
+_ABSOLUTE: Final = re.compile(r"https?://[^/?]*(.*)", re.IGNORECASE)
+"""Matches a request target with its origin; the group is the path and the query."""
+
 
 class Connection:
     """Answers the requests of one connection, one after another.
@@ -46,6 +50,7 @@ class Connection:
         self._reader, self._writer = reader, writer
         self._herder, self._handler, self._max_body_bytes = herder, handler, max_body_bytes
         self._access = access
+        self._scheme = "http" if writer.get_extra_info("ssl_object") is None else "https"
         self._http = h11.Connection(h11.SERVER)
         self._answering = False
         self._ending = False
@@ -75,13 +80,13 @@ class Connection:
             if not isinstance(head, h11.Request):
                 return False
             self._answering = True
-            method, target = head.method.decode(), head.target.decode()
+            method, target = head.method.decode(), _origin_form(head.target.decode())
             headers = _headers(head)
             refused = None if self._access is None else await self._access.refusal(method, target, headers)
             if refused is not None:  # before the body is received
                 response = refused
             else:
-                request = Request(method, target, headers, await self._body(headers), self._herder)
+                request = Request(method, target, headers, await self._body(headers), self._herder, scheme=self._scheme)
                 response = await self._handler(request)
         except h11.RemoteProtocolError as error:
             response = refusal(HttpError(HTTPStatus(error.error_status_hint)))
@@ -135,6 +140,17 @@ class Connection:
             async with asyncio.timeout(_LINGER_S):
                 while await self._reader.read(_READ_BYTES):
                     pass
+
+
+def _origin_form(target: str) -> str:
+    """Return the path and the query of a target, without the origin if it is a URL such as http://host/path (RFC 9112).
+
+    The worker ignores the host of such a target, so that a request is never forwarded to a host that a client chooses.
+    """
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        return target
+    return absolute[1] if absolute[1].startswith("/") else f"/{absolute[1]}"
 
 
 def _headers(head: h11.Request) -> dict[str, str]:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from ..errors import ConnectError, NotFoundError
+from ..errors import ConnectError
 from ..herder.herder import Put
 from ..signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
 from ..stores.config_records import RestartRequest, TargetState
@@ -16,6 +16,9 @@ from .bodies import check_name, known_fields, plain_text, read_json, read_settin
 from .errors import answer
 from .messages import HttpError, Request, Response
 from .routing import Route
+
+_TRIMMED: Final = "".join(map(chr, range(33)))
+"""The characters that Java's String.trim() removes."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -38,31 +41,17 @@ def _flag(request: Request, name: str) -> bool:
 async def list_connectors(request: Request) -> Response:
     """Return the names of the connectors; with ?expand=info&expand=status, also their infos and statuses."""
     herder = request.herder
-    names = await herder.connectors()
-    if "expand" not in request.query:
-        return answer(names)
-    expanded: dict[str, Any] = {}
-    for name in names:
-        known: dict[str, Any] = {}
-        try:
-            for what in request.query["expand"]:
-                if what == "status":
-                    known["status"] = await herder.connector_status(name)
-                elif what == "info":
-                    known["info"] = await herder.connector_info(name)
-        except NotFoundError:
-            continue  # deleted in the meantime, or just created
-        expanded[name] = known
-    return answer(expanded)
+    parts = request.query.get("expand")
+    return answer(await (herder.connectors() if parts is None else herder.expanded_connectors(parts)))
 
 
 async def create(request: Request) -> Response:
     """Create a connector; answer 409 if a connector of that name exists."""
-    body = known_fields(read_json(request), "name", "config", "initial_state")
+    body = known_fields(read_json(request, numbers=str), "name", "config", "initial_state")
     if body.get("config") is None:
         raise ConnectError('the field "config" is missing: {"name": …, "config": {…}}')
     config = settings(body["config"])
-    name = (plain_text("name", body.get("name")) or "").strip()
+    name = (plain_text("name", body.get("name")) or "").strip(_TRIMMED)
     state = body.get("initial_state")
     wanted = {"RUNNING": TargetState.STARTED, "PAUSED": TargetState.PAUSED, "STOPPED": TargetState.STOPPED}
     if state is not None and str(state).upper() not in wanted:
@@ -91,7 +80,7 @@ async def put_config(request: Request) -> Response:
 
 async def patch_config(request: Request) -> Response:
     """Change the given settings of a connector."""
-    body = read_json(request)
+    body = read_json(request, numbers=str)
     if body is None:
         await request.herder.connector_info(_name(request))  # answers 404 if the connector does not exist
     return _put_answer(request, await request.herder.patch_connector(_name(request), settings(body)))
@@ -207,10 +196,8 @@ def _object(given: dict[str, Any], name: str) -> dict[str, Any] | None:
 def _put_answer(request: Request, put: Put) -> Response:
     if not put.created:
         return answer(put.info)
-    host = request.headers.get("host", "")
     path = f"/connectors/{quote(put.info['name'], safe='+;,@&=$')}"
-    location = f"http://{host}{path}" if host else path
-    return answer(put.info, 201, {"Location": location})
+    return answer(put.info, 201, {"Location": request.absolute(path)})
 
 
 def _signature(request: Request) -> tuple[str | None, str | None]:

@@ -15,7 +15,8 @@ from ..herder.herder import Herder
 class Request:
     """A request with its whole body.
 
-    `target` is the path and the query as they were sent. The names of `headers` are in lower case; the values of a
+    `target` is the path and the query as they were sent, without the origin of a target such as http://host/path. The
+    names of `headers` are in lower case; the values of a
     repeated header are joined by commas.
     """
 
@@ -28,11 +29,18 @@ class Request:
     """The pattern that the path matches, for example /connectors/{name}; None if the path or the method is unknown."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """The decoded values of the pattern's variables."""
+    scheme: str = "http"
+    """The scheme of the connection: http or https."""
 
     @cached_property
     def path(self) -> str:
         """The path as it was sent, without the query."""
         return self.target.partition("?")[0]
+
+    def absolute(self, path: str) -> str:
+        """Return the URL of a path on the host that the client has addressed; the path alone if it named no host."""
+        host = self.headers.get("host")
+        return f"{self.scheme}://{host}{path}" if host else path
 
     @cached_property
     def query(self) -> dict[str, list[str]]:

@@ -21,7 +21,8 @@ async def plugins(request: Request) -> Response:
     """Return the source connectors, or with ?connectorsOnly=false all plugins."""
     only = (request.query.get("connectorsOnly", [""])[0] or "true").lower() == "true"
     names = installed([PluginKind.SOURCE] if only else list(PluginKind))
-    return answer([{"class": name, "type": kind.value, "version": _version(name, kind)} for name, kind in names])
+    listed = [{"class": name, "type": kind.value, "version": _version(name, kind)} for name, kind in names]
+    return answer([{key: value for key, value in each.items() if value is not None} for each in listed])
 
 
 async def plugin_config(request: Request) -> Response:
@@ -58,18 +59,22 @@ async def validate(request: Request) -> Response:
 
 
 def _named(given: str, name: str) -> bool:
-    """Return whether `given` ends with `name`, both without the suffix Connector, as Kafka Connect compares them."""
-    return given.removesuffix("Connector").endswith(name.removesuffix("Connector"))
+    """Return whether `given` ends with `name`, both without the suffix Connector, as Kafka Connect compares them.
+
+    The name Connector itself has no suffix.
+    """
+    return (given.removesuffix("Connector") or given).endswith(name.removesuffix("Connector") or name)
 
 
-def _version(name: str, kind: PluginKind) -> str:
+def _version(name: str, kind: PluginKind) -> str | None:
+    """Return the version of a plugin, or None if its class cannot be loaded."""
     if kind is not PluginKind.SOURCE:
         return VERSION
     try:
         cls = load_class(name)
     except ConnectError:
-        return "undefined"  # the connector's library is not installed
-    return _version_of(cls) if issubclass(cls, SourceConnector) else "undefined"
+        return None  # the connector's library is not installed
+    return _version_of(cls) if issubclass(cls, SourceConnector) else None
 
 
 def _version_of(cls: type[Any]) -> str:

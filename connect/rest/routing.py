@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from .messages import Handler, HttpError, Middleware, Request, Response
 
@@ -78,9 +78,8 @@ class Router:
         return await handler(request)
 
     def _resolve(self, request: Request) -> tuple[Request, Handler]:
-        path = request.path if request.path.startswith("/") else urlsplit(request.path).path
         # As in JAX-RS, a path parameter such as ;x=1 does not belong to its part of the path.
-        parts = [part.partition(";")[0] for part in (path.removesuffix("/") or "/").split("/")]
+        parts = [part.partition(";")[0] for part in (request.path.removesuffix("/") or "/").split("/")]
         for resource in self._resources:
             values = resource.match(parts)
             if values is not None:

@@ -270,13 +270,16 @@ def test_requests_wait_for_the_rebalance_and_are_refused_while_one_is_needed() -
     async def scenario() -> None:
         herder = await alone(Cluster())
         herder.member.request_rejoin("another worker joins")
-        asking = asyncio.create_task(herder.herder.connectors())
+        asking = asyncio.create_task(herder.herder.settled())
         await herder.settle()
         assert not asking.done()
         herder.assign()
-        assert await asking == []
+        await asking
         herder.herder._group.changes._changes.rebalance = True
-        assert isinstance(await failure(herder.herder.connectors()), RebalanceNeededError)
+        assert isinstance(await failure(herder.herder.settled()), RebalanceNeededError)
+        assert await herder.herder.connectors() == [], "a list needs no settled group"
+        assert await herder.herder.expanded_connectors(["info"]) == {}
+        assert isinstance(await failure(herder.herder.offsets("c")), NotFoundError)
         herder.assign()
         await herder.settle()
         await herder.stop()
@@ -534,13 +537,13 @@ def test_a_stop_ends_a_join_that_hangs() -> None:
         herder = await alone(Cluster(), tasks=1)
         herder.work.forget()
         herder.member.request_rejoin("another worker joins")
-        asking = asyncio.create_task(failure(herder.herder.connectors()))
+        asking = asyncio.create_task(failure(herder.herder.settled()))
         await herder.settle()
         await herder.stop()
         assert herder.work.forget() == ["stop c-0", "stop c", "stop"]
         assert herder.member.left == ["the worker stops"]
         assert "shutting down" in str(await asking)
-        assert "shutting down" in str(await failure(herder.herder.connectors()))
+        assert "shutting down" in str(await failure(herder.herder.settled()))
 
     simulate(scenario())
 

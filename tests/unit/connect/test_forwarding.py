@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import pytest
-from oncelog.connect.errors import NotLeaderError, RebalanceNeededError
+from oncelog.connect.errors import BadRequestError, NotLeaderError, RebalanceNeededError
 from oncelog.connect.signatures import ALGORITHM_HEADER, SIGNATURE_HEADER
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
@@ -39,7 +41,7 @@ async def worker(stack: AsyncExitStack, error: Exception | None) -> str:
             "algorithm": request.headers.get(ALGORITHM_HEADER.lower()),
             "content_type": request.headers.get("content-type"),
         }
-        return answer(asked, 201, {"Location": "/connectors/f1"})
+        return answer(asked, 201, {"Location": request.absolute("/connectors/f1")})
 
     router = Router([Route("POST", "/connectors/{name}/tasks", handle)], [errors, forwarding(RestClient())])
     return await stack.enter_async_context(serving(router)) + "/"
@@ -62,7 +64,18 @@ async def test_a_follower_forwards_to_the_leader(stack: AsyncExitStack) -> None:
     follower = await worker(stack, NotLeaderError(await worker(stack, None)))
     asked = {"method": "POST", "body": "[]", "signature": "c2ln", "algorithm": "HmacSHA256"}
     expected = {**asked, "query": {"x": "1+1", "forward": "true"}, "content_type": None}
-    assert await ask(follower) == (201, expected, "/connectors/f1")
+    assert await ask(follower) == (201, expected, f"{follower}connectors/f1")
+
+
+async def test_a_request_whose_target_names_another_host_is_forwarded_to_the_leader(stack: AsyncExitStack) -> None:
+    leader, other = await worker(stack, None), await worker(stack, BadRequestError("a host that the client has chosen"))
+    parts = urlsplit(await worker(stack, NotLeaderError(leader)))
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    request = f"POST {other}connectors/f1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    writer.write(request.encode())
+    answered = await reader.read()
+    writer.close()
+    assert answered.startswith(b"HTTP/1.1 201 ")
 
 
 async def test_the_content_type_is_forwarded_as_it_was(stack: AsyncExitStack) -> None:
@@ -82,9 +95,10 @@ async def test_a_request_is_forwarded_twice_at_most(stack: AsyncExitStack) -> No
     assert "conflicting operation" in str(body["message"])
 
 
-async def test_a_request_that_must_not_be_forwarded_is_a_conflict(stack: AsyncExitStack) -> None:
+@pytest.mark.parametrize("forward", ["&forward=maybe", "&forward=", "&forward"])
+async def test_a_request_that_must_not_be_forwarded_is_a_conflict(stack: AsyncExitStack, forward: str) -> None:
     follower = await worker(stack, NotLeaderError(await worker(stack, None)))
-    status, body, _ = await ask(follower, "&forward=maybe")
+    status, body, _ = await ask(follower, forward)
     message = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
     assert (status, body) == (409, {"error_code": 409, "message": message})
 

@@ -126,7 +126,11 @@ async def test_health_demands_credentials_if_it_is_not_public(tmp_path: Path) ->
 async def test_only_the_requests_that_workers_sign_need_no_credentials(tmp_path: Path) -> None:
     settings = {"rest.users.location": str(users_file(tmp_path, "alice"))}
     async with worker(settings) as (port, _):
-        for method, path in (("POST", "/connectors/a%2Fb/tasks"), ("PUT", "/connectors/a/fence/?forward=true")):
+        for method, path in (
+            ("POST", "/connectors/a%2Fb/tasks"),
+            ("PUT", "/connectors/a/fence/?forward=true"),
+            ("PUT", "http://x/connectors/a/fence"),
+        ):
             assert (await get(port, path, method=method)).status == 200
         for method, path in (
             ("GET", "/connectors/a/tasks"),
@@ -134,7 +138,7 @@ async def test_only_the_requests_that_workers_sign_need_no_credentials(tmp_path:
             ("POST", "/connectors/a/tasks/0/restart"),
             ("PUT", "/connectors//fence"),
             ("PUT", "/connectors/a/config;/fence"),
-            ("PUT", "http://x/connectors/a/fence"),
+            ("PUT", "http://x/connectors/a/config"),
         ):
             assert (await get(port, path, method=method)).status == 401
     async with worker(settings, internal=False) as (port, _):
