@@ -189,13 +189,18 @@ class ReplicaManager:
             if topic is not None and log.partition < topic.partitions:
                 yield log
 
-    def stored_logs(self) -> Iterator[Log]:
-        """Yield the logs that `logs` yields, and those of damaged partitions that can be read up to the damage."""
-        yield from self.logs()
-        for log in list(self._log_manager.read_only.values()):
-            topic = self._metadata.topic(log.topic)
-            if topic is not None and log.partition < topic.partitions:
-                yield log
+    def size_on_disk(self, topic: str, index: int) -> int | None:
+        """Return the size of a partition in bytes: 0 if it was never used, None if it is offline.
+
+        A damaged partition that can be read up to the damage has a size, too. The partition must exist.
+        """
+        key = topic, index
+        log = self._log_manager.read_only.get(key)
+        if log is None:
+            if key in self._log_manager.offline:
+                return None
+            log = self._log_manager.get(topic, index)
+        return 0 if log is None else log.size
 
     def is_stray(self, topic: str) -> bool:
         """Whether the data directory has partitions of this topic although the metadata does not have the topic.
