@@ -142,10 +142,6 @@ def _open_files(value: int) -> str | None:
     return None if value == -1 or value >= 16 else "is less than 16. Use at least 16, or -1 for half of ulimit -n"
 
 
-def _cleanup_policy(value: list[str]) -> str | None:
-    return None if value else "is empty. Use delete, compact or both"
-
-
 class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, QuotaSettings):
     """All settings of the broker; `config.num_partitions` is the value of `num.partitions`."""
 
@@ -392,9 +388,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     min_insync_replicas: int = integer(
         1,
-        one_replica,
-        doc="The number of in-sync replicas that acks=all needs. Must be 1, or -1 for the default, because there is a"
-        " single node.",
+        at_least(1),
+        doc="Accepted without effect. A number above that of the replicas counts as the number of replicas, and a"
+        " partition has one.",
     )
     auto_create_topics_enable: bool = boolean(
         True, doc="Whether a topic is created when a client requests its metadata."
@@ -538,8 +534,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     log_retention_bytes: int = long(
         -1,
-        at_least(-1),
-        doc="The size in bytes beyond which the oldest segments of a partition are deleted. -1: no limit.",
+        doc="The size in bytes beyond which the oldest segments of a partition are deleted. -1 or less: no limit.",
         dynamic=True,
     )
     log_retention_check_interval_ms: int = long(
@@ -547,7 +542,6 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     log_cleanup_policy: list[str] = text_list(
         ["delete"],
-        _cleanup_policy,
         choices=("delete", "compact"),
         doc="What happens to old records. delete: their segments are deleted; compact: the newest record of each key"
         " is kept.",

@@ -308,8 +308,8 @@ class BrokerKeywords(TypedDict, total=False):
     default_replication_factor: int
     """The number of replicas of a topic. Must be 1, or -1 for the default, because there is a single node."""
     min_insync_replicas: int
-    """The number of in-sync replicas that acks=all needs. Must be 1, or -1 for the default, because there is a
-    single node.
+    """Accepted without effect. A number above that of the replicas counts as the number of replicas, and a
+    partition has one.
     """
     auto_create_topics_enable: bool
     """Whether a topic is created when a client requests its metadata."""
@@ -396,7 +396,7 @@ class BrokerKeywords(TypedDict, total=False):
     log_retention_hours: int
     """The time in hours for which records are kept, unless it is set in a finer unit. -1: forever."""
     log_retention_bytes: int
-    """The size in bytes beyond which the oldest segments of a partition are deleted. -1: no limit."""
+    """The size in bytes beyond which the oldest segments of a partition are deleted. -1 or less: no limit."""
     log_retention_check_interval_ms: int
     """The time in ms between two checks for segments that retention deletes."""
     log_cleanup_policy: str | Iterable[str]

@@ -40,6 +40,8 @@ def change_configs(
             ErrorCode.INVALID_REQUEST,
             f"Resource type {resource_type} has no settings that can be changed. Use a topic.",
         )
+    if not resource_name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "There are no settings for all topics. Name a topic.")
     if (problem := name_problem(resource_name)) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     topic = broker.metadata.topic(resource_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import dropwhile
@@ -58,13 +58,13 @@ class ConfigRow:
     is_secret: bool = False
 
 
-def describe_topic(broker: BrokerServices, effective: TopicConfig, own: Mapping[str, str]) -> list[ConfigRow]:
-    """Return a row for every setting of a topic; `effective` are its values, `own` the settings that it overrides."""
+def describe_topic(broker: BrokerServices, effective: TopicConfig) -> list[ConfigRow]:
+    """Return a row for every setting of a topic. `effective.explicit` are the settings that the topic overrides."""
     rows = []
     for name, setting in TopicConfig.settings.items():
         value = format_value(effective.get(name))
         synonyms = _broker_synonyms(broker.config, setting.synonyms)
-        if name in own:
+        if name in effective.explicit:
             synonyms.insert(0, (name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
         source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT_CONFIG
         rows.append(ConfigRow(name, value, source, False, setting.type, setting.doc, tuple(synonyms)))

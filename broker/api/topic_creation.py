@@ -45,8 +45,8 @@ def plan_topic(
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name == METADATA_TOPIC:
         raise KafkaError(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            f"{METADATA_TOPIC} is an internal topic of the broker. Use another name.",
+            ErrorCode.INVALID_REQUEST,
+            f"Creation of internal topic {METADATA_TOPIC} is prohibited. Use another name.",
         )
     broker.metadata.check_new(name)
     if broker.replica_manager.is_stray(name):
@@ -71,23 +71,33 @@ def plan_topic(
 
 
 def checked_config(broker: BrokerServices, own: Mapping[str, str]) -> TopicConfig:
-    """Return a topic's effective settings. Raises KafkaError INVALID_CONFIG with the name of an invalid setting."""
+    """Return a topic's effective settings.
+
+    Raises KafkaError INVALID_CONFIG with the name of an invalid setting, or of two that contradict each other.
+    """
     try:
-        return topic_config(broker.config, own)
+        config = topic_config(broker.config, own)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) is greater than max.compaction.lag.ms"
+            f" ({config.max_compaction_lag_ms}). Lower the former or raise the latter.",
+        )
+    return config
 
 
 def _counted(broker: BrokerServices, partitions: int, replication_factor: int) -> int:
-    if partitions != -1 and partitions < 1:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"A topic cannot have {partitions} partitions. Use 1 or more, or -1 for the default.",
-        )
     if replication_factor != -1 and replication_factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"The replication factor {replication_factor} is not possible. Use 1, or -1 for the default.",
+        )
+    if partitions != -1 and partitions < 1:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"A topic cannot have {partitions} partitions. Use 1 or more, or -1 for the default.",
         )
     if replication_factor > 1:
         raise KafkaError(

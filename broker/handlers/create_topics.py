@@ -112,7 +112,7 @@ class _Creation:
         """Return the rows of a topic's settings; topics with the same overrides share the rows."""
         key = tuple(sorted(plan.configs.items()))
         if key not in self.configs:
-            rows = describe_topic(self.context.broker, plan.effective, plan.configs)
+            rows = describe_topic(self.context.broker, plan.effective)
             self.configs[key] = [CreatableTopicConfigs(row.name, row.value, False, row.source, False) for row in rows]
         return self.configs[key]
 

@@ -21,8 +21,8 @@ from ...protocol.messages.describe_configs import (
 from ..api.config_sources import ConfigRow, ResourceType, describe_broker, describe_topic
 from ..api.group_configs import describe_group
 from ..api.handling import RequestContext, handles
-from ..api.topic_creation import checked_config
 from ..metadata import Topic
+from ..metadata.topic_config import stored_config
 from ..scheduling.steps import Steps
 from ..topic_names import name_problem
 
@@ -32,6 +32,7 @@ Wanted: TypeAlias = frozenset[str] | None
 
 @handles(DescribeConfigsRequest)
 def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+    broker = context.broker
     response = DescribeConfigsResponse()
     alike: dict[object, list[DescribeConfigsResourceResult]] = {}
     resources = yield from _merged(request.resources)
@@ -44,7 +45,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[De
                 topic = _topic(context, name)
                 like = tuple(sorted(topic.configs.items())), wanted
                 if like not in alike:
-                    rows = describe_topic(context.broker, checked_config(context.broker, topic.configs), topic.configs)
+                    rows = describe_topic(broker, stored_config(broker.config, topic.configs))
                     alike[like] = _configs(request, rows, wanted)
                     context.rows(len(alike[like]))
                     yield 300

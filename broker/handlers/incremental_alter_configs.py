@@ -21,7 +21,7 @@ from ..api.config_changes import change_configs
 from ..api.config_sources import ResourceType
 from ..api.group_configs import check_deletions
 from ..api.handling import RequestContext, handles
-from ..metadata.topic_config import TopicConfig, topic_config
+from ..metadata.topic_config import TopicConfig, stored_config
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import repeated, run_in_slices
 from ..settings import ConfigType, format_value
@@ -98,7 +98,7 @@ async def _unfence(context: RequestContext, group_id: str) -> None:
 
 
 def _edit(context: RequestContext, item: AlterConfigsResource, configs: dict[str, str]) -> None:
-    """Apply the operations in order; raise KafkaError at the first repeated or unknown name."""
+    """Apply the operations in order; raise KafkaError at the first invalid one."""
     names: set[str] = set()
     for config in item.configs:
         if config.name in names:
@@ -109,12 +109,12 @@ def _edit(context: RequestContext, item: AlterConfigsResource, configs: dict[str
 
 def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[str, str]) -> None:
     name, value = config.name, config.value
+    if config.config_operation == Operation.DELETE:
+        configs.pop(name, None)  # also a name that is no setting, as in Kafka
+        return
     setting = TopicConfig.settings.get(name)
     if setting is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a topic setting. Correct its name.")
-    if config.config_operation == Operation.DELETE:
-        configs.pop(name, None)
-        return
     if value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The new value of {name} is null. Send a value.")
     if config.config_operation == Operation.SET:
@@ -126,7 +126,7 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
         )
     if setting.type is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list. It can only be set or deleted.")
-    items: list[str] = list(topic_config(context.broker.config, configs).get(name))
+    items: list[str] = list(stored_config(context.broker.config, configs).get(name))
     given = [part.strip() for part in value.split(",") if part.strip()]
     if config.config_operation == Operation.APPEND:
         items += [part for part in given if part not in items]

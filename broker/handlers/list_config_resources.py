@@ -1,6 +1,7 @@
 """Handle ListConfigResources: list the resources that have settings (KIP-1142).
 
-Version 0 lists client metrics, of which the broker has none. A group is listed while its producers have claims.
+Version 0 lists client metrics, of which the broker has none. Levels of loggers are not settings here, so no logger is
+listed. A group is listed while its producers have claims.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> Step
         for name in (yield from ordered(list(broker.metadata.topics))):
             resources.append(ConfigResource(name, int(ResourceType.TOPIC)))
             yield context.rows()
-    for resource_type in (ResourceType.BROKER, BROKER_LOGGER):
-        if resource_type in wanted:
-            resources.append(ConfigResource(str(broker.node_id), int(resource_type)))
+    if ResourceType.BROKER in wanted:
+        resources.append(ConfigResource(str(broker.node_id), int(ResourceType.BROKER)))
     if ResourceType.GROUP in wanted and broker.group_aware:
         for group_id in broker.group_initialiser.groups():
             resources.append(ConfigResource(group_id, int(ResourceType.GROUP)))

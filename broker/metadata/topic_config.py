@@ -20,14 +20,9 @@ from ..settings import (
     gzip_level,
     integer,
     long,
-    one_replica,
     text,
     text_list,
 )
-
-
-def _policy(value: list[str]) -> str | None:
-    return None if value else "is empty. Use delete, compact or both"
 
 
 class TopicConfig(ConfigTable):
@@ -35,10 +30,9 @@ class TopicConfig(ConfigTable):
 
     cleanup_policy: list[str] = text_list(
         ["delete"],
-        _policy,
         choices=("delete", "compact"),
         doc="What happens to old records. delete: their segments are deleted; compact: the newest record of each key"
-        " is kept.",
+        " is kept; an empty list: all records are kept.",
         synonyms=("log.cleanup.policy",),
     )
     compression_type: str = text(
@@ -140,9 +134,9 @@ class TopicConfig(ConfigTable):
     )
     min_insync_replicas: int = integer(
         1,
-        one_replica,
-        doc="The number of in-sync replicas that acks=all needs. Must be 1, or -1 for the default, because there is a"
-        " single node.",
+        at_least(1),
+        doc="Accepted without effect. A number above that of the replicas counts as the number of replicas, and a"
+        " partition has one.",
         synonyms=("min.insync.replicas",),
     )
     preallocate: bool = boolean(
@@ -150,8 +144,7 @@ class TopicConfig(ConfigTable):
     )
     retention_bytes: int = long(
         -1,
-        at_least(-1),
-        doc="The size in bytes beyond which the oldest segments of a partition are deleted. -1: no limit.",
+        doc="The size in bytes beyond which the oldest segments of a partition are deleted. -1 or less: no limit.",
         synonyms=("log.retention.bytes",),
     )
     retention_ms: int = long(
@@ -216,16 +209,23 @@ def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
     return config
 
 
+def stored_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
+    """Return a topic's settings as `topic_config` does, but ignore invalid values in `own`.
+
+    An invalid value is not refused here, because another release may have stored it.
+    """
+    try:
+        return topic_config(broker, own)
+    except ConfigError:
+        return topic_config(broker, {name: value for name, value in own.items() if _fits(broker, name, value)})
+
+
 def log_config(broker: BrokerConfig, own: Mapping[str, str], *, internal: bool) -> LogConfig:
     """Return the settings for a partition's log.
 
     Invalid settings in `own`, which another release may have stored, are ignored.
     """
-    try:
-        topic = topic_config(broker, own)
-    except ConfigError:
-        usable = {name: value for name, value in own.items() if _fits(broker, name, value)}
-        topic = topic_config(broker, usable)
+    topic = stored_config(broker, own)
     return LogConfig(
         segment_bytes=topic.segment_bytes,
         segment_ms=topic.segment_ms,
