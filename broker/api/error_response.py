@@ -25,6 +25,9 @@ _SAME: Final = (
 )
 """Groups of field names that mean the same thing in different definitions."""
 
+_ABSENT: Final = {"base_offset": -1, "producer_epoch": -1}
+"""Fields that are -1 in the item of an error, although their default is 0. All other fields keep their defaults."""
+
 _RESULTS: Final = frozenset({"num_partitions", "replication_factor"})
 """Names of fields that, in a response, say what was made and do not identify an item."""
 
@@ -46,6 +49,8 @@ def _blame(target: Struct, version: int, code: int, message: str | None) -> bool
         if spec.name in _CODES:
             setattr(target, spec.name, code)
             found = True
+        elif spec.name in _ABSENT:
+            setattr(target, spec.name, _ABSENT[spec.name])
         elif spec.name == "error_message" and version in spec.nullable:
             target.error_message = message  # type: ignore[attr-defined]
     return found

@@ -100,12 +100,13 @@ def _find(context: RequestContext, item: DeleteTopicState, times: int) -> Topic:
     metadata = context.broker.metadata
     if item.name is not None and item.topic_id != NO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic has both a name and an id. Send only one of them.")
+    if item.name is None and item.topic_id == NO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic has neither a name nor an id. Send one of them.")
     if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once. Send it once.")
     if not context.broker.config.delete_topic_enable:
-        raise KafkaError(
-            ErrorCode.TOPIC_DELETION_DISABLED, "Topics cannot be deleted, because delete.topic.enable is false."
-        )
+        code = ErrorCode.TOPIC_DELETION_DISABLED if context.api_version >= 3 else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "Topics cannot be deleted, because delete.topic.enable is false.")
     if item.name is not None:
         topic = metadata.topic(item.name)
         if topic is None:

@@ -54,6 +54,8 @@ def _group(context: RequestContext, group_id: str, operations: int) -> Steps[Des
         if knows_unknown:
             described.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
             described.error_message = f"Group {group_id} not found."
+        else:
+            described.authorized_operations = operations
         return described
     described.group_state = group.state.value
     described.protocol_type = group.protocol_type or ""

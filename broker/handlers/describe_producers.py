@@ -43,7 +43,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> Steps[Partiti
         context.broker.replica_manager.partition(topic, index)
         log = context.broker.log_manager.get(topic, index)
     except KafkaError as error:
-        return PartitionResponse(index, error.code, str(error))
+        return PartitionResponse(index, int(error.code), error.message)
     # A copy, because producers may change at each pause.
     entries = list(log.producers.entries()) if log is not None else []
     for entry in entries:

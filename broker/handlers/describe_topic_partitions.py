@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from ...protocol.access_rules import AclOperation, AclResourceType
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
 )
 from ..api.handling import RequestContext, handles
 from ..metadata import Topic
 from ..partitions.partition import LEADER_EPOCH
-from ..scheduling.steps import Steps, ordered
+from ..scheduling.steps import Steps, distinct, ordered
 from ..topic_names import name_problem
 
 MAX_PARTITIONS = 2000
@@ -29,9 +30,11 @@ Kafka's setting for it is max.request.partition.size.limit.
 @handles(DescribeTopicPartitionsRequest)
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> Steps[DescribeTopicPartitionsResponse]:
     metadata, access = context.broker.metadata, context.access
+    if request.cursor is not None:
+        yield from _check_cursor(request.cursor, request.topics)
     requested = (topic.name for topic in request.topics) if request.topics else list(metadata.topics)
     names = yield from ordered(requested)
-    first = 0 if request.cursor is None else max(0, request.cursor.partition_index)
+    first = 0 if request.cursor is None else request.cursor.partition_index
     left = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     response = DescribeTopicPartitionsResponse()
     offline = context.broker.replica_manager.offline_partitions()
@@ -68,6 +71,21 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
             response.next_cursor = Cursor(name, end)
             break
     return response
+
+
+def _check_cursor(cursor: Cursor, topics: Iterable[TopicRequest]) -> Steps[None]:
+    """Raise KafkaError INVALID_REQUEST if the cursor's partition is negative, or its topic is not among `topics`.
+
+    Without `topics`, the request is about all topics, and the cursor may have any topic.
+    """
+    if cursor.partition_index < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"The cursor's partition {cursor.partition_index} is negative. Use 0 or more."
+        )
+    if topics and cursor.topic_name not in (yield from distinct(topic.name for topic in topics)):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"The cursor's topic {cursor.topic_name!r} is not requested. Request it, too."
+        )
 
 
 def _topic(

@@ -23,7 +23,7 @@ from ..metadata import Topic
 from ..partitions.partition import LEADER_EPOCH
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import Steps, ordered
-from ..topic_names import name_problem
+from ..topic_names import METADATA_TOPIC, name_problem
 
 FIRST_VERSION_BY_ID = 12
 """The first version that finds topics by id. Versions 10 and 11 have the field, but Kafka ignores it (KAFKA-10774)."""
@@ -89,6 +89,7 @@ def _missing(context: RequestContext, requested: Requested) -> Steps[list[str]]:
         if (
             isinstance(name, str)
             and name
+            and name != METADATA_TOPIC
             and metadata.topic(name) is None
             and access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True)
         ):
