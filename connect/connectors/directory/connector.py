@@ -38,6 +38,9 @@ class DirectorySourceConnector(SourceConnector):
                 continue
             if not {"directory", "fingerprint", "number"} <= partition.keys():
                 raise ConnectError('a partition must be {"directory": path, "fingerprint": hash, "number": count}')
-            if offset.keys() != {"file", "inode", "position", "line", "crc"}:
-                raise ConnectError("an offset must have file, inode, position, line and crc, as GET offsets shows them")
+            if offset.keys() | {"device"} != {"file", "device", "inode", "position", "line", "crc"}:
+                raise ConnectError(
+                    "an offset must have file, inode, position, line and crc, and may have device, as GET offsets "
+                    "shows them"
+                )
         return True

@@ -1,13 +1,14 @@
 """`Files`: tracks the files of a directory, and recognises each file after a rename, a restart or compression.
 
 An `Entry` has the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
-{"file", "inode", "position", "line", "crc"}. The fingerprint is a hash of the first line. The number distinguishes
-files with the same first line. The length and CRC of the last line that was read show whether a file still has this
-line at this position. A file in the directory is compared with the known entries:
+{"file", "device", "inode", "position", "line", "crc"}. The fingerprint is a hash of the first line. The number
+distinguishes files with the same first line. The length and CRC of the last line that was read show whether a file
+still has this line at this position. A file in the directory is compared with the known entries:
 
-- With the inode of an entry, and with its last line, it is the same file, even under another name.
-- With the inode of an entry, but without its last line, it was truncated or rewritten. It counts as a new file, and is
-  read from its start.
+- With the device and inode of an entry, and with its last line, it is the same file, even under another name. A device
+  may get another number at a restart of the machine, so the inode is enough if no file has the entry's device.
+- With the device and inode of an entry, but without its last line, it was truncated or rewritten. It counts as a new
+  file, and is read from its start.
 - With another inode, but with the last line of an entry, and with a name that is the entry's file name plus a suffix,
   it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy once the original is gone or
   truncated. Before that, the copy is ignored.
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .lines import IncompleteFileError, LineFile
-from .scanning import Listed
+from .scanning import FileId, Listed
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +49,16 @@ class Entry:
     partition: Mapping[str, Any]
     """Empty until the file has a number."""
     file: str = ""
+    device: int = -1
     inode: int = -1
     position: int = 0
     line: int = 0
     crc: int = 0
+
+    @property
+    def id(self) -> FileId:
+        """The identity that the file had when it was last recognised."""
+        return FileId(self.device, self.inode)
 
     def advance(self, line: bytes) -> dict[str, Any]:
         """Move the position past a line; return the new source offset."""
@@ -59,6 +66,7 @@ class Entry:
         self.line, self.crc = len(line), zlib.crc32(line)
         return {
             "file": self.file,
+            "device": self.device,
             "inode": self.inode,
             "position": self.position,
             "line": self.line,
@@ -74,7 +82,7 @@ class Entry:
 class File:
     """A file in the directory. `entry` is None until the file is recognised."""
 
-    inode: int
+    id: FileId
     path: str
     name: str
     entry: Entry | None = None
@@ -82,6 +90,8 @@ class File:
     """The file's size and modification time when it was last read to its end or examined."""
     handle: LineFile | None = None
     gone: bool = False
+    cut_off: tuple[int, int] | None = None
+    """The size and modification time of a gz file that ended too early; _NEVER once this was logged."""
     copy_of: tuple[File, int, int] | None = None
     """The file with the same content, and this file's size and modification time when the two were compared."""
 
@@ -101,33 +111,42 @@ class Files:
     def __init__(self, directory: str, max_line_bytes: int, offsets: Offsets, is_mine: Callable[[str], bool]) -> None:
         self._directory, self._max_line_bytes = directory, max_line_bytes
         self._offsets, self._is_mine = offsets, is_mine
-        self.known: dict[int, File] = {}
+        self.known: dict[FileId, File] = {}
         self._groups: dict[str, list[Entry]] = {}
         self._owners: dict[Entry, File] = {}
+        self._devices: set[int] = set()
+        """The devices of the files that the current listing has."""
 
     def update(self, listed: Iterable[Listed]) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first."""
-        there = {each.inode: each for each in listed}
-        for inode, file in list(self.known.items()):
-            now = there.get(inode)
+        there = {each.id: each for each in listed}
+        for identity, file in list(self.known.items()):
+            now = there.get(identity)
             if now is None:
                 self._vanished(file)
                 continue
             file.path, file.name, file.gone = now.path, now.name, False
+            if file.cut_off == now.stamp:
+                log.warning(
+                    "%s is cut off, and no longer grows: a gz file is read once it is complete. Replace the file, or "
+                    "exclude it (setting exclude)",
+                    file.path,
+                )
+                file.cut_off = _NEVER
             if file.entry is not None:
                 file.entry.file = now.name
                 if file.stamp != now.stamp and self._was_rewritten(file, file.entry, now):
                     self._forget_content(file, file.entry)
         for each in there.values():
-            if each.inode not in self.known:
-                self.known[each.inode] = File(each.inode, each.path, each.name)
+            if each.id not in self.known:
+                self.known[each.id] = File(each.id, each.path, each.name)
         self._identify([file for file in self.known.values() if file.entry is None], there)
         ready = [
             file
             for file in self.known.values()
-            if file.entry is not None and (file.gone or file.stamp != there[file.inode].stamp)
+            if file.entry is not None and (file.gone or file.stamp != there[file.id].stamp)
         ]
-        return sorted(ready, key=lambda file: 0 if file.gone else there[file.inode].stamp[1])
+        return sorted(ready, key=lambda file: 0 if file.gone else there[file.id].stamp[1])
 
     def open(self, file: File) -> LineFile | None:
         """Open a file and return it; None if the file was deleted in the meantime."""
@@ -136,16 +155,24 @@ class Files:
                 file.handle = LineFile(file.path, self._max_line_bytes)
             except FileNotFoundError:
                 return None
-            if file.handle.stat().st_ino != file.inode:  # renamed since the directory was listed
+            if file.handle.id() != file.id:  # renamed since the directory was listed
                 file.close()
         return file.handle
+
+    def cut_off(self, file: File, stamp: tuple[int, int]) -> None:
+        """Note that a gz file of this size and modification time ends too early.
+
+        A warning is logged once, if the next listing finds the file unchanged.
+        """
+        if file.cut_off != _NEVER:
+            file.cut_off = stamp
 
     def drop(self, file: File) -> None:
         """Forget a file that is gone and was read to its end."""
         file.close()
         if file.entry is not None:
             del self._owners[file.entry]
-        self.known.pop(file.inode, None)
+        self.known.pop(file.id, None)
 
     def close(self) -> None:
         """Close all open files."""
@@ -178,20 +205,21 @@ class Files:
         file.entry, file.stamp = None, _NEVER
         del self._owners[entry]
 
-    def _identify(self, files: list[File], there: Mapping[int, Listed]) -> None:
-        """Assign entries to files: first by their inodes, then by their content."""
+    def _identify(self, files: list[File], there: Mapping[FileId, Listed]) -> None:
+        """Assign entries to files: first by devices and inodes, then by inodes alone, then by their content."""
         changed = []
         # New files are numbered in reading order.
-        for file in sorted(files, key=lambda each: there[each.inode].stamp[1]):
-            if file.stamp == there[file.inode].stamp:
+        for file in sorted(files, key=lambda each: there[each.id].stamp[1]):
+            if file.stamp == there[file.id].stamp:
                 continue
-            file.stamp = there[file.inode].stamp
+            file.stamp = there[file.id].stamp
             opened = self._look(file)
             if opened is None:
                 continue
             try:
                 fingerprint = opened.fingerprint()
             except IncompleteFileError:
+                self.cut_off(file, file.stamp)
                 file.stamp = _NEVER
                 continue
             finally:
@@ -199,10 +227,13 @@ class Files:
             if fingerprint is not None and self._is_mine(fingerprint):
                 changed.append((file, fingerprint))
         self._load({fingerprint for _, fingerprint in changed})
-        rest = [(file, fingerprint) for file, fingerprint in changed if not self._claim(file, fingerprint, _by_inode)]
-        for file, fingerprint in rest:
-            if not self._claim(file, fingerprint, self._by_content):
-                file.stamp = _NEVER
+        self._devices = {identity.device for identity in there}
+        for method in (_by_id, self._by_inode, self._by_content):
+            changed = [
+                (file, fingerprint) for file, fingerprint in changed if not self._claim(file, fingerprint, method)
+            ]
+        for file, _ in changed:
+            file.stamp = _NEVER
 
     def _claim(
         self, file: File, fingerprint: str, method: Callable[[File, LineFile, list[Entry]], Entry | None]
@@ -213,9 +244,10 @@ class Files:
             return True
         group = self._groups[fingerprint]
         try:
-            free = [entry for entry in group if entry not in self._owners] if method is _by_inode else group
+            free = group if method == self._by_content else [each for each in group if each not in self._owners]
             entry = method(file, opened, free)
         except IncompleteFileError:
+            self.cut_off(file, file.stamp)
             return False
         finally:
             opened.close()
@@ -225,9 +257,14 @@ class Files:
             entry.partition = {"directory": self._directory, "fingerprint": fingerprint, "number": len(group)}
             group.append(entry)
         file.entry, file.stamp = entry, _NEVER
-        entry.inode, entry.file = file.inode, file.name
+        (entry.device, entry.inode), entry.file = file.id, file.name
         self._owners[entry] = file
         return True
+
+    def _by_inode(self, file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
+        """Return the entry of the same file if its device has another number than before."""
+        elsewhere = [entry for entry in free if entry.device not in self._devices and entry.inode == file.id.inode]
+        return _newest(elsewhere, opened)
 
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
         """Return the entry of the file that this file continues as a copy, or a new entry.
@@ -243,7 +280,7 @@ class Files:
                 if _is_copy_name(file.name, owner.name) and entry.position and self._is_copy(file, owner, opened):
                     return None
             elif _base(file.name) == _base(entry.file):
-                rewritten = entry.inode in self.known
+                rewritten = entry.id in self.known
                 certain = rewritten or opened.compressed or entry.position >= _CERTAIN_BYTES
                 if certain and entry.is_before(opened):
                     return entry
@@ -306,16 +343,19 @@ class Files:
         except OSError as error:
             log.warning("%s cannot be read, and will be tried again when it changes: %s", file.path, error.strerror)
             return None
-        if opened.stat().st_ino == file.inode:
+        if opened.id() == file.id:
             return opened
         opened.close()
         return None
 
 
-def _by_inode(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
-    """Return the newest entry with the file's inode whose last line the file contains."""
-    same = [entry for entry in reversed(free) if entry.inode == file.inode]
-    return next((entry for entry in same if entry.is_before(opened)), None)
+def _by_id(file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
+    return _newest([entry for entry in free if entry.id == file.id], opened)
+
+
+def _newest(entries: list[Entry], opened: LineFile) -> Entry | None:
+    """Return the newest of the entries whose last line the file contains."""
+    return next((entry for entry in reversed(entries) if entry.is_before(opened)), None)
 
 
 def _base(name: str) -> str:

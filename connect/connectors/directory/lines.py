@@ -11,9 +11,11 @@ import itertools
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, Final
 
 from ...errors import ConnectError
+from .scanning import FileId
 
 _CHUNK: Final = 1 << 18
 
@@ -39,6 +41,11 @@ class LineFile:
     def stat(self) -> os.stat_result:
         """Return the operating system's status of the open file."""
         return os.fstat(self._raw.fileno())
+
+    def id(self) -> FileId:
+        """Return the identity of the open file."""
+        status = self.stat()
+        return FileId(status.st_dev, status.st_ino)
 
     def close(self) -> None:
         """Close the file."""
@@ -109,18 +116,23 @@ class LineFile:
             skipped = min(position - self._at, len(self._rest))
             self._at, self._rest = self._at + skipped, self._rest[skipped:]
         elif position != self._at:
-            try:
+            with self._gz_errors():
                 self._file.seek(position)
-            except EOFError:
-                raise IncompleteFileError from None
             self._at, self._rest, self.complete = position, b"", False
 
     def _read(self) -> bytes:
-        try:
+        with self._gz_errors():
             data = self._file.read1(_CHUNK) if isinstance(self._file, gzip.GzipFile) else self._file.read(_CHUNK)
+        self.complete = self.compressed and not data
+        return bytes(data)
+
+    @contextmanager
+    def _gz_errors(self) -> Iterator[None]:
+        try:
+            yield
         except EOFError:
             raise IncompleteFileError from None
         except (gzip.BadGzipFile, zlib.error) as error:
-            raise ConnectError(f"{self.path} is damaged: {error}. Repair it, or exclude it") from error
-        self.complete = self.compressed and not data
-        return bytes(data)
+            raise ConnectError(
+                f"{self.path} is damaged: {error}. Replace the file, or exclude it (setting exclude)"
+            ) from error

@@ -11,10 +11,17 @@ from typing import NamedTuple
 from ...errors import ConnectError
 
 
+class FileId(NamedTuple):
+    """The identity of a file while it exists: inodes are unique only within a device."""
+
+    device: int
+    inode: int
+
+
 class Listed(NamedTuple):
     """A file. `name` is relative to the directory; `stamp` is the size and the modification time in ns."""
 
-    inode: int
+    id: FileId
     path: str
     name: str
     stamp: tuple[int, int]
@@ -32,7 +39,7 @@ def listed(directory: str, include: Sequence[str], exclude: Sequence[str], recur
         except OSError:
             continue  # deleted in the meantime, or a dangling link
         if stat.S_ISREG(status.st_mode):
-            found.append(Listed(status.st_ino, path, name, (status.st_size, status.st_mtime_ns)))
+            found.append(Listed(FileId(status.st_dev, status.st_ino), path, name, (status.st_size, status.st_mtime_ns)))
     return found
 
 

@@ -84,6 +84,7 @@ class DirectorySourceTask(SourceTask):
         try:
             lines = opened.lines(entry.position, self._batch_size)
         except IncompleteFileError:
+            self._files.cut_off(file, (status.st_size, status.st_mtime_ns))
             file.close()
             lines = []
         if len(lines) == self._batch_size:

@@ -7,10 +7,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from oncelog.connect import ConnectError, SourceRecord
 from oncelog.connect.connectors.directory.connector import DirectorySourceConnector
+from oncelog.connect.connectors.directory.lines import LineFile
 from support.source_tasks import RunningTask, Source
 
 
@@ -245,6 +247,107 @@ async def test_files_are_divided_among_tasks(logs: Path) -> None:
             read.append(await polled(task, 1, more=30))
     assert all(read)
     assert sorted(int(line) for part in read for line in part) == list(range(20))
+
+
+def one_inode(monkeypatch: pytest.MonkeyPatch, devices: Callable[[int], int]) -> None:
+    """Give all files the inode 7, and each a device of its own: `devices` of its real inode."""
+
+    def moved(status: os.stat_result) -> os.stat_result:
+        values = list(status)
+        values[1:3] = 7, devices(status.st_ino)
+        return os.stat_result(values, {"st_mtime_ns": status.st_mtime_ns})
+
+    calls = {**vars(os), "stat": lambda path: moved(os.stat(path)), "fstat": lambda file: moved(os.fstat(file))}
+    for module in ("scanning", "lines"):
+        monkeypatch.setattr(f"oncelog.connect.connectors.directory.{module}.os", SimpleNamespace(**calls))
+
+
+async def test_files_with_equal_inodes_on_different_devices_are_different_files(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_inode(monkeypatch, lambda inode: inode)
+    for name in "abc":
+        (logs / f"{name}.log").write_text("same\n")
+        append(logs / f"{name}.log", f"{name}1\n")
+    new = source(logs)
+    assert sorted(lines(await new.read(6))) == ["a1", "b1", "c1", "same", "same", "same"]
+    await new.nothing()
+    append(logs / "b.log", "b2\n")
+    append(logs / "a.log", "a2\n")
+    assert sorted(lines(await new.read(2))) == ["a2", "b2"]
+    await new.nothing()
+
+
+async def test_a_file_with_the_inode_of_a_deleted_file_of_another_device_is_new(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_inode(monkeypatch, lambda inode: inode)
+    for name in ("a.log", "b.log"):
+        (logs / name).write_text("same\n")
+    new = source(logs, include="a.log")
+    assert lines(await new.read(1)) == ["same"]
+    new.config["include"] = "*.log"
+    assert lines(await new.read(1)) == ["same"]
+    await new.nothing()
+
+
+async def test_files_are_recognised_when_their_device_has_another_number(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offset = 1
+    one_inode(monkeypatch, lambda inode: inode + offset)
+    (logs / "a.log").write_text("1\n")
+    new = source(logs)
+    assert lines(await new.read(1)) == ["1"]
+    offset = 10**6
+    append(logs / "a.log", "2\n")
+    (logs / "a.log").rename(logs / "other")
+    assert lines(await new.read(1)) == ["2"]
+
+
+async def test_offsets_without_a_device_are_recognised(logs: Path) -> None:
+    (logs / "a.log").write_text("1\n")
+    new = source(logs)
+    (record,) = await new.read(1)
+    offset = {name: value for name, value in dict(record.source_offset or {}).items() if name != "device"}
+    new.offsets.commit([record.replace(source_offset=offset)])
+    (logs / "a.log").rename(logs / "other")
+    await new.nothing()
+    connector, partition = DirectorySourceConnector(), record.source_partition or {}
+    assert await connector.alter_offsets(new.config, [(partition, offset), (partition, record.source_offset)])
+    with pytest.raises(ConnectError, match="device"):
+        await connector.alter_offsets(new.config, [(partition, {**offset, "more": 1})])
+
+
+@pytest.mark.parametrize("size", [12, 2_000_000], ids=["header", "first lines"])
+async def test_a_gz_file_that_stays_cut_off_is_named_once(
+    logs: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = gzip.compress(os.urandom(3_000_000).hex(" ", 40).replace(" ", "\n").encode())
+    path = logs / "a.gz"
+    path.write_bytes(data[:size])
+    async with await source(logs, batch_size="100000").task() as task:
+        await task.poll()
+        path.write_bytes(data[: size + 1])  # it grows: no warning
+        for _ in range(6):
+            await task.poll()
+        assert caplog.text.count("a.gz is cut off") == 1
+        assert "exclude" in caplog.text
+        path.write_bytes(data)
+        assert len(await polled(task, 75_000)) == 75_000
+    assert caplog.text.count("is cut off") == 1
+
+
+def test_a_gz_file_that_is_damaged_while_it_is_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"1\n2\n"))
+    opened = LineFile(str(path), 100)
+    assert opened.lines(0, 100) == [b"1\n", b"2\n"]
+    for damage in (b"x" * 30, gzip.compress(b"1\n2\n")[:10] + b"\xff" * 20):
+        path.write_bytes(damage)
+        with pytest.raises(ConnectError, match=r"a\.gz is damaged: .*exclude"):
+            opened.has(3, 2, 0)
+    opened.close()
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.gz"])
