@@ -18,6 +18,8 @@ from ..errors import DataError
 _OTHER_IN_JAVA: Final = re.compile(r"\d{8}\.|0\.000|\de[-+]|NaN|Infinity")
 """Finds number texts that Java may write differently. Matches inside strings only cost time."""
 
+_MAX_DIGITS: Final = 4300
+
 _BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
 _ESCAPES: Final = re.compile(r"\\(?:u00([0-9a-f]{2})|.)")
 
@@ -53,6 +55,37 @@ def loads(data: bytes) -> Any:
         raise DataError("the JSON is nested too deeply") from None
     except ValueError as error:  # includes UnicodeDecodeError
         raise DataError(f"not JSON: {error}") from None
+
+
+def loads_exact(data: bytes) -> Any:
+    """Parse JSON without losing digits: a number with a fraction or exponent that no float holds becomes a Decimal.
+
+    Raises DataError for invalid JSON, for NaN and infinities, and for a number that has more than 4300 digits when
+    written out, which is Python's limit for integers, too.
+    """
+    try:
+        return json.loads(data, parse_float=_exact, parse_constant=_no_number)
+    except RecursionError:
+        raise DataError("the JSON is nested too deeply") from None
+    except ValueError as error:  # includes UnicodeDecodeError
+        raise DataError(str(error)) from None
+
+
+def _exact(text: str) -> float | Decimal:
+    number = float(text)
+    try:
+        exact = Decimal(text)
+        if exact == Decimal(repr(number)):
+            return number
+    except ArithmeticError:
+        exact = Decimal("Infinity")
+    if len(text) > _MAX_DIGITS or not exact.is_finite() or abs(exact.adjusted()) >= _MAX_DIGITS:
+        raise ValueError(f"{text:.40} has more than {_MAX_DIGITS} digits")
+    return exact
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _surrogates(code_point: int) -> str:

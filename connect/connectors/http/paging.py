@@ -7,6 +7,7 @@ and new pages may follow it, but records that were read must stay in place.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
@@ -209,7 +210,10 @@ def filled(template: str, cursor: Any) -> str:
     return urlunsplit(parts._replace(query=query)).replace("{cursor}", "")
 
 
-def _cursor(url: str, value: Any) -> Any:
+def _cursor(url: str, value: Any) -> str | int | float:
+    """Return a cursor in the form that an offset keeps: a Decimal becomes text. Raises ConnectError."""
+    if isinstance(value, Decimal):
+        return str(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ConnectError(f"the cursor of {url} is neither text nor a number: {value!r:.200}; change cursor.pointer")
     return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import email.utils
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 from yarl import URL
 
-from ...errors import ConnectError
+from ...data.json_text import loads_exact
+from ...errors import ConnectError, DataError
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,10 @@ _PASSING: Final = (408, 425, 429)
 
 
 class Answer(NamedTuple):
-    """The JSON of an answer, and the URL of the next page from its header Link, or None."""
+    """The JSON of an answer, and the URL of the next page from its header Link, or None.
+
+    Numbers that no float holds are Decimals.
+    """
 
     url: str
     document: Any
@@ -89,8 +92,8 @@ class Requests:
             )
             raise ConnectError(f"GET {url} returned status {response.status}; {remedy}. {body[:200]!r}")
         try:
-            return Answer(url, json.loads(body), following)
-        except (ValueError, RecursionError) as error:
+            return Answer(url, loads_exact(body), following)
+        except DataError as error:
             raise ConnectError(f"the answer to GET {url} is not JSON: {error}. {body[:200]!r}") from None
 
     async def _body(self, url: str, response: aiohttp.ClientResponse) -> bytes:
@@ -124,13 +127,18 @@ class Requests:
 
 
 def _retry_after_s(text: str | None) -> float | None:
-    """Return the wait in seconds from the header Retry-After, a number or a date (RFC 9110); None if it is invalid."""
+    """Return the wait in seconds from the header Retry-After, a number or a date (RFC 9110).
+
+    Return None if there is no header, or if its value is unreadable.
+    """
     if text is None:
         return None
     if text.strip().isdecimal():
         return float(text)
     try:
         at = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, TypeError, IndexError, OverflowError):  # the parser of emails does not check all its input
         return None
+    if at.tzinfo is None:  # the zone -0000 means UTC (RFC 5322)
+        at = at.replace(tzinfo=datetime.UTC)
     return max(0.0, (at - datetime.datetime.now(datetime.UTC)).total_seconds())

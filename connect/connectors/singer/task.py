@@ -9,14 +9,14 @@ state.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from ...api.records import SourceRecord
 from ...api.task import SourceTask
-from ...errors import ConnectError
+from ...data import json_text
+from ...errors import ConnectError, DataError
 from .process import Tap
 from .settings import SETTINGS, tap_name
 
@@ -55,7 +55,7 @@ class SingerSourceTask(SourceTask):
                 case "SCHEMA":
                     self._keys[message["stream"]] = list(message.get("key_properties") or ())
                 case "STATE":
-                    self._state = json.dumps(message["value"], ensure_ascii=False, separators=(",", ":"))
+                    self._state = json_text.dumps(message["value"]).decode()
                     if self._pending or self._handed_over:
                         return self._batch()
             if transactions is not None and len(self._pending) >= self._settings["batch.size"]:
@@ -132,7 +132,7 @@ class SingerSourceTask(SourceTask):
 
 def _message(line: bytes) -> dict[str, Any]:
     try:
-        message = json.loads(line)
+        message = json_text.loads_exact(line)
         kind = message["type"]
         if kind == "RECORD":
             _ = message["stream"] + "", message["record"].keys()
@@ -140,9 +140,15 @@ def _message(line: bytes) -> dict[str, Any]:
             _ = message["stream"] + ""
         elif kind == "STATE":
             _ = message["value"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ConnectError(
-            f"the tap has written a line that is not a Singer message: {line[:200]!r}; "
-            "a tap must write only messages to stdout"
-        ) from None
+    except DataError as error:
+        raise _no_message(line, f": {error}") from None
+    except (KeyError, TypeError, AttributeError):
+        raise _no_message(line) from None
     return dict(message)
+
+
+def _no_message(line: bytes, reason: str = "") -> ConnectError:
+    return ConnectError(
+        f"the tap has written a line that is not a Singer message: {line[:200]!r}{reason}; a tap must write only "
+        "messages, in valid JSON, to stdout"
+    )

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oncelog.connect.data import logical
+from oncelog.connect.data import json_text, logical
 from oncelog.connect.data.schema import (
     BOOLEAN,
     FLOAT64,
@@ -126,3 +126,14 @@ def test_before_1970_milliseconds_are_negative() -> None:
     at = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=datetime.UTC)
     assert logical.encode(logical.timestamp_schema(), at) == -1
     assert logical.encode(logical.date_schema(), datetime.date(1969, 12, 31)) == -1
+
+
+@given(st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
+def test_exact_numbers_are_written_as_the_same_number(text: str) -> None:
+    assert Decimal(json_text.dumps(json_text.loads_exact(text.encode())).decode()) == Decimal(text)
+
+
+@pytest.mark.parametrize("text", ["NaN", "[-Infinity]", "1e4300", "1.5e-4300", "1e99999999999999999999", "[1", "\xff"])
+def test_numbers_that_json_has_not_or_that_are_too_large_are_refused(text: str) -> None:
+    with pytest.raises(DataError):
+        json_text.loads_exact(text.encode("latin-1"))

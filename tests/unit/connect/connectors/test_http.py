@@ -14,6 +14,7 @@ from oncelog.connect import ConnectError, SourceRecord
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from aiohttp import web  # noqa: E402
 from oncelog.connect.connectors.http.connector import HttpSourceConnector  # noqa: E402
+from oncelog.connect.converters.json_converter import JsonConverter  # noqa: E402
 from support.source_tasks import Source  # noqa: E402
 
 
@@ -195,6 +196,56 @@ async def test_requests_that_fail_are_repeated_as_the_server_wants(api: Api, mon
             await task.poll()
 
 
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Wed, 21 Oct 2015 07:28:00 -0000",
+        "soon",
+        "1.5",
+        "Wed, 21 Oct 99999 07:28:00 GMT",
+        "Wed, 21 Oct 2015 07:28 +9999",
+    ],
+)
+async def test_a_retry_after_without_a_zone_is_in_utc_and_an_unreadable_one_is_ignored(
+    api: Api, date: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.fill(1)
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(delay: float) -> None:
+        waits.append(delay)
+        await sleep(0)
+
+    monkeypatch.setattr("oncelog.connect.connectors.http.requests.asyncio.sleep", noted)
+    api.answers = [web.Response(status=429, headers={"Retry-After": date})]
+    assert ids(await source(api, "none", retry_backoff_ms="100").read(1)) == [0]
+    assert waits[0] == (0.0 if date.endswith("-0000") else 0.1)
+
+
+async def test_numbers_keep_their_digits(api: Api) -> None:
+    text = '[{"id": 12345678901234567.891}, {"id": 1E+400}, {"id": 1.5}, {"id": 98765432109876543210}, {"id": -0.0}]'
+    api.answers = [web.Response(text=text)]
+    records = await source(api, "none").read(5)
+    converter = JsonConverter()
+    converter.configure({"converter.type": "value", "schemas.enable": "false"})
+    written = [converter.to_bytes("t", None, record.value) for record in records]
+    assert written == [
+        b'{"id":12345678901234567.891}', b'{"id":1E+400}', b'{"id":1.5}', b'{"id":98765432109876543210}', b'{"id":-0.0}'
+    ]  # fmt: skip
+
+
+async def test_a_cursor_keeps_its_digits(api: Api) -> None:
+    page = '[{"id": 12345678901234567.891}, {"id": 12345678901234567.892}]'
+    api.answers = [web.Response(text=page), web.Response(text=page), web.Response(text="[]")]
+    new = source(api, "record", cursor_inclusive="true")
+    first = await new.read(2, keep=1)
+    assert first[0].source_offset == {"cursor": "12345678901234567.891", "equal": 1}
+    (second,) = await new.read(1)
+    assert second.source_offset == {"cursor": "12345678901234567.892", "equal": 1}
+    assert api.requests[-1].query_string == "since=12345678901234567.891"
+
+
 Broken = Callable[[], web.Response]
 
 
@@ -205,6 +256,9 @@ Broken = Callable[[], web.Response]
         (lambda: web.Response(status=401, text="who?"), "status 401; check headers.file"),
         (lambda: web.Response(status=302, headers={"Location": "http://other/"}), "change url to http://other/"),
         (lambda: web.Response(text=json.dumps("x" * 2000)), "larger than 1000 bytes"),
+        (lambda: web.Response(text='{"data": NaN}'), "is not JSON: NaN is not a number"),
+        (lambda: web.Response(text='{"data": [-Infinity]}'), "is not JSON: -Infinity is not a number"),
+        (lambda: web.Response(text='{"data": [1e99999]}'), "is not JSON: 1e99999 .* more than 4300 digits"),
         (lambda: web.json_response({"other": 1}), "has nothing at records.pointer"),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,30 @@ async def test_large_runs_without_a_state_need_a_transaction_or_are_refused(tap:
         ([6, 7, 8], None, None),
         ([9], {"state": '{"at":10}'}, End.COMMIT),
     ]
+
+
+def printing(tmp_path: Path, *messages: str) -> str:
+    """Return the command of a tap that writes these lines, and ignores its arguments."""
+    path = tmp_path / "printing.py"
+    path.write_text(f"print({chr(10).join(messages)!r})")
+    return shlex.join([sys.executable, str(path)])
+
+
+async def test_numbers_of_records_and_states_keep_their_digits(tmp_path: Path) -> None:
+    lines = (
+        '{"type": "RECORD", "stream": "s", "record": {"n": 12345678901234567.891, "large": 1E+400}}',
+        '{"type": "STATE", "value": {"at": 12345678901234567.891, "name": "é", "small": 0.5}}',
+    )
+    (record,) = await source(printing(tmp_path, *lines), tmp_path, {}).read(1)
+    assert record.value == {"n": Decimal("12345678901234567.891"), "large": Decimal("1E+400")}
+    assert record.source_offset == {"state": '{"at":12345678901234567.891,"name":"é","small":0.5}'}
+
+
+async def test_a_constant_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    line = '{"type": "RECORD", "stream": "s", "record": {"n": NaN}}'
+    async with await source(printing(tmp_path, line), tmp_path, {}).task() as task:
+        with pytest.raises(ConnectError, match=r"not a Singer message: .*: NaN is not a number.*stdout"):
+            await task.poll()
 
 
 @pytest.mark.parametrize(
