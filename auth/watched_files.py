@@ -48,6 +48,7 @@ class WatchedFiles:
         """
         states = self._states()
         if states == self._used:
+            self._unusable = {}
             return False
         try:
             self._read()
@@ -56,7 +57,7 @@ class WatchedFiles:
                 report(error)
             self._unusable = states
             return False
-        self._used = states
+        self._used, self._unusable = states, {}
         return True
 
     def _states(self) -> dict[str, FileState | None]:

@@ -866,6 +866,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
             listener = owners[name]
             own = name.removeprefix(_prefix(listener.name))
             if own == "max.connection.creation.rate":  # of every protocol
+                if listener.name == METRICS:
+                    raise ConfigError(name, "does not exist for metrics.listener. Remove the setting")
                 continue
             ssl = own.startswith("ssl.")
             if not (listener.protocol.uses_tls if ssl else listener.protocol.uses_sasl):

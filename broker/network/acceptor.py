@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from ...auth.stores import reason_of
 from .connection import Connection
 from .connection_rate import ConnectionRate
-from .handshake import first_record, shake_hands
+from .handshake import first_message, shake_hands
 from .shared_limits import SharedLimits
 
 PAUSE_S: Final = 1.0
 """Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
+
+ACCEPTED_AT_ONCE: Final = 32
+"""The number of connections that are accepted in one step. asyncio's event loop does not run while connections wait."""
 
 LEAST_TIMEOUT_S: Final = 1.0
 """The least time in seconds for a handshake that the peer has begun, even if it began late."""
@@ -88,7 +93,9 @@ class Acceptor:
                 task.cancel()
 
     async def _accept(self) -> None:
-        while True:
+        for count in itertools.count(1):
+            if count % ACCEPTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
             try:
                 peer, address = await self._loop.sock_accept(self._listening)
             except OSError as error:
@@ -102,8 +109,9 @@ class Acceptor:
             except asyncio.CancelledError:
                 peer.close()
                 raise
+            made: list[Connection] = []
             if self._context is None:
-                self._begin(self._connect(peer))
+                self._begin(self._connect(peer, made), peer, None, made)
                 continue
             host = str(address[0])
             if (limit := self._limits.opened(host)) is not None:
@@ -113,14 +121,34 @@ class Acceptor:
                 continue
             if wait_s := self._limits.quotas.connect(host):
                 self.take_back()
-                self._begin(self._refuse(peer, host, wait_s))
+                self._begin(self._refuse(host, wait_s), peer, host, made)
             else:
-                self._begin(self._shake_hands(peer, host, self._context))
+                self._begin(self._shake_hands(peer, host, self._context, made), peer, host, made)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(
+        self, work: Coroutine[Any, Any, None], peer: socket.socket, counted: str | None, made: list[Connection]
+    ) -> None:
+        """Start `work` with the connection of `peer`, whose protocol object it puts into `made`.
+
+        A registered connection ends with its listener, and every other one is closed here at the end. `counted` is the
+        host for which the connection counts.
+        """
+
+        def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins
+            del self._handshakes[task]
+            if made and made[0].is_registered:
+                return
+            peer.close()
+            if counted is not None:
+                self._limits.closed(counted)
+
         task = self._loop.create_task(work)
         self._handshakes[task] = None
-        task.add_done_callback(self._handshakes.pop)
+        task.add_done_callback(ended)
+
+    def _made(self, made: list[Connection]) -> Connection:
+        made.append(self._make())
+        return made[0]
 
     async def _until_the_rate_admits_one(self) -> None:
         now = self._loop.time()
@@ -133,53 +161,37 @@ class Acceptor:
         for rate in self._rates:
             rate.take_back(now)
 
-    async def _connect(self, peer: socket.socket) -> None:
+    async def _connect(self, peer: socket.socket, made: list[Connection]) -> None:
         """Serve a connection without TLS."""
+        with suppress(OSError):  # the peer has gone
+            await self._loop.connect_accepted_socket(lambda: self._made(made), peer)
+
+    async def _shake_hands(
+        self, peer: socket.socket, host: str, context: Callable[[], ssl.SSLContext], made: list[Connection]
+    ) -> None:
+        deadline = self._loop.time() + self._timeout_s
         try:
-            await self._loop.connect_accepted_socket(self._make, peer)
-        except OSError:  # the peer has gone
-            peer.close()
-
-    async def _shake_hands(self, peer: socket.socket, host: str, context: Callable[[], ssl.SSLContext]) -> None:
-        made: list[Connection] = []
-
-        def make() -> Connection:
-            made.append(self._make())
-            return made[0]
-
-        try:
-            deadline = self._loop.time() + self._timeout_s
             await self._until_its_turn(peer, deadline)
-            await shake_hands(make, peer, context(), max(deadline - self._loop.time(), LEAST_TIMEOUT_S))
+            timeout_s = max(deadline - self._loop.time(), LEAST_TIMEOUT_S)
+            await shake_hands(lambda: self._made(made), peer, context(), timeout_s)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-            self._failed(peer, host, error)
-        except BaseException:
-            if not (made and made[0].is_registered):  # a registered connection ends with its listener
-                self._limits.closed(host)
-                peer.close()
-            raise
+            self._failed(host, error)
 
     async def _until_its_turn(self, peer: socket.socket, deadline: float) -> None:
         """Wait until a handshake can begin, and then for a turn (`turns.py`). Raises OSError, TimeoutError."""
         try:
             async with asyncio.timeout_at(deadline):
-                await first_record(peer)
+                await first_message(peer)
                 await self._limits.handshakes.turn()
         except TimeoutError:
             raise TimeoutError("it has not begun within connection.authentication.timeout.ms") from None
 
-    async def _refuse(self, peer: socket.socket, host: str, wait_s: float) -> None:
-        """Close a connection after `wait_s`, because its address has used `connection_creation_rate` (KIP-612)."""
-        try:
-            await asyncio.sleep(wait_s)
-        finally:
-            peer.close()
-            self._limits.closed(host)
+    async def _refuse(self, host: str, wait_s: float) -> None:
+        """Wait before a connection is closed, because its address has used `connection_creation_rate` (KIP-612)."""
+        await asyncio.sleep(wait_s)
         self._log.info("connection_closed", reason="its address has used its connection_creation_rate", peer=host)
 
-    def _failed(self, peer: socket.socket, host: str, error: OSError) -> None:
-        self._limits.closed(host)
-        peer.close()
+    def _failed(self, host: str, error: OSError) -> None:
         if isinstance(error, ssl.SSLCertVerificationError) or getattr(error, "reason", "") == NO_CERTIFICATE:
             self._refused(host, reason_of(error))
         self._log.info("tls_handshake_failed", peer=host, why=reason_of(error))

@@ -45,6 +45,9 @@ if TYPE_CHECKING:  # imported only for listeners with SASL
 TLS_READ_AHEAD: Final = 16 * 1024
 """Encrypted bytes that a TLS transport may read ahead while the connection does not read."""
 
+UNKNOWN_HOST: Final = "unknown"
+"""The host of a peer that has reset its connection before it was accepted. The system no longer tells its address."""
+
 LEAST_READ: Final = 16 * 1024
 """The least number of bytes that a connection may read at once, even if it has no work left in its turn."""
 
@@ -132,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_for_memory = False
         self._draining = False
         self._yielding = False
+        self._yielding_since = 0.0
         self._ended = False
         self._tls = False
         self._turn = loop.time()
@@ -148,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         """Record the addresses of the new connection and register it; the listener closes it if a limit is reached."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.peer_host = str(peer[0]) if isinstance(peer, tuple) else "local"
+        self.peer_host = str(peer[0]) if isinstance(peer, tuple) else UNKNOWN_HOST if peer is None else "local"
         local = transport.get_extra_info("sockname")
         self.local_address = (str(local[0]), int(local[1])) if isinstance(local, tuple) else ("", 0)
         tls = transport.get_extra_info("ssl_object")
@@ -159,7 +163,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.login is not None:
             self._limit_login()
         self._listener.opened(self, transport.get_extra_info("socket"))
-        if self._tls:
+        if self.peer_host == UNKNOWN_HOST:
+            # The limits and access rules of its address could not be applied to the requests that it has left.
+            self.abort()
+        elif self._tls:
             self._identify(tls)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -460,6 +467,7 @@ class Connection(asyncio.BufferedProtocol):
     def _yield(self) -> None:
         """Let the other connections have their turns before this connection executes its next request."""
         self._yielding = True
+        self._yielding_since = self._loop.time()
         self._pause_reading()
         if self._newcomer:
             self._listener.newcomers.wait(self._next_turn)
@@ -472,7 +480,8 @@ class Connection(asyncio.BufferedProtocol):
         self._begin_turn(self._loop.time())
         if self._newcomer:
             self._work = LOGIN_WORK
-            self._frame_since = self.last_active = self._turn  # the broker made it wait
+            self._frame_since += self._turn - self._yielding_since  # the broker made it wait
+            self.last_active = self._turn
         if self._transport is not None:
             self._process()
 

@@ -18,22 +18,58 @@ RECORD_HEADER_BYTES: Final = 5
 MAX_RECORD_BYTES: Final = 16384
 """The longest record that TLS allows in a handshake, without its header."""
 
+MESSAGE_HEADER_BYTES: Final = 4
+"""The size of the header of a handshake message: its type, and the length of the rest (RFC 8446, section 4)."""
+
+MAX_MESSAGE_BYTES: Final = 32 * 1024
+"""The longest first message that is accepted."""
+
+MAX_RECORDS: Final = 8
+"""The number of records into which a client may divide its first message."""
+
 HANDSHAKE_RECORD: Final = b"\x16"
 """The first byte of a record that belongs to a handshake."""
 
 
-async def first_record(peer: socket.socket) -> None:
-    """Wait until the peer's first TLS record has arrived, or bytes that are none. Raises OSError.
+async def first_message(peer: socket.socket) -> None:
+    """Wait until the peer's first handshake message has arrived, or bytes that are none.
 
-    The bytes stay in the socket. The kernel wakes the broker once, even if they arrive one at a time. The first record
-    of all known clients contains their whole first message.
+    Raises OSError if the message has more than `MAX_RECORDS` records or `MAX_MESSAGE_BYTES`. Known clients send it in
+    one record of a few kilobytes. The bytes stay in the socket. The kernel wakes the broker only a few times, even if
+    the bytes arrive one at a time.
     """
-    await _until_received(peer, RECORD_HEADER_BYTES)
-    header = peer.recv(RECORD_HEADER_BYTES, socket.MSG_PEEK)
-    length = int.from_bytes(header[3:5])
-    if header[:1] == HANDSHAKE_RECORD and length <= MAX_RECORD_BYTES:
-        await _until_received(peer, RECORD_HEADER_BYTES + length)
+    missing = RECORD_HEADER_BYTES
+    while missing:
+        await _until_received(peer, missing)
+        arrived = peer.recv(missing, socket.MSG_PEEK)
+        missing = 0 if len(arrived) < missing else needed(arrived)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+
+def needed(arrived: bytes) -> int:
+    """Return how many bytes have to arrive until more is known about the first message; 0 if nothing is missing.
+
+    Nothing is missing, either, if the bytes are no handshake. Raises OSError as `first_message` does.
+    """
+    message, end = b"", 0
+    for _ in range(MAX_RECORDS):
+        header, start = arrived[end : end + RECORD_HEADER_BYTES], end + RECORD_HEADER_BYTES
+        if len(header) < RECORD_HEADER_BYTES:
+            return start
+        length = int.from_bytes(header[3:])
+        if header[:1] != HANDSHAKE_RECORD or length > MAX_RECORD_BYTES:
+            return 0
+        end = start + length
+        if len(arrived) < end:
+            return end
+        message += arrived[start:end]
+        size = MESSAGE_HEADER_BYTES + int.from_bytes(message[1:MESSAGE_HEADER_BYTES])
+        if len(message) >= MESSAGE_HEADER_BYTES:
+            if size > MAX_MESSAGE_BYTES:
+                break
+            if len(message) >= size:
+                return 0
+    raise OSError(f"its first message has more than {MAX_RECORDS} records or {MAX_MESSAGE_BYTES:,} bytes")
 
 
 async def _until_received(peer: socket.socket, count: int) -> None:

@@ -11,6 +11,7 @@ With users (`metrics.users.location`) or tokens (`metrics.bearer.token.location`
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -23,7 +24,7 @@ from ..config import BrokerConfig
 from ..observability.metrics import Metrics
 from ..settings import ConfigError
 from ..system.ports import Lane, Threads
-from .acceptor import PAUSE_S
+from .acceptor import ACCEPTED_AT_ONCE, PAUSE_S
 from .handshake import shake_hands
 from .listeners import WatchedContext
 
@@ -110,7 +111,9 @@ class MetricsListener:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for count in itertools.count(1):
+            if count % ACCEPTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
             try:
                 peer, address = await loop.sock_accept(listening)
             except OSError as error:  # no descriptor is left, or the peer has gone

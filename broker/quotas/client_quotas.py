@@ -197,7 +197,10 @@ class ClientQuotas:
         return usage
 
     def connect(self, ip: str) -> float:
-        """Count a new connection; return how long the client has to wait if its address made too many (KIP-612)."""
+        """Count a new connection; return how long the client has to wait if its address made too many (KIP-612).
+
+        The wait is at most one window, as in Kafka.
+        """
         if not self._limits_addresses:
             return 0.0
         ip = spelled_as_in_kafka(ip)
@@ -215,7 +218,7 @@ class ClientQuotas:
         self._addresses[ip] = rate
         now = self._now()
         rate.record(now, 1)
-        return rate.wait_s(now, quota)
+        return min(rate.wait_s(now, quota), float(self._settings.quota_window_size_seconds))
 
     def _client(self, user: str, client_id: str) -> _Client:
         name = user, client_id

@@ -7,7 +7,8 @@ not delay the logins of others:
 * Client addresses take turns, and the checks of one address run in the order of their arrival. A login of an address
   without other logins waits for at most one check of each other address.
 * The number of checks that wait is limited, for each address and in all. A login beyond a limit is not checked
-  (`LoginNotChecked`).
+  (`LoginNotChecked`). If too many wait in all, an address without waiting logins takes the place of the last login of
+  the address that has the most.
 * A check whose client has disconnected does not run.
 
 A password that was right recently needs no hashing (`RememberedPasswords`), and neither waits nor counts.
@@ -37,7 +38,11 @@ class LoginChecks:
         self._busy = False
 
     async def at_once(self, check: Callable[[], bool]) -> bool:
-        """Return the result of a check that takes microseconds. It waits for at most one slow check."""
+        """Return the result of a check that takes microseconds.
+
+        It waits for the work that the login lane has begun: one check of `in_turn`, and the credentials of delegation
+        tokens that are used for the first time.
+        """
         return await self._threads.run(Lane.LOGIN, check)
 
     async def in_turn(self, host: str, check: Callable[[], T]) -> T:
@@ -58,7 +63,10 @@ class LoginChecks:
         if len(checks) >= self._max_waiting_per_ip:
             raise _refusal("sasl.server.max.waiting.logins.per.ip", self._max_waiting_per_ip)
         if self._count >= self._max_waiting:
-            raise _refusal("sasl.server.max.waiting.logins", self._max_waiting)
+            refusal = _refusal("sasl.server.max.waiting.logins", self._max_waiting)
+            if checks or not self._waiting:
+                raise refusal
+            self._refuse_one(refusal)
         turn = asyncio.get_running_loop().create_future()
         checks[turn] = None
         self._waiting[host] = checks
@@ -71,6 +79,14 @@ class LoginChecks:
             elif not turn.cancelled():  # its turn had come
                 self._next()
             raise
+
+    def _refuse_one(self, refusal: LoginNotChecked) -> None:
+        """Refuse the last waiting login of the address that has the most."""
+        host = max(self._waiting, key=lambda address: len(self._waiting[address]))
+        turn = next(reversed(self._waiting[host]))
+        self._remove(host, turn)
+        if not turn.cancelled():
+            turn.set_exception(refusal)
 
     def _remove(self, host: str, turn: asyncio.Future[None]) -> None:
         checks = self._waiting[host]

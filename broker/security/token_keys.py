@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from jwt import PyJWK
 
 FETCH_S: Final = 10.0
-"""The longest time in seconds that a fetch may take."""
+"""The longest time in seconds that a fetch may take for the body, and for each part of the headers.
+
+A fetch that has not ended after twice this time has failed.
+"""
 
 RETRY_S: Final = 5.0
 """The least time in seconds between two fetches for the sake of unknown keys."""
@@ -121,7 +124,11 @@ class TokenKeys:
 
     async def _fetch(self) -> Mapping[str | None, PyJWK]:
         self._last = asyncio.get_running_loop().time()
-        return await self._threads.run(Lane.OUTSIDE, lambda: parse_keys(fetch_url(self._url)))
+        try:
+            async with asyncio.timeout(2 * FETCH_S):  # a server may send its headers one byte at a time
+                return await self._threads.run(Lane.OUTSIDE, lambda: parse_keys(fetch_url(self._url)))
+        except TimeoutError:
+            raise KeysError(f"{self._url} cannot be read: not within {2 * FETCH_S:g} s") from None
 
 
 def fetch_url(url: str) -> bytes:

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
+import os
 import resource
+import signal
 import socket
 import struct
 import time
@@ -29,6 +31,7 @@ from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from support.broker import BrokerProcess
 from support.raw_connection import RawConnection, batch
+from support.sasl import broker_with_sasl
 
 IN_PROCESS = "looks inside a broker in this process"
 OWN_PROCESS = "stops the broker"
@@ -306,6 +309,54 @@ async def test_a_flood_of_connections_leaves_descriptors_for_the_data(tmp_path: 
         async with RawConnection(process.address) as again:
             assert (await again.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)).topics
         assert '"level": "error"' not in process.log.read_text()
+
+
+@pytest.mark.oncelog_only(reason=IN_PROCESS)
+@pytest.mark.parametrize("name", ["PLAINTEXT", "SASL_PLAINTEXT"])
+async def test_frames_that_drip_make_room_for_others_also_before_a_login(name: str) -> None:
+    """Each byte of a client without a login waits for a turn; that time alone does not count for its frame."""
+    settings = {"queued.max.request.bytes": "100000", "connection.authentication.timeout.ms": "3600000"}
+    async with broker_with_sasl(**settings) as broker, contextlib.AsyncExitStack() as stack:
+        assert broker._listeners is not None
+        port = broker._listeners.named(name).port
+        writers = []
+        for _ in range(4):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            writer.write((60_000).to_bytes(4, "big"))
+            writers.append(writer)
+        listener = broker._listeners.named(name)
+        async with asyncio.timeout(60):
+            while listener.connection_count > 2:
+                for writer in writers:
+                    writer.write(b"\0")
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.oncelog_only(reason=OWN_PROCESS)
+async def test_requests_of_a_peer_without_an_address_are_not_executed(tmp_path: Path) -> None:
+    """A peer that resets its connection before the broker accepts it leaves requests, but no address for rules."""
+    with BrokerProcess(tmp_path, "--durability", "os") as process:
+        async with RawConnection(process.address) as wire:
+            await wire.create_topic("t")
+        request = ProduceRequest(
+            acks=0,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, batch(b"x"))])],
+        )
+        host, port = process.address.split(":")
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            for _ in range(5):
+                with socket.create_connection((host, int(port))) as peer:
+                    peer.sendall(b"".join(encode_request(request, 9, 1, "gone")))
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+        async with RawConnection(process.address) as wire:  # is accepted after them
+            for _ in range(3):
+                assert (await wire.produce("t", batch(b"y"))).error_code == 0
+            assert (await wire.produce("t", batch(b"y"))).base_offset == 3
 
 
 # ---- the end

@@ -10,8 +10,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from confluent_kafka import Producer
@@ -19,14 +21,18 @@ from kafka import KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.security import token_keys
+from oncelog.broker.system.ports import Lane
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from oncelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from support.identity_provider import ISSUER, IdentityProvider, KeyServer
+from support.inline_threads import InlineThreads
 from support.raw_connection import RawConnection
 from support.sasl import authenticate, broker_with_sasl, login_settings, sasl_address
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listeners")
+
+T = TypeVar("T")
 
 REFUSAL = b'{"status":"invalid_token"}'
 
@@ -259,3 +265,15 @@ def test_an_address_that_cannot_have_keys_is_refused(url: str) -> None:
     settings = {"listeners": "SASL_PLAINTEXT://:0", "sasl.enabled.mechanisms": "OAUTHBEARER"}
     with pytest.raises(ValueError, match=r"sasl\.oauthbearer\.jwks\.endpoint\.url: "):
         BrokerNode(config={**settings, "sasl.oauthbearer.jwks.endpoint.url": url})
+
+
+async def test_a_start_does_not_wait_for_keys_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may send its headers so slowly that no read times out."""
+
+    class NoEnd(InlineThreads):
+        def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
+            return asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(token_keys, "FETCH_S", 0.01)
+    with pytest.raises(token_keys.KeysError, match=r"http://keys\.example cannot be read: not within 0\.02 s"):
+        await token_keys.TokenKeys("http://keys.example", 60, NoEnd(), structlog.get_logger()).start()

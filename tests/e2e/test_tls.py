@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import socket
 import ssl
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -162,10 +163,13 @@ async def served_certificate(port: int, authority: Authority) -> bytes:
     return served
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not await condition():
-            await asyncio.sleep(0.01)
+async def until(condition: Callable[[], Any], state: Callable[[], Any] = str) -> None:
+    try:
+        async with asyncio.timeout(60):
+            while not await condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"not within 60 s; now {state()}") from None
 
 
 async def test_a_changed_certificate_is_used_and_connections_stay(authority: Authority, tmp_path: Path) -> None:
@@ -199,7 +203,7 @@ async def test_peers_that_do_not_shake_hands_are_counted_and_closed_in_time(auth
             peer.setblocking(False)
         async with asyncio.timeout(60):
             for peer in (refused, *silent):
-                with suppress(ConnectionResetError):
+                with contextlib.suppress(ConnectionResetError):
                     assert await loop.sock_recv(peer, 1) == b""
                 peer.close()
         assert broker._listeners is not None
@@ -221,15 +225,16 @@ async def test_plaintext_and_noise_on_a_tls_port_are_refused(authority: Authorit
             reader, writer = await asyncio.open_connection(HOST, tls_port(broker))
             writer.write(noise)
             async with asyncio.timeout(60):
-                with suppress(ConnectionResetError):
+                with contextlib.suppress(ConnectionResetError):
                     await reader.read()
             writer.close()
         await until_closed(broker)
         assert (await greet(tls_port(broker), authority.context())).error_code == 0
 
 
+@pytest.mark.parametrize("records", [1, 2])
 async def test_handshakes_begin_one_after_another_when_their_first_message_is_complete(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
     """A signature costs about a millisecond, and thousands of clients may connect at the same time."""
     rounds = 0
@@ -242,6 +247,8 @@ async def test_handshakes_begin_one_after_another_when_their_first_message_is_co
 
     monkeypatch.setattr(acceptor, "shake_hands", noted)
     hello = client_hello()
+    if records == 2:
+        hello = hello[:3] + b"\x00\x01" + hello[5:6] + hello[:3] + (len(hello) - 6).to_bytes(2, "big") + hello[6:]
     async with broker_with_tls(authority) as broker:
         peers = [socket.create_connection((HOST, tls_port(broker))) for _ in range(20)]
         for peer in peers:
@@ -263,6 +270,21 @@ async def test_handshakes_begin_one_after_another_when_their_first_message_is_co
             with peer:
                 peer.settimeout(60)
                 assert (await asyncio.to_thread(peer.recv, 1)) == b"\x16"
+
+
+async def test_a_flood_of_connections_is_accepted_in_steps(authority: Authority) -> None:
+    async with broker_with_tls(authority) as broker:
+        assert broker._listeners is not None
+        limits = broker._listeners.named("SSL").limits
+        with contextlib.ExitStack() as stack:
+            for _ in range(200):
+                stack.enter_context(socket.create_connection((HOST, tls_port(broker))))
+            counts = [limits._count]
+            async with asyncio.timeout(60):
+                while counts[-1] < 200:
+                    await asyncio.sleep(0)
+                    counts.append(limits._count)
+        assert max(after - before for before, after in itertools.pairwise(counts)) <= acceptor.ACCEPTED_AT_ONCE
 
 
 async def test_a_broker_stops_at_once_beside_handshakes_that_do_not_end(authority: Authority) -> None:
@@ -383,7 +405,7 @@ def test_a_broker_process_serves_tls_through_a_kill(authority: Authority, tmp_pa
         assert read_by_librdkafka(common, "kept") == LARGE
 
 
-async def test_a_client_that_does_not_read_is_seen(authority: Authority) -> None:
+async def test_a_client_that_does_not_read_is_seen(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a TLS peer has not taken counts: a large answer is unsent until it is read, and a stop sends it whole."""
     async with broker_with_tls(authority) as broker:
         async with RawConnection(broker.address) as wire:
@@ -406,7 +428,8 @@ async def test_a_client_that_does_not_read_is_seen(authority: Authority) -> None
         async def is_unsent() -> bool:
             return any(connection.unsent > 1_000_000 for connection in listener._connections)
 
-        await until(is_unsent)
+        await until(is_unsent, lambda: [vars(connection) for connection in listener._connections])
+        monkeypatch.setattr("oncelog.broker.network.listener.STALLED_S", 60.0)
         stopping = asyncio.create_task(broker.stop())
         cast(Any, writer.transport).resume_reading()
         async with asyncio.timeout(60):

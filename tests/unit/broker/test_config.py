@@ -274,3 +274,9 @@ def test_a_file_that_no_parser_likes_is_refused_by_its_name(tmp_path: Path, text
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"broker\.toml"):
         load(file, {}, [])
+
+
+def test_the_rate_of_new_connections_is_no_setting_of_the_metrics_listener() -> None:
+    own = "listener.name.metrics.max.connection.creation.rate"
+    with pytest.raises(ConfigError, match=own):
+        BrokerConfig({"metrics.listener": "127.0.0.1:0", own: "5"})

@@ -237,3 +237,10 @@ def test_quotas_that_cannot_be_are_refused(key: str, value: float, message: str)
     check_quota(rate("alice"), "request_percentage", 0.5)
     check_quota(rate("alice"), "producer_byte_rate", 1024.0)
     check_quota((("ip", None),), "connection_creation_rate", 5.0)
+
+
+def test_an_address_waits_for_one_window_at_most() -> None:
+    """The broker keeps a connection that waits, so that a long wait would let an address collect connections."""
+    world = World({quota_entity([("ip", "10.0.0.1")]): {"connection_creation_rate": 10.0}})
+    waits = [world.quotas.connect("10.0.0.1") for _ in range(1000)]
+    assert max(waits) == QuotaSettings().quota_window_size_seconds

@@ -75,23 +75,23 @@ async def test_addresses_take_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "most_of_host", "host", "setting"),
+    ("most", "most_of_host", "setting"),
     [
-        (100, 3, "a", "sasl.server.max.waiting.logins.per.ip = 3"),
-        (3, 100, "b", "sasl.server.max.waiting.logins = 3"),
+        (100, 3, "sasl.server.max.waiting.logins.per.ip = 3"),
+        (3, 100, "sasl.server.max.waiting.logins = 3"),
     ],
 )
 async def test_a_check_beyond_a_limit_is_refused_until_another_has_run(
-    most: int, most_of_host: int, host: str, setting: str
+    most: int, most_of_host: int, setting: str
 ) -> None:
     world = World(most, most_of_host)
     tasks = [world.begin("a", f"a{number}") for number in range(4)]  # one of them runs
-    refused = world.begin(host, "too many")
+    refused = world.begin("a", "too many")
     await world.settle()
     with pytest.raises(LoginNotChecked, match=setting):
         await refused
     await world.end_one()
-    tasks.append(world.begin(host, "again"))
+    tasks.append(world.begin("a", "again"))
     await world.run_all()
     assert [await task for task in tasks] == [False] * 5
     assert "too many" not in world.ran
@@ -103,6 +103,19 @@ async def test_other_addresses_wait_beside_one_that_has_reached_its_limit() -> N
     assert await world.run_all() == ["a0", "a1", "b0"]
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(result) for result in results] == [bool, bool] + [LoginNotChecked] * 3 + [bool]
+
+
+async def test_addresses_that_fill_all_places_keep_no_other_address_out() -> None:
+    world = World(4, 2)
+    tasks = [world.begin(host, f"{host}{number}") for host in "abc" for number in range(2)]
+    tasks += [world.begin(host, host) for host in ("victim", "another")]
+    ran = await world.run_all()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    refused = [number for number, result in enumerate(results) if isinstance(result, LoginNotChecked)]
+    assert "victim" in ran
+    assert "another" in ran
+    assert len(ran) == 5
+    assert len(refused) == 3
 
 
 async def test_the_check_of_a_client_that_has_gone_neither_runs_nor_counts() -> None:
