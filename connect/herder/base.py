@@ -173,7 +173,7 @@ class BaseHerder:
     async def offsets(self, name: str) -> Json:
         """Return the committed offsets of a connector; raises NotFoundError."""
         config = self._require(name, "Connector {} not found")
-        return await offset_requests.listed(await self._worker.offset_stores(config), name)
+        return await offset_requests.listed(await self._worker.offset_stores(name, config), name)
 
     async def alter_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]]) -> Json:
         """Set offsets of a stopped connector; return the message of the answer."""

@@ -42,7 +42,7 @@ async def change(
     Returns whether the connector has checked the offsets.
     """
     if offsets is None:
-        known = await listed(await worker.offset_stores(config), name)
+        known = await listed(await worker.offset_stores(name, config), name)
         offsets = [(each["partition"], None) for each in known["offsets"]]
     connector = connector_class(config)()
     calls = Calls(f"alter offsets of {name}")
@@ -51,7 +51,7 @@ async def change(
     finally:
         calls.close()
     if offsets:
-        await worker.write_offsets(config, offsets)
+        await worker.write_offsets(name, config, offsets)
     return bool(checked)
 
 

@@ -205,14 +205,14 @@ class StandaloneHerder(BaseHerder):
         await self._worker.stop_tasks(tasks)
         for task in tasks[len(configs) :]:
             await self.status(task, State.DESTROYED, None, None)
-        await self._run_tasks(name, configs, len(tasks))
+        await self._run_tasks(name, configs)
 
     async def _start_tasks(self, name: str, before: int) -> None:
         configs = await self._task_configs(name)
         if configs is not None:
             for number in range(len(configs), before):
                 await self.status(ConnectorTaskId(name, number), State.DESTROYED, None, None)
-            await self._run_tasks(name, configs, before)
+            await self._run_tasks(name, configs)
 
     async def _task_configs(self, name: str) -> list[dict[str, str]] | None:
         if not self._worker.connector_running(name):
@@ -223,9 +223,9 @@ class StandaloneHerder(BaseHerder):
             await self._worker.connector_failed(name, error)
             return None
 
-    async def _run_tasks(self, name: str, configs: Sequence[Mapping[str, str]], before: int) -> None:
-        if self.config.exactly_once and before > len(configs):  # tasks that continue are fenced by their successors
-            await self._worker.fence_tasks(name, before, self._require(name, "Connector {} not found"))
+    async def _run_tasks(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+        if self.config.exactly_once:  # tasks that continue are fenced by their successors
+            await self._worker.fence_other_tasks(name, len(configs), self._require(name, "Connector {} not found"))
         await self._configs.put_task_configs(name, configs)
         await self._start_idle(name)
 

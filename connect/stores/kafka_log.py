@@ -42,7 +42,8 @@ STATUSES: Final = "status.storage.topic", "connector and task statuses"
 class KafkaLog:
     """A `TopicLog` in a Kafka topic, which is created with compaction if it is missing.
 
-    `client` has the settings that the consumer, the producer and the admin client share. With a `transactional_id`,
+    `client` has the settings of the consumer, and of the producer and the admin client unless these have their own.
+    With a `transactional_id`,
     fenced appends are transactions. A new topic gets `partitions` partitions; if `single` is set, an existing topic
     with more than one partition is refused. Error messages name the topic by its `setting` and its `purpose`.
     """
@@ -52,6 +53,8 @@ class KafkaLog:
         topic: str,
         client: Mapping[str, Any],
         *,
+        producer: Mapping[str, Any] | None = None,
+        admin: Mapping[str, Any] | None = None,
         partitions: int = 1,
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
@@ -63,6 +66,8 @@ class KafkaLog:
     ) -> None:
         self.topic = topic
         self._client = dict(client)
+        self._producer_client = self._client if producer is None else dict(producer)
+        self._admin_client = self._client if admin is None else dict(admin)
         self._new_topic = NewTopic(
             topic, partitions, replication_factor, {**(configs or {}), "cleanup.policy": "compact"}
         )
@@ -84,9 +89,9 @@ class KafkaLog:
         """Create the topic if it is missing, and read it to its end; raises KafkaError, ConnectError."""
         self._apply = apply
         async with contextlib.AsyncExitStack() as opened:
-            self._admin = await opened.enter_async_context(Admin(self._client))
+            self._admin = await opened.enter_async_context(Admin(self._admin_client))
             await prepare(self._admin, self._new_topic, self._setting, self._purpose)
-            self._producer = Producer(self._client, delivery_timeout_ms=2**31 - 1, acks="all")
+            self._producer = Producer(self._producer_client, delivery_timeout_ms=2**31 - 1, acks="all")
             opened.push_async_callback(self._close_producer)
             await self._producer.start()
             count = await self._producer.partitions_for(self.topic)  # waits until the brokers know a new topic
@@ -176,7 +181,7 @@ class KafkaLog:
         if self._transactional_id is None:
             return
         await self._relinquish()
-        leader = Producer(self._client, transactional_id=self._transactional_id)
+        leader = Producer(self._producer_client, transactional_id=self._transactional_id)
         await leader.start()
         try:
             await leader.init_transactions()

@@ -19,7 +19,7 @@ from ...client.values import RecordMetadata
 from ..api.records import SourceRecord
 from ..stores.ids import ConnectorTaskId
 from ..stores.offset_store import OffsetStore
-from .delivery import Acknowledged, PendingOffsets
+from .delivery import Acknowledged, Copies, PendingOffsets
 from .pipeline import Pipeline, ProducerRecord
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class AtLeastOnceDelivery:
     continues in the meantime.
 
     `committed` is called after each commit of offsets. If `keep_records` is set, `acknowledged` is called with the
-    records and their metadata.
+    records and their metadata. `copies` copies the offsets to the worker's topic, if the connector has its own.
     """
 
     def __init__(
@@ -56,11 +56,13 @@ class AtLeastOnceDelivery:
         keep_records: bool,
         interval_s: float,
         timeout_s: float,
+        copies: Copies | None = None,
     ) -> None:
         self._task = task
         self._producer = Producer(dict(client))
         self._store, self._pipeline = store, pipeline
         self._prepare, self._acknowledged, self._committed = prepare, acknowledged, committed
+        self._copies = copies
         self._offsets = PendingOffsets(task.connector)
         self._keep = keep_records
         self._sent: deque[_Sent] = deque()
@@ -111,7 +113,10 @@ class AtLeastOnceDelivery:
                 await self._flush()
             await self._settle(wait=True)
             async with asyncio.timeout(self._timeout_s):
-                await self._store.write_raw(self._offsets.records())
+                pairs = self._offsets.records()
+                if self._copies is not None:
+                    await self._copies.before_commit(pairs)
+                await self._store.write_raw(pairs)
         except TimeoutError as error:
             if isinstance(error, KafkaError):
                 raise  # a record failed
@@ -123,6 +128,8 @@ class AtLeastOnceDelivery:
             )
             self._lost = False
             return
+        if self._copies is not None:
+            self._copies.after_commit(pairs)
         self._offsets.clear()
         self._lost = False
         await self._committed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ...client.values import RecordMetadata
@@ -11,6 +12,16 @@ from .pipeline import ProducerRecord
 
 Acknowledged = list[tuple[SourceRecord, RecordMetadata | None]]
 """Records in order, each with its metadata; the metadata is None if the record was dropped, skipped or aborted."""
+
+
+class Copies(Protocol):
+    """Copies the offsets of a connector with its own offsets topic to the worker's topic."""
+
+    async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Delete the offsets without a value from the worker's topic."""
+
+    def after_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Queue the other offsets to be copied."""
 
 
 class Delivery(Protocol):

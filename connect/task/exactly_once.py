@@ -20,7 +20,7 @@ from ..api.records import SourceRecord
 from ..errors import ConnectError, FencedError
 from ..stores.ids import ConnectorTaskId
 from .boundaries import Boundary, End
-from .delivery import Acknowledged, PendingOffsets
+from .delivery import Acknowledged, Copies, PendingOffsets
 from .pipeline import ProducerRecord
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,8 @@ class ExactlyOnceDelivery:
     """The transactions of one task.
 
     `prepare` ensures that a topic exists. `committed` is called after each commit. If `keep_records` is set,
-    `acknowledged` is called before `committed`, with the records of the transaction.
+    `acknowledged` is called before `committed`, with the records of the transaction. `copies` copies the offsets to the
+    worker's topic, if the connector has its own.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class ExactlyOnceDelivery:
         committed: Callable[[], Awaitable[None]],
         *,
         keep_records: bool,
-        after_commit: Callable[[list[tuple[bytes, bytes | None]]], None] = lambda pairs: None,
+        copies: Copies | None = None,
         checks: StartChecks | None = None,
     ) -> None:
         self._task, self._boundary, self._checks = task, boundary, checks
         self._producer = Producer(dict(client))
         self._offsets_topic = offsets_topic
         self._prepare, self._acknowledged, self._committed = prepare, acknowledged, committed
-        self._after_commit = after_commit
+        self._copies = copies
         self._offsets = PendingOffsets(task.connector)
         self._open = False
         self._keep = keep_records
@@ -173,11 +174,14 @@ class ExactlyOnceDelivery:
             if not self._open:
                 await self._producer.begin_transaction()
                 self._open = True
+            if self._copies is not None:
+                await self._copies.before_commit(pairs)
             for key, value in pairs:
                 await self._producer.enqueue(self._offsets_topic, value, key=key)
             await self._producer.commit_transaction()
             self._open = False
-            self._after_commit(pairs)
+            if self._copies is not None:
+                self._copies.after_commit(pairs)
         kept, self._kept = self._kept, []
         if kept:
             await self._acknowledged([(record, None if sent is None else await sent) for record, sent in kept])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ...client.errors import KafkaError
@@ -26,11 +27,27 @@ class OffsetCopies:
         self._waiting: dict[bytes, bytes | None] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, pairs: list[tuple[bytes, bytes | None]]) -> None:
+    def add(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Queue these records of an offsets topic to be copied."""
         self._waiting.update(pairs)
         if self._waiting and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._copy(), name="copy offsets")
+
+    async def write(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Write these records after those that are queued, and wait until the worker's topic has them."""
+        self.add(pairs)
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Delete offsets from the worker's topic before a commit deletes them from the own topic (KAFKA-15018)."""
+        deletions = [(key, value) for key, value in pairs if value is None]
+        if deletions:
+            await self.write(deletions)
+
+    def after_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Queue the offsets of a commit, except those that `before_commit` has deleted."""
+        self.add((key, value) for key, value in pairs if value is not None)
 
     async def close(self) -> None:
         """Wait up to one second for the queued copies, then give up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ...client.producer import Producer
 from ..api.records import SourceOffset, SourcePartition
@@ -13,7 +13,13 @@ from ..settings.connector import ConnectorConfig
 from ..settings.worker import WorkerConfig
 from ..stores.kafka_log import KafkaLog
 from ..stores.offset_store import OffsetStore
+from .clients import client_settings, writes_to_workers_cluster
 from .offset_copies import OffsetCopies
+
+_KINDS: Final = ("producer", "consumer", "admin")
+
+_Place = tuple[str, dict[str, dict[str, str]]]
+"""The name of a connector's own topic, and the settings of the clients that use it, by their kind."""
 
 
 class OffsetStores:
@@ -22,11 +28,11 @@ class OffsetStores:
     def __init__(self, config: WorkerConfig, worker: OffsetStore) -> None:
         self._config = config
         self._worker = worker
-        self._own: dict[str, tuple[str, OffsetStore]] = {}
+        self._own: dict[str, tuple[_Place, OffsetStore]] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.copies = OffsetCopies(worker)
 
-    async def of(self, settings: ConnectorConfig) -> list[OffsetStore]:
+    async def of(self, name: str, settings: ConnectorConfig) -> list[OffsetStore]:
         """Return a connector's stores: that of its own topic, if it has one, then the worker's.
 
         Raises KafkaError and ConnectError if the topic cannot be read.
@@ -34,48 +40,64 @@ class OffsetStores:
         topic = self.own_topic(settings)
         if topic is None:
             return [self._worker]
-        name = settings["name"]
+        place = topic, {kind: client_settings(self._config, settings, kind) for kind in _KINDS}
         async with self._opening[name]:
             known = self._own.get(name)
-            if known is None or known[0] != topic:
+            if known is None or known[0] != place:
                 await self._close(name)
-                store = OffsetStore(self._log(topic, settings))
+                store = OffsetStore(self._log(*place))
                 await store.start()
-                known = self._own[name] = topic, store
+                known = self._own[name] = place, store
         return [known[1], self._worker]
 
     def own_topic(self, settings: ConnectorConfig) -> str | None:
-        """Return the name of a connector's own offsets topic, or None if the connector uses the worker's topic."""
-        topic: str | None = settings["offsets.storage.topic"]
-        worker = self._config["offset.storage.topic"]
-        return topic if topic and worker and topic != worker else None
+        """Return the name of a connector's own offsets topic, or None if the connector uses the worker's topic.
+
+        With exactly-once, a connector that writes to another cluster has its own topic there, because a transaction
+        cannot span clusters. The topic's name is that of the worker's topic, unless the settings name another.
+        """
+        worker: str | None = self._config["offset.storage.topic"]
+        topic: str | None = settings["offsets.storage.topic"] or (worker if self._config.exactly_once else None)
+        if not topic or not worker:
+            return None
+        return None if topic == worker and writes_to_workers_cluster(self._config, settings) else topic
 
     async def write(
         self,
+        name: str,
         settings: ConnectorConfig,
         offsets: Iterable[tuple[SourcePartition, SourceOffset | None]],
         transactional: Mapping[str, Any] | None,
     ) -> None:
         """Write offsets of a connector that has no tasks, and wait until all its stores have read them.
 
-        If `transactional` has the settings of a producer, all offsets are written in one transaction.
+        If `transactional` has the settings of a producer, the offsets in the connector's first store are written in
+        one transaction. Deletions reach the worker's topic before the connector's own topic (KAFKA-15018): a failure
+        in between must not leave an old offset in the worker's topic alone, where a task would find it.
         """
-        name, given = settings["name"], list(offsets)
-        stores = await self.of(settings)
+        given = list(offsets)
+        stores = await self.of(name, settings)
+
+        async def write_to_workers_topic(*, deletions: bool) -> None:
+            chosen = [(partition, offset) for partition, offset in given if (offset is None) is deletions]
+            if stores[1:] and chosen:
+                await self._worker.refresh()
+                await self.copies.write(self._worker.records(name, chosen))
+
         if transactional is None:
+            await write_to_workers_topic(deletions=True)
             await stores[0].refresh()
             await stores[0].write_raw(stores[0].records(name, given))
         else:
             topic = self.own_topic(settings) or self._config["offset.storage.topic"]
             async with Producer(dict(transactional)) as producer:
                 await producer.init_transactions()  # aborts a transaction that a task left open
+                await write_to_workers_topic(deletions=True)
                 await stores[0].refresh()
                 async with producer.transaction() as transaction:
                     for key, value in stores[0].records(name, given):
                         await transaction.enqueue(topic, value, key=key)
-        for store in stores[1:]:
-            await store.refresh()
-            await store.write_raw(store.records(name, given))
+        await write_to_workers_topic(deletions=False)
         for store in stores:
             await store.refresh()
 
@@ -100,12 +122,12 @@ class OffsetStores:
         if known is not None:
             await known[1].stop()
 
-    def _log(self, topic: str, settings: ConnectorConfig) -> KafkaLog:
-        overridden = settings.with_prefix("producer.override.").get("bootstrap.servers")
-        cluster = {} if overridden is None else {"bootstrap.servers": overridden}
+    def _log(self, topic: str, clients: Mapping[str, Mapping[str, str]]) -> KafkaLog:
         return KafkaLog(
             topic,
-            {**self._config.client("consumer"), **cluster},
+            clients["consumer"],
+            producer=clients["producer"],
+            admin=clients["admin"],
             partitions=self._config["offset.storage.partitions"],
             replication_factor=self._config["offset.storage.replication.factor"],
             read_committed=True,

@@ -24,6 +24,7 @@ from ..task.runner import Report, TaskRunner
 from ..task.topics import TopicCreator, topic_groups
 from ..transforms.chain import stages
 from ..version import VERSION
+from .clients import client_settings
 from .listener import StatusListener
 from .offset_reader import StoredOffsets
 from .offset_stores import OffsetStores
@@ -74,7 +75,7 @@ class TaskFactory:
         )
 
         async def delivery() -> Delivery:
-            stores = await self._stores.of(settings)
+            stores = await self._stores.of(task.connector, settings)
             transactions = boundary if self._config.exactly_once and isinstance(boundary, ConnectorBoundary) else None
             instance.context = TaskContext(dict(config), StoredOffsets(task.connector, stores), transactions)
             if self._config.exactly_once:
@@ -90,6 +91,7 @@ class TaskFactory:
                 keep_records=runner.keeps_records,
                 interval_s=self._config["offset.flush.interval.ms"] / 1000,
                 timeout_s=self._config["offset.flush.timeout.ms"] / 1000,
+                copies=self._stores.copies if self._stores.own_topic(settings) else None,
             )
 
         runner.make_delivery = delivery
@@ -121,23 +123,22 @@ class TaskFactory:
             runner.acknowledged,
             runner.committed,
             keep_records=runner.keeps_records,
-            after_commit=self._stores.copies.add if own else _nothing,
+            copies=self._stores.copies if own else None,
             checks=checks,
         )
 
     def _client(self, task: ConnectorTaskId, settings: ConnectorConfig) -> dict[str, Any]:
         return {
             **_PRODUCER_DEFAULTS,
-            **self._config.client("producer"),
             "client.id": f"connector-producer-{task}",
-            **settings.with_prefix("producer.override."),
+            **client_settings(self._config, settings, "producer"),
         }
 
     def _topic_creator(
         self, task: ConnectorTaskId, settings: ConnectorConfig
     ) -> Callable[[str], Awaitable[None] | None]:
         groups = topic_groups(settings.originals) if self._config["topic.creation.enable"] else []
-        admin = {**self._config.client("admin"), **settings.with_prefix("admin.override.")}
+        admin = client_settings(self._config, settings, "admin")
 
         async def used(topic: str) -> None:
             await self._listener.topic_used(task, topic)
@@ -180,7 +181,3 @@ class TaskFactory:
             case "connector":
                 return ConnectorBoundary()
         return PollBoundary()
-
-
-def _nothing(pairs: list[tuple[bytes, bytes | None]]) -> None:
-    """Ignore committed offsets, because no copy of them is needed."""

@@ -26,6 +26,7 @@ from ..stores.offset_store import OffsetStore
 from ..stores.status_records import State
 from ..task.exactly_once import StartChecks, transactional_id
 from ..task.runner import TaskRunner
+from .clients import client_settings
 from .connector_runner import ConnectorRunner
 from .listener import StatusListener
 from .metrics import Sample, Starts, exposition
@@ -77,7 +78,7 @@ class Worker:
             connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
             version = connector.version()
             require(class_name(type(connector)), config.get("connector.plugin.version"), version)
-            stores = await self._stores.of(ConnectorConfig(self.table, config))
+            stores = await self._stores.of(name, ConnectorConfig(self.table, config))
         except Exception as error:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             raise ConnectError(f"connector {name} could not be set up: {error}") from error
@@ -131,25 +132,25 @@ class Worker:
 
     # -- offsets
 
-    async def offset_stores(self, config: Mapping[str, str]) -> list[OffsetStore]:
+    async def offset_stores(self, name: str, config: Mapping[str, str]) -> list[OffsetStore]:
         """Return a connector's offset stores: that of its own topic, if it has one, and the worker's."""
-        return await self._stores.of(ConnectorConfig(self.table, config))
+        return await self._stores.of(name, ConnectorConfig(self.table, config))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
         """Stop reading the own offsets topics of all connectors except these; a later use opens a topic again."""
         await self._stores.keep_only(connectors)
 
     async def write_offsets(
-        self, config: Mapping[str, str], offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]
+        self, name: str, config: Mapping[str, str], offsets: Iterable[tuple[SourcePartition, SourceOffset | None]]
     ) -> None:
         """Write offsets of a connector without tasks.
 
         With exactly-once, the write fences the connector's first task.
         """
         settings = ConnectorConfig(self.table, config)
-        first = ConnectorTaskId(settings["name"], 0)
+        first = ConnectorTaskId(name, 0)
         client = self._factory.transactional_client(first, settings) if self.config.exactly_once else None
-        await self._stores.write(settings, offsets, client)
+        await self._stores.write(name, settings, offsets, client)
 
     # -- tasks
 
@@ -235,17 +236,29 @@ class Worker:
 
     async def fence_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
         """Fence all producers of a connector's first `count` tasks, in parallel; raises ConnectError (KIP-618)."""
-        ids = [transactional_id(self.config["group.id"], ConnectorTaskId(connector, number)) for number in range(count)]
+        await self._fence(connector, range(count), config)
+
+    async def _fence(self, connector: str, numbers: Iterable[int], config: Mapping[str, str]) -> None:
+        ids = [transactional_id(self.config["group.id"], ConnectorTaskId(connector, number)) for number in numbers]
         if not ids:
             return
-        prefix = "admin.override."
-        overrides = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
-        async with Admin({**self.config.client("admin"), **overrides}) as client:
+        async with Admin(client_settings(self.config, ConnectorConfig(self.table, config), "admin")) as client:
             outcomes = await client.fence_producers(ids)
         failed = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
         if failed:
             name, error = next(iter(failed.items()))
             raise ConnectError(f"could not fence {len(failed)} of {len(ids)} producers, for example {name}: {error}")
+
+    async def fence_other_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
+        """Fence the producers of all tasks of a connector except its first `count`; raises ConnectError, KafkaError.
+
+        The cluster knows these producers by their transactional ids, so it does not matter which worker has run them.
+        """
+        prefix = transactional_id(self.config["group.id"], ConnectorTaskId(connector, 0)).removesuffix("0")
+        async with Admin(client_settings(self.config, ConnectorConfig(self.table, config), "admin")) as client:
+            listed = [each.transactional_id for each in await client.list_transactions()]
+        numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
+        await self._fence(connector, {int(each) for each in numbers if each.isdecimal() and int(each) >= count}, config)
 
     async def stop(self) -> None:
         """Stop all connectors and tasks, then close the offset stores."""

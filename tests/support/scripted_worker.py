@@ -279,10 +279,10 @@ class ScriptedWork:
         if self.fence_error is not None:
             raise self.fence_error
 
-    async def write_offsets(self, config: Any, offsets: Any) -> None:
+    async def write_offsets(self, name: str, config: Any, offsets: Any) -> None:
         self.done.append(f"write {len(list(offsets))} offsets")
 
-    async def offset_stores(self, config: Any) -> list[Any]:
+    async def offset_stores(self, name: str, config: Any) -> list[Any]:
         return []
 
     async def stop(self) -> None:

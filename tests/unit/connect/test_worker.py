@@ -116,11 +116,11 @@ async def test_a_connector_whose_start_is_cancelled_is_stopped() -> None:
 
 
 async def test_the_own_topic_of_a_connector_that_is_gone_is_not_read_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OffsetStores, "_log", lambda self, topic, settings: WatchedLog(topic))
+    monkeypatch.setattr(OffsetStores, "_log", lambda self, topic, clients: WatchedLog(topic))
     running, _ = await worker()
     for name in ("a", "b"):
         config = {"name": name, "connector.class": "FileStreamSource", "offsets.storage.topic": f"offsets-{name}"}
-        await running.offset_stores(config)
+        await running.offset_stores(name, config)
     assert WatchedLog.reading == {"offsets-a", "offsets-b"}
     await running.keep_offsets_of({"b"})
     assert WatchedLog.reading == {"offsets-b"}
