@@ -114,6 +114,27 @@ async def test_timestamps_have_their_time_zone(postgres: PostgresServer, databas
     assert record.value["id"] == 2
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Honolulu"])
+@pytest.mark.parametrize(("kind", "now"), [("timestamp", "now() AT TIME ZONE '{}'"), ("timestamptz", "now()")])
+@pytest.mark.parametrize("query", ["", "SELECT * FROM t"])
+async def test_rows_of_the_future_wait_in_any_time_zone(
+    postgres: PostgresServer, database: str, zone: str, kind: str, now: str, query: str
+) -> None:
+    at = now.format(zone)
+    postgres.execute(f"CREATE TABLE t (id bigint PRIMARY KEY, at {kind} NOT NULL, name text)", database=database)
+    given = {"query": query} if query else {}
+    new = source(postgres, database, "timestamp+incrementing", db_timezone=zone, **given)
+    await new.nothing()
+    postgres.execute(
+        f"INSERT INTO t VALUES (1, {at} + interval '1 hour', 'future'), (2, {at} - interval '1 minute', 'past')",
+        database=database,
+    )
+    assert names(await new.read(1)) == ["past"]
+    await new.nothing()
+    postgres.execute(f"INSERT INTO t VALUES (3, {at} - interval '30 seconds', 'late')", database=database)
+    assert names(await new.read(1)) == ["late"]
+
+
 async def test_types(postgres: PostgresServer, database: str) -> None:
     columns = {
         "i2 smallint": ("7", 7),
@@ -213,9 +234,14 @@ async def test_a_number_that_a_decimal_cannot_hold_says_what_to_do(postgres: Pos
         database=database,
     )
     with pytest.raises(
-        ConnectError, match=r"column d: .* NaN has no decimal digits: cast it to text or double precision"
+        ConnectError, match=r"table t, column d: .* NaN is not .*: set decimal\.handling\.mode to string or double"
     ):
         await source(postgres, database, "incrementing", batch_max_rows="1").read(2)
+    for mode, values in (("string", ["1.50", "NaN"]), ("double", [1.5, math.nan])):
+        records = await source(postgres, database, "incrementing", decimal_handling_mode=mode).read(2)
+        assert str([record.value["d"] for record in records]) == str(values)
+        for record in records:
+            record.value.check()
     query = "SELECT id, d::float8 AS d, n FROM t"
     first, second = await source(postgres, database, "incrementing", query=query).read(2)
     assert (first.value["d"], first.value["n"]) == (1.5, "NaN")

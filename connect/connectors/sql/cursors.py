@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from ...errors import ConnectError
 from .positions import decode, encode
-from .source import Row, Source, before_now
+from .source import Row, Source, before_now, has_time_zone
 
 
 class Batch(NamedTuple):
@@ -47,6 +47,8 @@ class IncrementalCursor:
         self._zone = ZoneInfo(settings["db.timezone"])
         self._equal_limit = settings["equal.timestamps.max.rows"]
         self._after = None if offset is None else _position(source, offset)
+        self._zoned: bool | None = None
+        """Whether timestamps have a time zone; None until there is a timestamp."""
 
     def fetch(self, engine: sa.Engine) -> Batch:
         """Return the next new or changed rows, in order."""
@@ -54,7 +56,11 @@ class IncrementalCursor:
         with engine.connect() as connection:
             before = None
             if source.timestamp is not None and not source.null_timestamps:
-                before = before_now(connection, source.timestamp, self._delay_ms, self._zone)
+                if self._zoned is None:
+                    self._zoned = has_time_zone(connection, source)
+                if self._zoned is None:
+                    return Batch([], False)
+                before = before_now(connection, source.timestamp, self._delay_ms, self._zone, zoned=self._zoned)
             rows = source.rows(connection, self._after, before, self._limit + 1)
             more = len(rows) > self._limit
             whole = not more or source.unique

@@ -72,6 +72,11 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey("db.timezone", Type.STRING, "UTC", _MEDIUM,
               "Time zone of timestamps that have none.", _time_zone, "Mode"),
+    ConfigKey(
+        "decimal.handling.mode", Type.STRING, "precise", _MEDIUM,
+        "Type of numeric columns of tables: precise (Decimal, or text for a column without a scale), string or double. "
+        "Only string and double have NaN and infinities.", OneOf("precise", "string", "double"), "Connector",
+    ),
     ConfigKey("topic.prefix", Type.STRING, REQUIRED, _HIGH,
               "Prefix of topics: the topic of a table is the prefix and the table's name. With a query: its topic.",
               None, "Connector"),

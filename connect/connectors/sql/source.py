@@ -92,7 +92,8 @@ def table_source(
     except sa.exc.NoSuchTableError:
         raise ConnectError(f"table {name} does not exist: create it, or change table.whitelist") from None
     dialect, zone = engine.dialect.name, ZoneInfo(settings["db.timezone"])
-    columns = [column_of(each.name, each.type, bool(each.nullable), dialect, zone) for each in table.columns]
+    decimals = settings["decimal.handling.mode"]
+    columns = [column_of(each.name, each.type, bool(each.nullable), dialect, zone, decimals) for each in table.columns]
     row_type = RowType(table.name, columns, zone)
     mode = settings["mode"]
 
@@ -111,7 +112,20 @@ def table_source(
     raw = [_comparable(each, name, dialect) for each in stamps]
     keys = tuple(table.primary_key.columns)
     return _source(
-        mode, tuple(table.columns), table, incrementing, raw, keys, row_type, null_timestamps=null_timestamps
+        mode, read_columns(table, dialect), table, incrementing, raw, keys, row_type, null_timestamps=null_timestamps
+    )
+
+
+def read_columns(table: sa.Table, dialect: str) -> tuple[Any, ...]:
+    """Return the columns to select.
+
+    A TIME of MySQL is read as the driver returns it, because SQLAlchemy turns 25:00:00 into 01:00:00.
+    """
+    if dialect not in ("mysql", "mariadb"):
+        return tuple(table.columns)
+    raw = sa.types.NullType()
+    return tuple(
+        sa.type_coerce(each, raw).label(each.name) if isinstance(each.type, sa.Time) else each for each in table.columns
     )
 
 
@@ -163,24 +177,34 @@ def _source(
     )
 
 
-def before_now(connection: sa.Connection, timestamp: Any, delay_ms: int, zone: ZoneInfo) -> Any:
+def has_time_zone(connection: sa.Connection, source: Source) -> bool | None:
+    """Return whether the values of a source's timestamp have a time zone, or None if there is no value yet.
+
+    A value shows it, because the columns of a query have no declared type, and not every declared type says it.
+    """
+    filled = source.timestamp.is_not(None)
+    value = connection.scalar(sa.select(source.timestamp).select_from(source.selectable).where(filled).limit(1))
+    return None if value is None else isinstance(value, datetime) and value.tzinfo is not None
+
+
+def before_now(connection: sa.Connection, timestamp: Any, delay_ms: int, zone: ZoneInfo, *, zoned: bool) -> Any:
     """Return the condition that a timestamp is older than the database's clock minus a delay.
 
-    Rows with the current time must wait, because other rows with the same timestamp may still be written.
+    Timestamps without a time zone (not `zoned`) are in `zone`. Rows with the current time must wait, because other rows
+    with the same timestamp may still be written.
     """
     dialect = connection.dialect.name
-    if dialect == "sqlite":  # SQLite keeps timestamps as text
-        return sa.func.julianday(timestamp) < sa.func.julianday("now") - delay_ms / 86_400_000
+    delay = timedelta(milliseconds=delay_ms)
+    if dialect == "sqlite":  # SQLite runs in this process, and keeps timestamps as text
+        end = (datetime.now(zone) - delay).replace(tzinfo=None)
+        return sa.func.julianday(timestamp) < sa.func.julianday(end.isoformat(" "))
     now = connection.scalar(sa.text(f"SELECT {_UTC_NOW[dialect]}") if dialect in _UTC_NOW else sa.select(_CURRENT))
     if not isinstance(now, datetime):
         raise ConnectError(
             f"the database returns its time as {now!r}, which is not a timestamp: use mode {INCREMENTING}"
         )
-    end = (now if now.tzinfo is not None else now.replace(tzinfo=UTC)) - timedelta(milliseconds=delay_ms)
-    kind = timestamp.type
-    if isinstance(kind, sa.DateTime) and not kind.timezone:
-        end = end.astimezone(zone).replace(tzinfo=None)
-    return timestamp < end
+    end = (now if now.tzinfo is not None else now.replace(tzinfo=UTC)) - delay
+    return timestamp < (end if zoned else end.astimezone(zone).replace(tzinfo=None))
 
 
 _CURRENT: Final = sa.func.current_timestamp()

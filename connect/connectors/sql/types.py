@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 from ...data.logical import date_schema, decimal_schema, time_schema, timestamp_schema
 from ...data.schema import BOOLEAN, BYTES, FLOAT64, INT16, INT32, INT64, STRING, Schema, array, struct
@@ -37,6 +38,10 @@ def _json(value: Any) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
         return _json(value)
+    if isinstance(value, set | frozenset):
+        return ",".join(sorted(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise ValueError("it is binary data in a column of another type: cast it to a binary type in a query")
     return value.name if hasattr(value, "name") and not isinstance(value, str) else str(value)
 
 
@@ -51,13 +56,30 @@ def _bytes(value: Any) -> bytes:
 _EXACT: Final = Context(prec=10_000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact, InvalidOperation])
 
 
+def _plain(value: Any) -> str:
+    return format(Decimal(value), "f")
+
+
+def _of_set(members: Sequence[str]) -> Callable[[Any], str]:
+    """Return the conversion of a MySQL SET to text: its members in the order of the type, as MySQL prints them."""
+    return lambda value: value if isinstance(value, str) else ",".join(sorted(value, key=list(members).index))
+
+
+def _time_of_day(value: Any) -> datetime.time:
+    if isinstance(value, datetime.time):
+        return value
+    if not isinstance(value, datetime.timedelta) or not datetime.timedelta() <= value < datetime.timedelta(days=1):
+        raise ValueError("a time of day is from 00:00:00 to 23:59:59.999999: cast it to text in a query")
+    return (datetime.datetime.min + value).time()
+
+
 def _decimal(scale: int) -> Callable[[Any], Decimal]:
     unit = Decimal((0, (1,), -scale))
 
     def convert(value: Any) -> Decimal:
         number = Decimal(value)
         if not number.is_finite():
-            raise ValueError(f"{number} has no decimal digits: cast it to text or double precision in a query")
+            raise ValueError(f"{number} is not a Decimal: set decimal.handling.mode to string or double")
         return _EXACT.quantize(number, unit)
 
     return convert
@@ -114,16 +136,29 @@ class Arrays:
         return dimensions
 
 
-def column_of(name: str, kind: sa.types.TypeEngine[Any], nullable: bool, dialect: str, zone: ZoneInfo) -> Column:
-    """Return a column by its type in the database; types without a counterpart become text."""
-    schema, convert = _type_of(kind, dialect, zone)
+def column_of(
+    name: str, kind: sa.types.TypeEngine[Any], nullable: bool, dialect: str, zone: ZoneInfo, decimals: str = "precise"
+) -> Column:
+    """Return a column by its type in the database; types without a counterpart become text.
+
+    `decimals` is the setting decimal.handling.mode.
+    """
+    schema, convert = _type_of(kind, dialect, zone, decimals)
     return Column(name, schema.as_optional() if nullable else schema, convert)
 
 
-def _type_of(kind: sa.types.TypeEngine[Any], dialect: str, zone: ZoneInfo) -> tuple[Schema, Callable[[Any], Any]]:
+def _type_of(
+    kind: sa.types.TypeEngine[Any], dialect: str, zone: ZoneInfo, decimals: str
+) -> tuple[Schema, Callable[[Any], Any]]:
     match kind:
         case sa.Boolean():
             return BOOLEAN, bool
+        case mysql.BIGINT(unsigned=True):
+            return _decimal_type(0, decimals)
+        case mysql.INTEGER(unsigned=True):
+            return INT64, int
+        case mysql.SMALLINT(unsigned=True):
+            return INT32, int
         case sa.BigInteger():
             return INT64, int
         case sa.SmallInteger():
@@ -133,27 +168,42 @@ def _type_of(kind: sa.types.TypeEngine[Any], dialect: str, zone: ZoneInfo) -> tu
         case sa.Float():  # a subclass of Numeric
             return FLOAT64, float
         case sa.Numeric():
-            if kind.scale is None:  # each value has its own scale
-                return STRING, str
-            return decimal_schema(kind.scale), _decimal(kind.scale)
+            return _decimal_type(kind.scale, decimals)
         case sa.DateTime():
             return timestamp_schema(), _in(zone)
         case sa.Date():
             return date_schema(), _same
         case sa.Time():
-            return time_schema(), _same
-        case sa.LargeBinary():
-            return BYTES, _bytes
+            return time_schema(), _time_of_day
+        case mysql.SET():
+            return STRING, _of_set(kind.values)
         case sa.JSON():
             return STRING, _json
         case sa.ARRAY():
-            item, convert = _type_of(kind.item_type, dialect, zone)
+            item, convert = _type_of(kind.item_type, dialect, zone, decimals)
             arrays = Arrays(item.as_optional(), convert, fixed=isinstance(kind.item_type, sa.JSON))
             return arrays.schema, arrays
     base = getattr(kind, "data_type", None)
     if isinstance(base, sa.types.TypeEngine):  # the base type of a domain
-        return _type_of(base, dialect, zone)
-    return STRING, _text
+        return _type_of(base, dialect, zone, decimals)
+    return (BYTES, _bytes) if _is_binary(kind) else (STRING, _text)
+
+
+def _decimal_type(scale: int | None, decimals: str) -> tuple[Schema, Callable[[Any], Any]]:
+    """Return the type of decimal numbers; without a scale, each value has its own."""
+    if decimals == "double":
+        return FLOAT64, float
+    if scale is None:
+        return STRING, str
+    return (STRING, _plain) if decimals == "string" else (decimal_schema(scale), _decimal(scale))
+
+
+def _is_binary(kind: sa.types.TypeEngine[Any]) -> bool:
+    """Return whether values are bytes. BINARY and MySQL's BLOBs are no subclasses of LargeBinary."""
+    try:
+        return kind.python_type is bytes
+    except NotImplementedError:
+        return False
 
 
 _BY_VALUE: Final[tuple[tuple[type, Schema, Callable[[Any], Any]], ...]] = (
@@ -162,6 +212,7 @@ _BY_VALUE: Final[tuple[tuple[type, Schema, Callable[[Any], Any]], ...]] = (
     (float, FLOAT64, _same),
     (str, STRING, _same),
     (bytes, BYTES, _same),
+    (bytearray, BYTES, _bytes),
     (memoryview, BYTES, _bytes),
     (datetime.date, date_schema(), _same),
     (datetime.time, time_schema(), _same),
@@ -196,8 +247,11 @@ class RowType:
                 return self._with(Column(column.name, _as(column.schema, arrays.schema), arrays)).struct(row)
             try:
                 result.values[index] = column.convert(value)
-            except (TypeError, ValueError, ArithmeticError) as error:
-                raise ConnectError(f"column {column.name}: {value!r:.100} does not fit its type: {error}") from error
+            except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
+                where = "the query" if self._name is None else f"table {self._name}"
+                raise ConnectError(
+                    f"{where}, column {column.name}: {value!r:.100} does not fit its type: {error}"
+                ) from error
         try:
             result.check(self._name or "row")
         except DataError as error:

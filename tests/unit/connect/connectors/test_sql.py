@@ -128,6 +128,21 @@ async def test_rows_wait_until_the_delay_is_over(database: sqlite3.Connection, t
     await new.nothing()
 
 
+@pytest.mark.parametrize("query", ["", "SELECT * FROM t"])
+async def test_rows_wait_by_the_time_of_the_databases_zone(
+    database: sqlite3.Connection, tmp_path: Path, query: str
+) -> None:
+    stamps = {"Pacific/Honolulu": -600, "Asia/Tokyo": 540}
+    for zone, minutes in stamps.items():
+        database.execute("DELETE FROM t")
+        for number, (name, more) in enumerate({"young": minutes + 60, "old": minutes - 1}.items()):
+            stamp = f"strftime('%Y-%m-%d %H:%M:%f', 'now', '{more:+} minutes')"
+            database.execute(f"INSERT INTO t SELECT {number}, {stamp}, '{name}'")
+        new = source(tmp_path, "timestamp", query=query, table_whitelist="" if query else "t", db_timezone=zone)
+        assert names(await new.read(1)) == ["old"]
+        await new.nothing()
+
+
 async def test_null_timestamps_are_refused_or_read_by_the_incrementing_column(
     database: sqlite3.Connection, tmp_path: Path
 ) -> None:
