@@ -211,8 +211,11 @@ def filled(template: str, cursor: Any) -> str:
 
 
 def _cursor(url: str, value: Any) -> str | int | float:
-    """Return a cursor in the form that an offset keeps: a Decimal becomes text. Raises ConnectError."""
-    if isinstance(value, Decimal):
+    """Return a cursor in the form that an offset keeps: a Decimal, and a whole number beyond 64 bits, becomes text.
+
+    Raises ConnectError.
+    """
+    if isinstance(value, Decimal) or (isinstance(value, int) and not -(2**63) <= value < 2**63):
         return str(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ConnectError(f"the cursor of {url} is neither text nor a number: {value!r:.200}; change cursor.pointer")

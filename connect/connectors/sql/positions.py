@@ -1,6 +1,6 @@
 """Encodes positions in a table as values of source offsets, which are numbers and texts.
 
-Numbers and texts are written unchanged. Values of other types are written with the type's name:
+Numbers of up to 64 bits and texts are written unchanged. Values of other types are written with the type's name:
 datetime(2026-01-02T03:04:05.678901).
 """
 
@@ -29,6 +29,8 @@ _NAMED: Final = re.compile(rf"({'|'.join(_TYPES)})\((.*)\)", re.DOTALL)
 
 def encode(value: Any) -> Any:
     """Encode the value of a column for an offset; raises ConnectError for a type without an order."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:  # an offset holds whole numbers of 64 bits
+        value = Decimal(value)
     if isinstance(value, int | float) or (isinstance(value, str) and not _NAMED.fullmatch(value)):
         return value
     for name, (kind, write, _) in _TYPES.items():

@@ -246,6 +246,15 @@ async def test_a_cursor_keeps_its_digits(api: Api) -> None:
     assert api.requests[-1].query_string == "since=12345678901234567.891"
 
 
+async def test_a_cursor_beyond_64_bits_is_a_text_in_the_offset(api: Api) -> None:
+    api.answers = [web.Response(text='[{"id": 98765432109876543210}]'), web.Response(text="[]")]
+    new = source(api, "record")
+    (record,) = await new.read(1)
+    assert record.source_offset == {"cursor": "98765432109876543210", "equal": 1}
+    await new.nothing(1)
+    assert api.requests[-1].query_string == "since=98765432109876543210"
+
+
 Broken = Callable[[], web.Response]
 
 

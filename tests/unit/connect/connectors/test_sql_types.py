@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -10,8 +11,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from oncelog.connect import ConnectError, Struct
 from oncelog.connect.data.logical import DECIMAL, scale_of
+from oncelog.connect.stores.offset_records import offset_value
 
 sa = pytest.importorskip("sqlalchemy", reason="needs the extra: pip install 'oncelog[connect-sql]'")
+from oncelog.connect.connectors.sql.positions import decode, encode  # noqa: E402
 from oncelog.connect.connectors.sql.source import read_columns  # noqa: E402
 from oncelog.connect.connectors.sql.types import RowType, column_of  # noqa: E402
 from sqlalchemy.dialects import mssql, mysql, oracle  # noqa: E402
@@ -87,6 +90,13 @@ def test_large_unsigned_numbers_are_decimals() -> None:
     assert (schema.name, scale_of(schema), struct["c"]) == (DECIMAL, 0, Decimal(2**64 - 1))
     assert read(kind, 2**64 - 1, decimals="string") == ("STRING", "18446744073709551615")
     assert read(kind, 2**53, decimals="double") == ("FLOAT64", 2.0**53)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2**63, 2**64 - 1, -(2**63) - 1])
+def test_a_large_number_is_a_position_that_an_offset_holds(number: int) -> None:
+    offset = {"incrementing": encode(number)}
+    assert json.loads(offset_value(offset) or b"") == offset
+    assert decode(offset["incrementing"]) == number
 
 
 def test_times_of_day_are_exact_or_refused() -> None:
