@@ -76,7 +76,7 @@ class _Rest:
         for tls in self._tls.values():
             tls.watch(self._config["rest.ssl.reload.interval.ms"] / 1000)
         max_body_bytes = self._config["rest.max.body.bytes"]
-        router = make_router(self.client, admin=self._config.rest.serves_admin)
+        router = make_router(self.client, self._config.rest)
         await self.server.serve(herder, max_body_bytes, router)
         await self._admin.serve(herder, max_body_bytes, ADMIN_ROUTER)
 
@@ -90,7 +90,7 @@ class _Rest:
         tls = self._tls.get(listeners)
         context = None if tls is None else tls.server
         limit = self._config["rest.max.connections"]
-        return RestServer(listeners.addresses, context, access, max_connections=limit)
+        return RestServer(listeners.addresses, context, access, max_connections=limit, setting=listeners.setting)
 
 
 class StandaloneWorker:

@@ -15,13 +15,16 @@ import h11
 
 from ..herder.herder import Herder
 from .access import RestAccess
-from .errors import refusal
+from .errors import REQUEST_TIMEOUT_S, refusal
 from .messages import Handler, HttpError, Request, Response
 
 log = logging.getLogger(__name__)
 
 IDLE_S: Final = 30.0
 """The longest wait, in seconds, until a client sends or accepts bytes; the value of Kafka Connect's server."""
+
+BODY_S: Final = REQUEST_TIMEOUT_S
+"""The longest time, in seconds, until a client has sent the body of a request."""
 
 _LINGER_S: Final = 5.0
 """The longest wait, in seconds, until a client has sent the rest of a body that is not read."""
@@ -63,7 +66,17 @@ class Connection:
         except (OSError, h11.LocalProtocolError) as error:  # the client is gone, or too slow
             log.debug("a client's connection has ended: %r", error)
         finally:
-            self._writer.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        """Close the connection, and give the client IDLE_S seconds to accept the rest of the last response."""
+        self._writer.close()
+        try:
+            with contextlib.suppress(OSError):
+                async with asyncio.timeout(IDLE_S):
+                    await self._writer.wait_closed()
+        finally:
+            self._writer.transport.abort()
 
     def end(self) -> None:
         """End the connection as soon as no request is in progress."""
@@ -99,16 +112,22 @@ class Connection:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
-        """Return the body of a request; raises HttpError if it is too large."""
+        """Return the body of a request; raises HttpError if it is too large or takes longer than BODY_S."""
         if int(headers.get("content-length", "0")) > self._max_body_bytes:
             raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if self._http.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
         body = bytearray()
-        while isinstance(event := await self._event(), h11.Data):
-            body += event.data
-            if len(body) > self._max_body_bytes:
-                raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        try:
+            async with asyncio.timeout(BODY_S) as deadline:
+                while isinstance(event := await self._event(), h11.Data):
+                    body += event.data
+                    if len(body) > self._max_body_bytes:
+                        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        except TimeoutError:
+            if deadline.expired():
+                raise HttpError(HTTPStatus.REQUEST_TIMEOUT) from None
+            raise
         return bytes(body)
 
     async def _respond(self, method: str, response: Response) -> None:

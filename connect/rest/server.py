@@ -6,18 +6,19 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..errors import ConnectError
 from ..herder.herder import Herder
-from ..settings.rest import RestAddress
+from ..settings.rest import LISTENERS, RestAddress, RestSettings
 from ..version import VERSION
 from ..worker.metrics import CONTENT_TYPE
 from . import connectors, loggers, plugins
 from .access import RestAccess
 from .client import RestClient
 from .connection import IDLE_S, Connection
+from .cross_origin import METHODS, cross_origin
 from .errors import answer, errors, timeouts
 from .forwarding import forwarding
 from .messages import Handler, Request, Response
@@ -60,6 +61,11 @@ async def metrics(request: Request) -> Response:
     return Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
+MakeConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Connection]
+
+_ACCEPT_AGAIN_S: Final = 1.0
+"""The wait, in seconds, after the system has refused a connection, for example for lack of descriptors."""
+
 STOP_S: Final = 60.0
 """The longest wait, in seconds, for requests in progress when the worker stops."""
 
@@ -70,13 +76,11 @@ ROOT: Final = (
 )
 
 
-def make_router(client: RestClient, *, admin: bool) -> Router:
-    """Return the router of all endpoints, which forwards requests to other workers by `client`.
-
-    `admin` says whether it includes the endpoints under /admin.
-    """
-    routes = [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *(loggers.ROUTES if admin else ())]
-    return Router(routes, [errors, timeouts, negotiation, forwarding(client)])
+def make_router(client: RestClient, settings: RestSettings) -> Router:
+    """Return the router of the endpoints on `listeners`, which forwards requests to other workers by `client`."""
+    routes = [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *(loggers.ROUTES if settings.serves_admin else ())]
+    others = [cross_origin(settings.origins, settings.methods or METHODS)] if settings.origins else []
+    return Router(routes, [*others, errors, timeouts, negotiation, forwarding(client)])
 
 
 ADMIN_ROUTER: Final = Router(loggers.ROUTES, [errors, timeouts, negotiation])
@@ -93,17 +97,21 @@ class RestServer:
         access: RestAccess | None = None,
         *,
         max_connections: int,
+        setting: str = LISTENERS,
     ) -> None:
-        """`tls` is the context of https addresses. `access` decides which requests are admitted; None admits all.
+        """`setting` names the addresses in errors, and `tls` is the context of https addresses.
+
+        `access` decides which requests are admitted; None admits all.
 
         A connection beyond `max_connections` is closed at once.
         """
-        self._addresses = addresses
+        self._addresses, self._setting = addresses, setting
         self._tls, self._access, self._max_connections = tls, access, max_connections
         self._is_full = False
         self._sockets: list[socket.socket] = []
-        self._servers: list[asyncio.Server] = []
-        self._connections: dict[asyncio.Task[None], Connection] = {}
+        self._accepting: list[asyncio.Task[None]] = []
+        self._connections: dict[asyncio.Task[None], Connection | None] = {}
+        """The open connections; None for one that does not have its TLS session yet."""
 
     @property
     def port(self) -> int:
@@ -122,25 +130,54 @@ class RestServer:
             except OSError as error:
                 self.close_sockets()
                 raise ConnectError(
-                    f"listeners: cannot listen on {address.host}:{address.port}: {error.strerror or error}; name a"
-                    " free address"
+                    f"{self._setting}: cannot listen on {address.host}:{address.port}: {error.strerror or error}; name"
+                    " a free address"
                 ) from error
 
     async def serve(self, herder: Herder, max_body_bytes: int, handler: Handler) -> None:
         """Start answering requests, first those that have arrived since `bind`."""
 
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if self._refuses_one_more():
-                writer.transport.abort()
-                return
-            connection = Connection(reader, writer, herder, handler, max_body_bytes, self._access)
-            task = asyncio.create_task(connection.run(), name="connection of the REST interface")
-            self._connections[task] = connection
-            task.add_done_callback(self._connections.pop)
+        def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection:
+            return Connection(reader, writer, herder, handler, max_body_bytes, self._access)
 
         for address, each in zip(self._addresses, self._sockets, strict=True):
-            tls: dict[str, Any] = {"ssl": self._tls, "ssl_handshake_timeout": IDLE_S} if address.encrypted else {}
-            self._servers.append(await asyncio.start_server(connected, sock=each, **tls))
+            accepting = self._accept(each, self._tls if address.encrypted else None, connection)
+            self._accepting.append(asyncio.create_task(accepting, name="accept connections of the REST interface"))
+
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None, connection: MakeConnection) -> None:
+        """Accept connections until this is cancelled. Each counts from here to its end, including its TLS handshake."""
+        listener.setblocking(False)
+        while True:
+            try:
+                client, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                log.error("the REST interface cannot accept connections for %g s: %s", _ACCEPT_AGAIN_S, error)
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            if self._refuses_one_more():
+                client.close()
+                continue
+            task = asyncio.create_task(self._run(client, tls, connection), name="connection of the REST interface")
+            self._connections[task] = None
+            task.add_done_callback(self._connections.pop)
+
+    async def _run(self, client: socket.socket, tls: ssl.SSLContext | None, connection: MakeConnection) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        limit_s = IDLE_S if tls is not None else None
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, client, ssl=tls, ssl_handshake_timeout=limit_s
+            )
+        except OSError as error:
+            log.debug("a client's connection has ended before its first request: %r", error)
+            return
+        assert task is not None
+        made = self._connections[task] = connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+        await made.run()
 
     def _refuses_one_more(self) -> bool:
         """Return whether the limit of connections is reached; the first refusal in a row is logged."""
@@ -153,12 +190,16 @@ class RestServer:
 
     async def stop(self) -> None:
         """Close the listeners, finish the requests in progress within STOP_S, and close all connections."""
-        for server in self._servers:
-            server.close()
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
         self.close_sockets()
         connections = dict(self._connections)
-        for connection in connections.values():
-            connection.end()
+        for task, connection in connections.items():
+            if connection is None:
+                task.cancel()
+            else:
+                connection.end()
         if connections:
             _, late = await asyncio.wait(connections, timeout=STOP_S)
             for task in late:

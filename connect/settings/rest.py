@@ -17,6 +17,7 @@ from ...auth.suites import VERSIONS
 from ..config import ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
 from ..config.protection import HIDDEN, asks_for_protection
 from ..config.types import Password
+from ..config.validators import RegularExpression, compiled
 from ..errors import ConfigValueError
 
 LISTENERS: Final = "listeners"
@@ -31,6 +32,12 @@ _LOW: Final = Importance.LOW
 def _versions(name: str, value: list[str]) -> None:
     for version in value:
         OneOf(*VERSIONS)(name, version)
+
+
+def _origins(name: str, value: list[str]) -> None:
+    for origin in value:
+        if origin != "*":
+            RegularExpression()(name, origin)
 
 
 def _extensions(name: str, value: list[str]) -> None:
@@ -60,6 +67,22 @@ ROWS: Final = (
         _LOW,
         "Addresses for the endpoints under /admin, in the form of listeners. An empty list closes these endpoints. "
         "By default they are served on the addresses in listeners.",
+    ),
+    ConfigKey(
+        "access.control.allow.origin",
+        Type.LIST,
+        [],
+        _LOW,
+        "Origins whose pages may use the REST interface in a browser (CORS), such as https://app.example.com: regular "
+        "expressions, or * for all origins. By default none. For clients that need not authenticate.",
+        _origins,
+    ),
+    ConfigKey(
+        "access.control.allow.methods",
+        Type.LIST,
+        [],
+        _LOW,
+        "Methods that pages of other origins may use; by default GET, POST and HEAD.",
     ),
     ConfigKey("rest.advertised.host.name", Type.STRING, None, _LOW, "Host at which other workers reach this worker."),
     ConfigKey("rest.advertised.port", Type.INT, None, _LOW, "Port at which other workers reach this worker."),
@@ -183,7 +206,7 @@ class RestListeners:
 
         Raises ConfigValueError.
         """
-        self._originals = originals
+        self._originals, self.setting = originals, setting
         prefix = f"{setting}.https."
         self._prefix = prefix if any(name.startswith(prefix) for name in originals) else ""
         self.addresses = [_address(setting, item) for item in values[setting] or ()]
@@ -237,6 +260,11 @@ class RestSettings:
         self.admin = RestListeners(originals, values, ADMIN_LISTENERS, has_credentials=self.has_credentials)
         self.serves_admin = values[ADMIN_LISTENERS] is None
         """Whether the endpoints under /admin are served on the addresses in `listeners`."""
+        origins = values["access.control.allow.origin"]
+        self.origins = [compiled(".*" if each == "*" else each) for each in origins]
+        """The origins whose pages may use the REST interface (CORS)."""
+        self.methods: list[str] = values["access.control.allow.methods"]
+        """The methods that these pages may use; empty for Kafka Connect's default."""
         self._check()
 
     @property

@@ -32,7 +32,11 @@ _OVERRIDES: Final = {
     "admin.override.": AdminConfig,
 }
 
-_OF_THE_REST_INTERFACE: Final[Mapping[str, str]] = {
+_UNSUPPORTED: Final[Mapping[str, str]] = {
+    "config.providers": (
+        "is not supported: a value such as ${file:PATH:KEY} would be used as it is written. Remove the setting, and"
+        " write the values themselves into the settings"
+    ),
     "rest.host.name": "is not supported, as in Kafka 3.0 and newer: set listeners=http://HOST:PORT instead",
     "response.http.headers.config": "is not supported. Remove the setting, and let a proxy add the headers",
 }
@@ -41,7 +45,7 @@ _OF_THE_REST_INTERFACE: Final[Mapping[str, str]] = {
 def refuse_of_worker(settings: Mapping[str, str]) -> None:
     """Raise ConfigValueError for the first setting of a worker that asks for an unsupported protection."""
     for name, value in settings.items():
-        for refused, problem in _OF_THE_REST_INTERFACE.items():
+        for refused, problem in _UNSUPPORTED.items():
             if name == refused and asks_for_protection(value):
                 raise ConfigValueError(name, HIDDEN, problem)
     of_clients = {name: value for name, value in settings.items() if name != _OF_LISTENERS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import logging
 import ssl
@@ -114,6 +115,16 @@ async def test_only_clients_with_a_password_or_a_token_are_answered(
         assert (await get(port, "/health", context, method="PUT")).status == 401
     for secret in (PASSWORD, "wrong", TOKEN, "0" * 32, basic("alice")["Authorization"].split()[1]):
         assert secret not in caplog.text
+
+
+async def test_a_connection_counts_before_its_tls_handshake(authority: Authority) -> None:
+    async with worker(tls(authority, **{"rest.max.connections": "1"})) as (port, _):
+        _, silent = await asyncio.open_connection(HOST, port)
+        refused, writer = await asyncio.open_connection(HOST, port)
+        with contextlib.suppress(ConnectionError):
+            assert await refused.read() == b""
+        writer.close()
+        silent.close()
 
 
 async def test_health_demands_credentials_if_it_is_not_public(tmp_path: Path) -> None:

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
 
 pytest.importorskip("h11", reason="needs the extra: pip install 'oncelog[connect]'")
-from oncelog.connect.errors import NotFoundError
+from oncelog.connect.errors import ConnectError, NotFoundError
+from oncelog.connect.rest import connection
+from oncelog.connect.rest.cross_origin import cross_origin
 from oncelog.connect.rest.errors import answer, errors
 from oncelog.connect.rest.messages import Request, Response
 from oncelog.connect.rest.routing import Route, Router
 from oncelog.connect.rest.server import RestServer
 from oncelog.connect.settings.rest import RestAddress
+from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from support.rest_server import serving
 
 HOST = b"Host: worker:8083\r\n"
@@ -140,6 +143,85 @@ async def test_a_client_of_http_1_0_gets_its_answer_and_the_end() -> None:
     async with serving(ECHO) as url, connected(url) as (reader, writer):
         writer.write(b"GET /echo/a HTTP/1.0\r\n\r\n")
         assert (await reader.read()).endswith(b'{"name":"a","query":{},"body":""}')
+
+
+async def test_a_client_that_sends_its_body_too_slowly_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BODY_S", 0.01)
+    head, text = await exchange(b"POST /echo/a HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\na")
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in head.lower()
+    assert text.startswith(b'{"error_code":408,')
+
+
+async def test_a_client_that_does_not_accept_its_answer_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 20_000_000
+
+    async def large(request: Request) -> Response:
+        return Response(body=b"x" * size)
+
+    monkeypatch.setattr(connection, "IDLE_S", 0.05)
+    answered = asyncio.Event()
+
+    async def noted(request: Request) -> Response:
+        answered.set()
+        return await large(request)
+
+    async with AsyncExitStack() as stack:
+        async with serving(noted) as url:
+            reader, writer = await stack.enter_async_context(connected(url))
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+            await answered.wait()
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        received = 0
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                received += len(data)
+        assert received < size
+
+
+@pytest.mark.parametrize(
+    ("request_line", "headers", "expected"),
+    [
+        (b"GET /echo/a", b"Origin: https://app.example.com\r\n", {"origin": "https://app.example.com"}),
+        (b"GET /echo/a?missing=1", b"Origin: https://app.example.com\r\n", {"origin": "https://app.example.com"}),
+        (b"GET /echo/a", b"Origin: https://app.example.com.evil\r\n", {}),
+        (b"GET /echo/a", b"", {}),
+        (b"OPTIONS /echo/a", b"Origin: https://app.example.com\r\n", {"origin": "https://app.example.com"}),
+        (
+            b"OPTIONS /echo/a",
+            b"Origin: https://app.example.com\r\nAccess-Control-Request-Method: PUT\r\n",
+            {"origin": "https://app.example.com", "methods": "GET,PUT", "headers": "Content-Type"},
+        ),
+    ],
+)
+async def test_pages_of_allowed_origins_may_read_the_answers(
+    request_line: bytes, headers: bytes, expected: dict[str, str]
+) -> None:
+    given = {
+        "key.converter": "JsonConverter",
+        "value.converter": "JsonConverter",
+        "access.control.allow.origin": r"https://app\.example\.com,https://other",
+        "access.control.allow.methods": "GET,PUT",
+    }
+    settings = WorkerConfig(STANDALONE, given).rest
+    routes = [Route("GET", "/echo/{name}", echo), Route("PUT", "/echo/{name}", echo)]
+    router = Router(routes, [cross_origin(settings.origins, settings.methods), errors])
+    async with serving(router) as url, connected(url) as (reader, writer):
+        writer.write(request_line + b" HTTP/1.1\r\n" + HOST + headers + b"\r\n")
+        head, _ = await response(reader)
+    found = re.findall(rb"Access-Control-Allow-(\w+): (.*)\r\n", head)
+    assert {name.decode().lower(): value.decode() for name, value in found} == expected
+    assert b"\r\nVary: Origin\r\n" in head
+
+
+def test_the_setting_of_an_address_that_is_in_use_is_named() -> None:
+    taken = RestServer([RestAddress(False, "127.0.0.1", 0)], max_connections=1)
+    taken.bind()
+    again = RestServer([RestAddress(False, "127.0.0.1", taken.port)], max_connections=1, setting="admin.listeners")
+    with pytest.raises(ConnectError, match=r"^admin\.listeners: cannot listen on 127\.0\.0\.1:"):
+        again.bind()
+    taken.close_sockets()
 
 
 async def test_a_server_that_stops_answers_what_runs_and_ends_idle_connections() -> None:
