@@ -16,7 +16,7 @@ from ...protocol.messages.describe_topic_partitions import (
 )
 from ..api.handling import RequestContext, handles
 from ..metadata import Topic
-from ..partitions.partition import LEADER_EPOCH
+from ..partitions.partition import FIRST_LEADER_EPOCH
 from ..scheduling.steps import Steps, distinct, ordered
 from ..topic_names import name_problem
 
@@ -92,6 +92,7 @@ def _topic(
     context: RequestContext, topic: Topic, start: int, end: int, offline: Collection[int]
 ) -> DescribeTopicPartitionsResponseTopic:
     node = context.broker.node_id
+    epochs, first_epoch = context.broker.replica_manager.leader_epochs(topic.name), FIRST_LEADER_EPOCH
     return DescribeTopicPartitionsResponseTopic(
         0,
         topic.name,
@@ -99,10 +100,20 @@ def _topic(
         topic.is_internal,
         [
             DescribeTopicPartitionsResponsePartition(
-                int(ErrorCode.LEADER_NOT_AVAILABLE), index, -1, LEADER_EPOCH, [node], [], None, None, [node]
+                int(ErrorCode.LEADER_NOT_AVAILABLE),
+                index,
+                -1,
+                epochs.get(index, first_epoch),
+                [node],
+                [],
+                None,
+                None,
+                [node],
             )
             if index in offline
-            else DescribeTopicPartitionsResponsePartition(0, index, node, LEADER_EPOCH, [node], [node], [], [], [])
+            else DescribeTopicPartitionsResponsePartition(
+                0, index, node, epochs.get(index, first_epoch), [node], [node], [], [], []
+            )
             for index in range(start, end)
         ],
         context.access.operations(AclResourceType.TOPIC, topic.name),

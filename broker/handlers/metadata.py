@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from ...protocol.access_rules import AclOperation, AclResourceType
@@ -20,7 +20,7 @@ from ..api.authorization import NOT_ASKED, cluster_operations
 from ..api.handling import Reply, RequestContext, handles
 from ..api.topic_creation import check_new_partitions, plan_topic
 from ..metadata import Topic
-from ..partitions.partition import LEADER_EPOCH
+from ..partitions.partition import FIRST_LEADER_EPOCH
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import Steps, ordered
 from ..topic_names import METADATA_TOPIC, name_problem
@@ -187,11 +187,12 @@ def _topic(
     context: RequestContext, request: MetadataRequest, topic: Topic, offline: Collection[int]
 ) -> Steps[MetadataResponseTopic]:
     operations = _operations(context, request, topic.name)
+    epochs = context.broker.replica_manager.leader_epochs(topic.name)
     answer = MetadataResponseTopic(0, topic.name, topic.topic_id, topic.is_internal, [], operations)
     for start in range(0, topic.partitions, _PARTITIONS_PER_STEP):
         indexes = range(start, min(start + _PARTITIONS_PER_STEP, topic.partitions))
         yield context.rows(len(indexes))
-        answer.partitions += _partitions(context.broker.node_id, indexes, offline)
+        answer.partitions += _partitions(context.broker.node_id, indexes, offline, epochs)
     return answer
 
 
@@ -201,16 +202,18 @@ def _operations(context: RequestContext, request: MetadataRequest, name: str) ->
     return context.access.operations(AclResourceType.TOPIC, name)
 
 
-def _partitions(node: int, indexes: range, offline: Collection[int]) -> list[MetadataResponsePartition]:
+def _partitions(
+    node: int, indexes: range, offline: Collection[int], epochs: Mapping[int, int]
+) -> list[MetadataResponsePartition]:
     """Return the rows of partitions. The rows share their lists, because a response may have 200,000 rows."""
-    nodes, nobody = [node], list[int]()
-    if not offline:
-        return [MetadataResponsePartition(0, index, node, LEADER_EPOCH, nodes, nodes, nobody) for index in indexes]
+    nodes, nobody, first = [node], list[int](), FIRST_LEADER_EPOCH
+    if not offline and not epochs:
+        return [MetadataResponsePartition(0, index, node, first, nodes, nodes, nobody) for index in indexes]
     code = int(ErrorCode.LEADER_NOT_AVAILABLE)
     return [
-        MetadataResponsePartition(code, index, -1, LEADER_EPOCH, nodes, nobody, nodes)
+        MetadataResponsePartition(code, index, -1, epochs.get(index, first), nodes, nobody, nodes)
         if index in offline
-        else MetadataResponsePartition(0, index, node, LEADER_EPOCH, nodes, nodes, nobody)
+        else MetadataResponsePartition(0, index, node, epochs.get(index, first), nodes, nodes, nobody)
         for index in indexes
     ]
 

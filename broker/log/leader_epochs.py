@@ -14,7 +14,7 @@ from .small_files import decode_checkpoint, encode_checkpoint, write_file
 
 
 class LeaderEpochs:
-    """The leader epochs of one log. `latest` is the newest epoch with a batch, -1 if the log has none."""
+    """The leader epochs of one log. `latest` is the newest epoch, -1 if there is none."""
 
     __slots__ = (
         "_directory",
@@ -47,8 +47,13 @@ class LeaderEpochs:
         self.latest = self._entries[-1][0] if self._entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that a batch of `epoch` was appended at `start_offset`; only the first batch of an epoch counts."""
+        """Record that `epoch` began at `start_offset`, unless this or a newer epoch has begun already.
+
+        An earlier epoch that began at the same offset has no batch, and is forgotten.
+        """
         if epoch > self.latest:
+            while self._entries and self._entries[-1][1] >= start_offset:
+                self._entries.pop()
             self._entries.append((epoch, start_offset))
             self.latest = epoch
 

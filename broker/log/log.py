@@ -89,7 +89,7 @@ class Log(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the newest batch; -1 if the log is empty."""
+        """The newest leader epoch; -1 if the log has neither a batch nor an owner."""
 
     @property
     def size(self) -> int:
@@ -106,6 +106,8 @@ class Log(Protocol):
 
     def take_over(self, leader_epoch: int) -> None:
         """Make `leader_epoch` the current one, and refuse appends of older leader epochs from now on.
+
+        The epoch begins at the log end offset.
 
         Raises KafkaError FENCED_LEADER_EPOCH if a newer leader epoch has taken over already.
         """

@@ -154,6 +154,8 @@ class PartitionLog(RetainedLog):
     def take_over(self, leader_epoch: int) -> None:
         """Make `leader_epoch` the current one, and refuse appends of older leader epochs from now on.
 
+        The epoch begins at the log end offset. It is not written to disk before it has a batch.
+
         Raises KafkaError FENCED_LEADER_EPOCH if a newer leader epoch has taken over already.
         """
         if leader_epoch < self._owner_epoch:
@@ -162,6 +164,7 @@ class PartitionLog(RetainedLog):
                 f"{self.name}: leader epoch {leader_epoch} is outdated, the current one is {self._owner_epoch}",
             )
         self._owner_epoch = leader_epoch
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
     # --- append ------------------------------------------------------------------------------------------------------
 
@@ -657,7 +660,7 @@ class PartitionLog(RetainedLog):
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the newest batch; -1 if the log is empty."""
+        """The newest leader epoch; -1 if the log has neither a batch nor an owner."""
         return self.leader_epochs.latest
 
     # --- the rest ----------------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from ..log import Log
 from ..metadata import Topic
 from ..scheduling.steps import Steps, run_at_once, waited
 
-LEADER_EPOCH = 0
-"""The leader epoch of every partition. It never changes, because one broker always leads all partitions."""
-
+FIRST_LEADER_EPOCH: Final = 0
+"""The leader epoch of a new partition. It never changes, because one broker always leads all partitions."""
 
 OPENING_WORK: Final = 250
 """The cost of creating the files of a new log, in units of work (`steps.py`)."""
@@ -26,16 +25,23 @@ OPENING_WORK: Final = 250
 class Partition:
     """A partition of a topic in the metadata. If the partition is offline, `log` raises KAFKA_STORAGE_ERROR.
 
-    `open_log` returns the partition's log, or steps that return it.
+    `open_log` returns the partition's log, or steps that return it. `leader_epoch` is at least that of the newest batch
+    in the log: a log that Apache Kafka has written may have newer ones than `FIRST_LEADER_EPOCH`.
     """
 
     __slots__ = ("_log", "_open", "_opening", "index", "leader_epoch", "topic", "topic_id")
 
-    def __init__(self, topic: Topic, index: int, open_log: Callable[[Partition], Log | Steps[Log]]) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        open_log: Callable[[Partition], Log | Steps[Log]],
+        leader_epoch: int = FIRST_LEADER_EPOCH,
+    ) -> None:
         self.topic = topic.name
         self.topic_id = topic.topic_id
         self.index = index
-        self.leader_epoch = LEADER_EPOCH
+        self.leader_epoch = leader_epoch
         self._open = open_log
         self._opening: asyncio.Future[None] | None = None
         self._log: Log | None = None

@@ -7,7 +7,7 @@ partitions of deleted topics. Makes no decisions about transactions or groups.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,7 @@ from ..scheduling.steps import Steps, run_in_slices, waited
 from ..system.ports import Clock
 from ..topic_names import METADATA_TOPIC, OFFSETS_TOPIC
 from .markers import Marker, TopicPartition
-from .partition import Partition
+from .partition import FIRST_LEADER_EPOCH, Partition
 
 _KNOWN_LOG_CONFIGS: Final = 256
 """How many different log settings are cached, so that the partitions of a topic share one object.
@@ -67,6 +67,8 @@ class ReplicaManager:
         self._logger = logger
         self._partitions: dict[TopicPartition, Partition] = {}
         self._strays: set[str] = set()
+        self._leader_epochs: dict[str, dict[int, int]] = {}
+        """The leader epochs above the first one, by topic name and partition index."""
 
     def start(self) -> None:
         """Apply the topics' settings to their logs on disk, and follow the metadata from now on.
@@ -83,6 +85,7 @@ class ReplicaManager:
             topic = self._metadata.topic(log.topic)
             if topic is not None and log.partition < topic.partitions:
                 log.update_config(self.log_config(topic))
+                self._note_leader_epoch(log)
             elif log.topic not in deleting:
                 self._strays.add(log.topic)
                 log.update_config(LogConfig(retention_ms=-1, retention_bytes=-1, durability=self._config.durability))
@@ -93,6 +96,8 @@ class ReplicaManager:
                     remedy="the topic is not in the metadata, so the partition is kept but not served;"
                     " move its directory away",
                 )
+        for log in self._log_manager.read_only.values():
+            self._note_leader_epoch(log)
         for key in list(self._log_manager.lost):
             topic = self._metadata.topic(key[0])
             if topic is not None and key[1] < topic.partitions:
@@ -100,6 +105,14 @@ class ReplicaManager:
             elif key[0] not in deleting:
                 self._log_manager.forget(key)
         self._metadata.finish_deletions()
+
+    def _note_leader_epoch(self, log: Log) -> None:
+        """Let the partition go on with the newest leader epoch of its log, if that is not the first one.
+
+        Clients take the epochs in Metadata for outdated if batches and ListOffsets have newer ones.
+        """
+        if log.leader_epoch > FIRST_LEADER_EPOCH:
+            self._leader_epochs.setdefault(log.topic, {})[log.partition] = log.leader_epoch
 
     # ---- lookups
 
@@ -123,7 +136,8 @@ class ReplicaManager:
         """Create the Partition object. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the metadata lacks it."""
         if topic is None or not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        made = self._partitions[topic.name, index] = Partition(topic, index, self._open_log)
+        leader_epoch = self.leader_epochs(topic.name).get(index, FIRST_LEADER_EPOCH)
+        made = self._partitions[topic.name, index] = Partition(topic, index, self._open_log, leader_epoch)
         return made
 
     def _open_log(self, partition: Partition) -> Log | Steps[Log]:
@@ -175,6 +189,10 @@ class ReplicaManager:
         on_disk |= {index for name, index in self._log_manager.offline if name == topic}
         return {index for index in on_disk if index < known.partitions}
 
+    def leader_epochs(self, topic: str) -> Mapping[int, int]:
+        """Return the leader epochs of a topic's partitions by index, without those that are `FIRST_LEADER_EPOCH`."""
+        return self._leader_epochs.get(topic, {})
+
     def offline_partitions(self) -> dict[str, set[int]]:
         """Return the indexes of the offline partitions by topic name, without those that can still be read."""
         offline: dict[str, set[int]] = {}
@@ -222,6 +240,7 @@ class ReplicaManager:
 
     def _topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
         """Forget the topic's partitions; return a coroutine that deletes their data, None if they have no data."""
+        self._leader_epochs.pop(topic.name, None)
         keys = [(topic.name, index) for index in range(topic.partitions)]
         for key in keys:
             self._partitions.pop(key, None)

@@ -117,6 +117,7 @@ class MemoryLog:
                 ErrorCode.FENCED_LEADER_EPOCH, f"{self.name}: leader epoch {self.store.owner_epoch} has begun"
             )
         self.store.owner_epoch = leader_epoch
+        self.store.epochs.assign(leader_epoch, self.log_end_offset)
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config

@@ -172,6 +172,19 @@ async def test_where_leader_epochs_end_is_remembered(log: Log) -> None:
     assert [log.end_offset_for_epoch(epoch) for epoch in (2, 4, 5, 6)] == [(2, 1), (2, 1), (5, 2), (-1, -1)]
 
 
+async def test_a_leader_epoch_begins_with_its_owner(log: Log) -> None:
+    log.take_over(0)
+    assert log.leader_epoch == 0
+    assert [log.end_offset_for_epoch(epoch) for epoch in (0, 1)] == [(0, 0), (-1, -1)]
+    for special in (LATEST, EARLIEST):
+        assert await run_in_slices(log.find_offset_for_timestamp(special)) == (-1, 0, 0)
+    log.take_over(2)
+    assert [log.end_offset_for_epoch(epoch) for epoch in (0, 1, 2)] == [(0, 0), (1, 0), (2, 0)]
+    log.append(batch("a"), leader_epoch=2)
+    log.take_over(5)
+    assert [log.end_offset_for_epoch(epoch) for epoch in (2, 4, 5)] == [(2, 1), (2, 1), (5, 1)]
+
+
 # --- read
 
 
