@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
-from support.apache_kafka import ApacheKafka
+from support.apache_kafka import ApacheKafka, class_path, jvm_options
+from support.raw_connection import RawConnection
 from support.transaction_wire import TransactionWire, read_decided
 from support.wire import Wire
 
@@ -113,6 +114,25 @@ async def test_transactions_go_on_in_partitions_that_kafka_wrote(data: Path, tmp
             return list(broker.replica_manager.partition(topic, 0).log.producers.entries())
 
         await asyncio.to_thread(work, broker.address)
+
+
+async def test_a_java_consumer_seeks_and_continues_in_partitions_that_kafka_wrote(data: Path, tmp_path: Path) -> None:
+    """Batches, offsets and Metadata have the same leader epoch. Otherwise Java's consumer waits for newer metadata."""
+    settings = {"logging.level": "error"}
+    async with BrokerNode(tmp_path, settings) as broker, RawConnection(broker.address) as wire:
+        for topic in ("a", "empty"):
+            await wire.create_topic(topic)
+    shutil.rmtree(tmp_path / "a-0")
+    shutil.copytree(data / "a-0", tmp_path / "a-0")
+    program = Path(__file__).resolve().parent / "clients" / "java" / "Seeks.java"
+    async with BrokerNode(tmp_path, settings) as broker:
+        command = ("java", *jvm_options("256m"), "-cp", class_path(), str(program), broker.address, "a", "3", "empty")
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    assert output.decode().splitlines()[-1] == "ok"
 
 
 async def test_kafkas_own_producer_ids_and_transaction_state_go_on(data: Path, tmp_path: Path) -> None:
