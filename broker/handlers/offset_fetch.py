@@ -10,8 +10,8 @@ While open transactions have committed offsets for a partition:
 | extension-aware, RequireStable | PENDING_TRANSACTION for the partition |
 | v7+, RequireStable | UNSTABLE_OFFSET_COMMIT for the partition |
 | v7+, not RequireStable | the last committed offset |
-| v2-6, which lack RequireStable | COORDINATOR_LOAD_IN_PROGRESS for the group and for every partition: some clients
-  check only the former, some only the latter, and some treat an omitted partition as one without an offset |
+| v2-6, which lack RequireStable | COORDINATOR_LOAD_IN_PROGRESS for the partition and for the group, because some
+  clients check only one of the two |
 | v1 | COORDINATOR_LOAD_IN_PROGRESS for the partition |
 
 A group or partition that the request repeats is answered once.
@@ -66,18 +66,16 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
     except KafkaError as error:
         return (yield from _failed(request, context.api_version, error))
     response = OffsetFetchResponse()
-    is_loading = GROUP_ERROR_FROM <= context.api_version < STABILITY_FROM and any(item.is_pending for item in offsets)
-    if is_loading:
+    if GROUP_ERROR_FROM <= context.api_version < STABILITY_FROM and any(item.is_pending for item in offsets):
         response.error_code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for item in offsets:
-        name, index = item.partition
+        name = item.partition[0]
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = OffsetFetchResponseTopic(name)
             response.topics.append(topic)
-        row = (index, NO_OFFSET, -1, "", response.error_code) if is_loading else _row(access, item, unstable)
-        topic.partitions.append(OffsetFetchResponsePartition(*row))
+        topic.partitions.append(OffsetFetchResponsePartition(*_row(access, item, unstable)))
         yield 1
     if settled is None:
         return response
