@@ -411,7 +411,7 @@ async def test_a_client_that_does_not_read_is_seen(authority: Authority, monkeyp
         async with RawConnection(broker.address) as wire:
             await wire.create_topic("large")
             for _ in range(8):
-                await wire.produce("large", batch(bytes(900_000)))
+                assert (await wire.produce("large", batch(bytes(900_000)))).error_code == 0
         assert broker._listeners is not None
         request = FetchRequest(
             max_bytes=20_000_000,
