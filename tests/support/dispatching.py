@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -77,7 +76,8 @@ async def _answered(broker: BrokerNode, peer: Peer, frame: bytes) -> bytes | Non
         exchange = dispatcher.accept(peer, memoryview(bytearray(frame)))
     except MalformedRequest:
         return None
-    deferred, answer, failure = None, None, None
+    deferred, answer = None, None
+    failure: BaseException | None = None
     try:
         reply: Any = dispatcher.execute(exchange)
         if isinstance(reply, Coroutine):
@@ -87,8 +87,15 @@ async def _answered(broker: BrokerNode, peer: Peer, frame: bytes) -> bytes | Non
         if isinstance(reply, Deferred):
             deferred = reply
             if reply.awaitable is not None:
-                with contextlib.suppress(asyncio.CancelledError):
-                    answer = await reply.awaitable
+                awaited = asyncio.ensure_future(reply.awaitable)
+                try:
+                    await asyncio.wait([awaited])
+                finally:
+                    awaited.cancel()
+                if awaited.cancelled():
+                    failure = asyncio.CancelledError()  # as in a connection
+                else:
+                    answer = awaited.result()
         else:
             answer = reply
     except Exception as error:
