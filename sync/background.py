@@ -15,8 +15,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import CancelledError, Future
-from typing import Any, Final, TypeVar
+from concurrent.futures import CancelledError
+from typing import Any, Final, Generic, TypeVar
 
 from ..client.errors import IllegalStateError
 
@@ -65,22 +65,15 @@ class BackgroundLoop:
         except BaseException:
             work.close()
             raise
-        outcome: Future[T] = Future()
-        tasks: list[asyncio.Task[T]] = []
-
-        def start() -> None:
-            task = self._loop.create_task(work)
-            tasks.append(task)
-            task.add_done_callback(lambda task: _copy_outcome(task, outcome))
-
-        self._loop.call_soon_threadsafe(start)
+        call = _Call(self._loop, work)
         try:
-            return outcome.result()
+            self._loop.call_soon_threadsafe(call.start)
+            call.wait()
         except BaseException:
-            if not outcome.done():
-                self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-                _wait(outcome)
+            self._loop.call_soon_threadsafe(call.cancel)
+            call.wait()
             raise
+        return call.result()
 
     def opened(self, client: object, close: Callable[[], Awaitable[object]]) -> None:
         """Register a client, to be closed when the interpreter exits."""
@@ -102,6 +95,61 @@ class BackgroundLoop:
             self._loop.close()
 
 
+class _Call(Generic[T]):
+    """A coroutine that runs in the loop, and the thread that waits for its end.
+
+    The thread waits for a plain lock. It must not wait for a concurrent future, an event or a condition: these lock
+    another lock for a moment, and an interrupt in that moment leaves it locked for ever. The loop would then wait for
+    that lock when it sets the outcome.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._has_ended = False
+        self._running = threading.Lock()
+        self._running.acquire()
+
+    # ---- in the waiting thread
+
+    def wait(self) -> None:
+        """Wait until the coroutine has ended; may be called again if it was interrupted."""
+        if not self._has_ended:
+            self._running.acquire()
+
+    def result(self) -> T:
+        """Return the ended coroutine's result, or raise its exception."""
+        assert self._task is not None
+        if self._task.cancelled():
+            raise CancelledError  # concurrent.futures' error, which does not cancel the caller's task
+        return self._task.result()
+
+    # ---- in the loop's thread
+
+    def start(self) -> None:
+        """Start the coroutine."""
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """Cancel the coroutine, or close it if it was not started."""
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._work.close()
+            self._set_ended()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # an interrupted thread does not ask for it, and asyncio would log that
+        self._set_ended()
+
+    def _set_ended(self) -> None:
+        self._has_ended = True
+        self._running.release()
+
+
 async def _close_all(clients: list[Callable[[], Awaitable[object]]]) -> None:
     """Close the clients one after the other, newest first, because a client may need an older one, for example a
     broker.
@@ -115,21 +163,6 @@ async def _close_all(clients: list[Callable[[], Awaitable[object]]]) -> None:
                     log.error("a client of oncelog.sync could not be closed: %s", error)
     except TimeoutError:
         log.warning("clients of oncelog.sync could not be closed within %g s", EXIT_TIMEOUT_S)
-
-
-def _copy_outcome(task: asyncio.Task[T], outcome: Future[T]) -> None:
-    if task.cancelled():
-        outcome.set_exception(CancelledError())  # concurrent.futures' error, which does not cancel the caller's task
-    elif (error := task.exception()) is not None:
-        outcome.set_exception(error)
-    else:
-        outcome.set_result(task.result())
-
-
-def _wait(outcome: Future[Any]) -> None:
-    ended = threading.Event()
-    outcome.add_done_callback(lambda _: ended.set())
-    ended.wait()
 
 
 _warned = False
