@@ -78,6 +78,9 @@ def serve(
     oncelog serve --set num.partitions=3 --set log.segment.bytes=104857600
     oncelog serve --config broker.toml --durability os            durability of Kafka: the page cache
     """
+    from .lean_structlog import import_structlog_without_rich
+
+    import_structlog_without_rich()
     from ..broker.config import load
     from ..broker.observability.logging import standard_error
     from ..broker.settings import ConfigError
