@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run demo test coverage test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients scale stalls performance bench-pipeline lint types docs site site-serve clean help
+.PHONY: setup run demo test coverage test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients bench-connect scale stalls performance bench-pipeline lint types docs site site-serve clean help
 
 ##@ Begin
 
@@ -97,6 +97,9 @@ bench-clients: $(READY) ## the bundled client beside aiokafka and confluent-kafk
 
 bench-pipeline: $(READY) ## the pipeline beside Spark's own Kafka connector, alternated runs (needs java 17, mvn)
 	$(BIN)/python -m oncelog.bench.pipeline
+
+bench-connect: $(READY) ## our connect worker beside Kafka Connect 4.1: records/s, start, memory, alternated runs (needs java 17, mvn)
+	PYTHONPATH=tests:. $(BIN)/python -m bench.connect
 
 scale: $(READY) ## start, stop and memory with 10,000 partitions, 100,000 transactional ids, 10,000 groups, 200,000 offsets
 	PYTHONPATH=tests:. $(BIN)/python -m bench.scale

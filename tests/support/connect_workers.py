@@ -136,6 +136,11 @@ class WorkerProcess:
         return self.url.partition("://")[2]
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return self._log.read_text()
 

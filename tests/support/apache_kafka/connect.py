@@ -32,6 +32,11 @@ class JavaWorker:
         return self.url.removeprefix("http://")
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return self._log.read_text()
 
