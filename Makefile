@@ -72,8 +72,8 @@ crash: $(READY) ## 20 runs of the demo's core with kills at random moments
 crash-pipeline: $(READY) ## 260 kills under a Spark job: 200 on local[2], 40 with Apache Kafka 4.1, 20 on a cluster; a rolling restart (java 17, mvn)
 	$(BIN)/pytest tests/pipeline/test_cluster.py tests/pipeline/test_rolling_restart.py tests/crash/test_pipeline_killed.py -m slow -s --timeout 3600
 
-crash-connect: $(READY) ## 4 times 8 rounds of kills of three connect workers and their broker; replacing Kafka Connect's (java 17, mvn)
-	$(BIN)/pytest tests/crash/test_connect_killed.py tests/interop/test_connect_mixed_group.py tests/interop/test_connect_acls.py -m slow -s --timeout 3600
+crash-connect: $(READY) ## 4 times 8 rounds of kills of three connect workers and their broker; 100,000 changes in PostgreSQL under kills; replacing Kafka Connect's (java 17, mvn)
+	$(BIN)/pytest tests/crash/test_connect_killed.py tests/e2e/test_connect_postgres_killed.py tests/interop/test_connect_mixed_group.py tests/interop/test_connect_acls.py -m slow -s --timeout 3600
 
 faults: $(READY) ## faults of disk and files in a real broker: full, flipped, lost, gone (some need root, for a small disk)
 	$(BIN)/pytest tests/faults --timeout 600
