@@ -27,10 +27,10 @@ async def topic(bootstrap: str, fresh_name: Names) -> str:
     return await created_topic(bootstrap, fresh_name("topic"), PARTITIONS)
 
 
-async def fill(bootstrap: str, topic: str, count: int, start: int = 0) -> None:
+async def fill(bootstrap: str, topic: str, count: int, start: int = 0, partitions: int = PARTITIONS) -> None:
     async with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(start, start + count):
-            await producer.enqueue(topic, b"%d" % number, partition=number % PARTITIONS)
+            await producer.enqueue(topic, b"%d" % number, partition=number % partitions)
         await producer.flush()
 
 
@@ -213,6 +213,46 @@ async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: 
         await fail()
     async with member(bootstrap, topic, group) as second:
         await second.until(lambda: len(second.values) == 8)
+
+
+@pytest.mark.parametrize("how", ["iteration", "poll"])
+@pytest.mark.parametrize("state", ["busy", "cancelled"])
+async def test_closing_does_not_commit_a_record_that_another_task_processes(
+    bootstrap: str, fresh_name: Names, how: str, state: str
+) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 9, partitions=1)
+    processed: list[bytes | None] = []
+    third = asyncio.Event()
+
+    async def process(consumer: Consumer) -> None:
+        while True:
+            records = [await anext(consumer)] if how == "iteration" else await consumer.poll(5000, max_records=2)
+            if len(processed) >= 4:
+                third.set()
+                await asyncio.Event().wait()
+            processed.extend(record.value for record in records)
+
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
+        processing = asyncio.create_task(process(first))
+        await third.wait()
+        if state == "cancelled":
+            processing.cancel()
+            await asyncio.wait({processing})
+    processing.cancel()
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"4"
+
+
+async def test_closing_commits_the_records_of_a_task_that_has_ended(bootstrap: str, fresh_name: Names) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 9, partitions=1)
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
+        assert len(await asyncio.create_task(first.poll(5000, max_records=3))) == 3
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"3"
 
 
 async def test_a_member_that_does_not_poll_loses_its_partitions(bootstrap: str, topic: str, fresh_name: Names) -> None:
