@@ -11,8 +11,15 @@ import pytest
 from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from oncelog.client.consumer import CommitFailedError, FencedInstanceError, RebalanceListener
 from oncelog.client.errors import IllegalStateError
+from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.join_group import JoinGroupRequest
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest
+from oncelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from support.proxy import FaultProxy
 from support.topics import created_topic
 
@@ -198,6 +205,46 @@ async def test_the_committed_offset_is_where_the_next_member_starts(
     async with member(bootstrap, topic, group, enable_auto_commit=False) as second:
         await second.until(lambda: len(second.values) == 20)
         assert sorted(int(value) for value in second.values if value) == list(range(20, 40))
+
+
+@pytest.mark.parametrize("acknowledged", [True, False], ids=["newer acknowledged", "newer under way"])
+async def test_a_repeated_commit_does_not_overwrite_a_newer_one(
+    bootstrap: str, topic: str, fresh_name: Names, acknowledged: bool
+) -> None:
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        Consumer(bootstrap_servers=proxy.address, group_id=fresh_name("group"), retry_backoff_ms=200) as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+        await consumer.commit({first: 1})
+        refusal = OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitResponsePartition(
+                            partition_index=0, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                        )
+                    ],
+                )
+            ]
+        )
+        refused = asyncio.Event()
+
+        def refuse(request: OffsetCommitRequest) -> OffsetCommitResponse:
+            refused.set()
+            return refusal
+
+        proxy.answer(OffsetCommitRequest, refuse)
+        if not acknowledged:
+            proxy.hold(OffsetCommitRequest, 0.6)
+        older = asyncio.create_task(consumer.commit({first: 10, second: 10}))
+        await refused.wait()
+        await consumer.commit({first: 20})
+        await older
+        committed = await consumer.committed(first, second)
+        assert committed == {first: OffsetAndMetadata(20), second: OffsetAndMetadata(10)}
 
 
 async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: str, fresh_name: Names) -> None:
