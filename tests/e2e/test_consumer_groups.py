@@ -11,6 +11,7 @@ import pytest
 from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from oncelog.client.consumer import CommitFailedError, FencedInstanceError, RebalanceListener
 from oncelog.client.errors import IllegalStateError
+from oncelog.protocol.codec import DecodeError
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.join_group import JoinGroupRequest
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest
@@ -20,6 +21,7 @@ from oncelog.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from support.proxy import FaultProxy
 from support.topics import created_topic
 
@@ -245,6 +247,26 @@ async def test_a_repeated_commit_does_not_overwrite_a_newer_one(
         await older
         committed = await consumer.committed(first, second)
         assert committed == {first: OffsetAndMetadata(20), second: OffsetAndMetadata(10)}
+
+
+async def test_a_malformed_assignment_is_raised_and_the_next_poll_joins_again(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    await fill(bootstrap, topic, 1)
+
+    def damage(response: SyncGroupResponse) -> None:
+        response.assignment = bytes(response.assignment)[:5]
+
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        Consumer(settings, bootstrap_servers=proxy.address, topics=[topic]) as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+        proxy.change(SyncGroupRequest, damage)
+        with pytest.raises(DecodeError):
+            await anext(consumer)
+        assert (await anext(consumer)).value == b"0"
 
 
 async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: str, fresh_name: Names) -> None:
