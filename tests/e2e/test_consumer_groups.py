@@ -269,6 +269,24 @@ async def test_a_malformed_assignment_is_raised_and_the_next_poll_joins_again(
         assert (await anext(consumer)).value == b"0"
 
 
+async def test_a_position_in_a_deleted_topic_is_not_committed_for_the_new_topic_of_its_name(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 5, partitions=1)
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
+        assert len(await first.poll(5000)) == 5
+        first.pause((topic, 0))
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            await admin.delete_topics([topic])
+        await created_topic(bootstrap, topic, 1)
+        await fill(bootstrap, topic, 9, partitions=1)
+        await first._cluster.refresh()
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"0"
+
+
 async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: str, fresh_name: Names) -> None:
     group = fresh_name("group")
     await fill(bootstrap, topic, 8)
