@@ -47,10 +47,11 @@ class BackgroundLoop:
                 " make a new one in this process"
             )
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T], undo: Callable[[T], object] | None = None) -> T:
         """Run a coroutine in the loop, wait until it has ended, and return its result or raise its exception.
 
         An exception in the waiting thread, for example KeyboardInterrupt, cancels the coroutine and waits for its end.
+        If the coroutine has ended with a result nevertheless, `undo` is called in the loop with the lost result.
         Raises IllegalStateError in the loop's own thread, and after a fork. Warns, once in a process, if the waiting
         thread has a running event loop, because that loop is blocked meanwhile. Does not warn in a notebook.
         """
@@ -69,11 +70,13 @@ class BackgroundLoop:
         try:
             self._loop.call_soon_threadsafe(call.start)
             call.wait()
+            return call.result()
         except BaseException:
             self._loop.call_soon_threadsafe(call.cancel)
             call.wait()
+            if undo is not None:
+                self._loop.call_soon_threadsafe(call.undo, undo)
             raise
-        return call.result()
 
     def opened(self, client: object, close: Callable[[], Awaitable[object]]) -> None:
         """Register a client, to be closed when the interpreter exits."""
@@ -139,6 +142,12 @@ class _Call(Generic[T]):
         else:
             self._work.close()
             self._set_ended()
+
+    def undo(self, undo: Callable[[T], object]) -> None:
+        """Call `undo` with the coroutine's result, if it has one."""
+        task = self._task
+        if task is not None and not task.cancelled() and task.exception() is None:
+            undo(task.result())
 
     def _end(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():

@@ -14,6 +14,7 @@ from ..client.config import ConsumerConfig
 from ..client.consumer import Consumer as AsyncConsumer
 from ..client.consumer import ConsumerRecord, RebalanceListener
 from ..client.consumer.listener import check_listener, settle
+from ..client.errors import IllegalStateError
 from ..client.keywords import ConsumerKeywords
 from ..client.serialization.protocols import DeserializerLike, K, V
 from ..client.values import TopicPartition
@@ -137,7 +138,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     def __next__(self) -> ConsumerRecord[K, V]:
         """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
         try:
-            return self._background.run(self._client.__anext__())
+            return self._background.run(self._client.__anext__(), lambda record: self._take_back([record]))
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -163,13 +164,25 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
 
         Raises what `oncelog.Consumer.poll` raises.
         """
-        return self._background.run(self._client.poll(timeout_ms, max_records))
+        return self._background.run(self._client.poll(timeout_ms, max_records), self._take_back)
 
     def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None, partitions: Collection[tuple[str, int]] = ()
     ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         """Return the next records by partition, as `poll` does; with `partitions`, records of these partitions only."""
-        return self._background.run(self._client.getmany(timeout_ms, max_records, partitions))
+        return self._background.run(
+            self._client.getmany(timeout_ms, max_records, partitions),
+            lambda batches: self._take_back(record for records in batches.values() for record in records),
+        )
+
+    def _take_back(self, records: Iterable[ConsumerRecord[K, V]]) -> None:
+        """Go back before records that an interrupt kept from the caller. Called in the event loop."""
+        first: dict[TopicPartition, int] = {}
+        for record in records:
+            first.setdefault(record.topic_partition, record.offset)
+        for partition, offset in first.items():
+            with contextlib.suppress(IllegalStateError):  # the partition was given up meanwhile
+                self._client.seek(partition, offset)
 
     unsubscribe = blocking(AsyncConsumer.unsubscribe)
     assign = on_loop(AsyncConsumer.assign)

@@ -64,7 +64,11 @@ class Transaction(Generic[SentK, SentV]):
         self._transaction = transaction
 
     def __enter__(self) -> Self:
-        self._background.run(self._transaction.__aenter__())
+        try:
+            self._background.run(self._transaction.__aenter__())
+        except BaseException as error:  # an interrupt may hit when the transaction has begun already
+            self._background.run(self._transaction.__aexit__(type(error), error, None))
+            raise
         return self
 
     def __exit__(

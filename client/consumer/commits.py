@@ -10,6 +10,7 @@ import asyncio
 import logging
 
 from ...protocol.errors import KafkaError
+from ...protocol.schema import NO_UUID
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..values import OffsetAndMetadata, TopicPartition
@@ -47,12 +48,21 @@ class Commits:
         self._due_at = self._loop.time() + self._interval_s
 
     def consumed(self, only: set[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions to commit, of all partitions or of those in `only`."""
+        """Return the positions to commit, of all partitions or of those in `only`.
+
+        Positions in a topic that was deleted and created again are left out: they would skip records of the new topic.
+        """
         return {
             one: OffsetAndMetadata(offset, "", epoch)
             for one, (offset, epoch) in self._subscription.positions().items()
-            if only is None or one in only
+            if (only is None or one in only) and not self._is_recreated(one)
         }
+
+    def _is_recreated(self, partition: TopicPartition) -> bool:
+        """Return whether the topic is known to have another id than the topic from which the partition was read."""
+        read = self._subscription.assigned[partition].topic_id
+        known = self._cluster.metadata.topics.get(partition.topic)
+        return known is not None and known.topic_id != read and NO_UUID not in (known.topic_id, read)
 
     def in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> asyncio.Task[None]:
         """Commit in the background, once. The returned task's result is that of the commit."""

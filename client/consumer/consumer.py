@@ -5,7 +5,8 @@ committed offsets and offset look-ups. Only one task may poll at a time; other t
 
 Delivery: records that `poll`, `getmany` or the iteration returned count as processed at the next of these calls. Only
 then are their offsets committed automatically, or their partitions given up in a rebalance. The iteration moves the
-position with each record that it returns.
+position with each record that it returns. Closing the consumer counts as the next call if the task that got the records
+closes it, or has ended without an exception. Another task may still process them, so they are read again then.
 """
 
 from __future__ import annotations
@@ -105,6 +106,12 @@ class Consumer(Generic[K, V]):
         self._open = False
         self._closed = False
         self._polling = False
+        self._holder: asyncio.Task[Any] | None = None
+        """The task that got the last records and has not called again: it may still process them."""
+        self._last_offsets: dict[TopicPartition, int] = {}
+        """The first offset of the last returned records of each partition."""
+        self._last_record: ConsumerRecord[Any, Any] | None = None
+        """The record that the iteration has returned since."""
         self._handed_out = 0
         self._woken = False
         self._missing = MissingTopics(self.config.allow_auto_create_topics)
@@ -155,6 +162,9 @@ class Consumer(Generic[K, V]):
     async def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
         """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice.
 
+        Does not commit the last returned records if another task got them and has not asked for more since: it may
+        still process them, or has failed.
+
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
         the session timeout. A rebalance listener may run for the same time, plus max.poll.interval.ms unless
@@ -169,6 +179,7 @@ class Consumer(Generic[K, V]):
         if not was_open:
             return
         self._awake.set()
+        self._take_back_unprocessed()
         usual_s = min(self._api_timeout_s, self.config.request_timeout_ms / 1000)
         # A listener that runs longer than max.poll.interval.ms is expected never to return.
         scope = asyncio.timeout(usual_s + self.config.max_poll_interval_ms / 1000 if timeout_s is None else timeout_s)
@@ -290,10 +301,15 @@ class Consumer(Generic[K, V]):
         only = partitions_of(partitions)
         membership = self._coordinator.membership if self._coordinator is not None else None
         self._polling = True
+        self._holder = None
         if membership is not None:
             membership.polled(still=True)
         try:
-            return await self._poll(self._loop.time() + timeout_s, most, only)
+            batches = await self._poll(self._loop.time() + timeout_s, most, only)
+            if batches:
+                self._holder, self._last_record = asyncio.current_task(), None
+                self._last_offsets = {one: records[0].offset for one, records in batches.items()}
+            return batches
         finally:
             self._polling = False
             if membership is not None:
@@ -316,6 +332,9 @@ class Consumer(Generic[K, V]):
             if record is not None:
                 if coordinator is not None:
                     coordinator.membership.polled()
+                self._last_record = record
+                if self._holder is None:
+                    self._holder = asyncio.current_task()
                 return record
         while True:
             try:
@@ -594,6 +613,19 @@ class Consumer(Generic[K, V]):
         return (await self._cluster.topic(topic, self._api_timeout_s, patient=False)).partitions
 
     # -- inside
+
+    def _take_back_unprocessed(self) -> None:
+        """Go back before the last returned records if another task than the current one may still process them."""
+        holder, record = self._holder, self._last_record
+        if holder is None or holder is asyncio.current_task():
+            return
+        if holder.done() and not holder.cancelled() and holder.exception() is None:
+            return
+        offsets = self._last_offsets if record is None else {record.topic_partition: record.offset}
+        for partition, offset in offsets.items():
+            state = self._subscription.assigned.get(partition)
+            if state is not None and state.position is not None and state.position > offset:
+                state.seek(offset)
 
     def _with_group(self, what: str) -> ConsumerCoordinator:
         if not self._open:  # while closing, `_open` is still true: a rebalance listener may commit then

@@ -274,7 +274,12 @@ class ConsumerCoordinator:
 
     async def _complete(self, joined: Joined) -> Joined | None:
         subscription = self._subscription
-        assignment = decode_assignment(joined.assignment)
+        try:
+            assignment = decode_assignment(joined.assignment)
+        except Exception:
+            # Otherwise the group would count this member as the reader of partitions that it does not read.
+            self.membership.request_rejoin("the assignment is malformed")
+            raise
         assigned = set(assignment.partitions)
         generation = joined.generation
         if not all(self._wants(one) for one in assigned):

@@ -9,6 +9,7 @@ transaction extension PENDING_TRANSACTION. After the timeout both raise PendingT
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -17,6 +18,7 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from ...protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -53,6 +55,14 @@ class CommittedOffsets:
         """Held until a commit is sent. Commits are sent in the order of the calls, also while the coordinator is looked
         up, so that an older commit cannot overwrite a newer one.
         """
+        self._numbers = itertools.count()
+        """Numbers the calls of `commit`."""
+        self._sent: dict[int, asyncio.Future[OffsetCommitResponse]] = {}
+        """The commits whose response is awaited, by number."""
+        self._newest: dict[TopicPartition, int] = {}
+        """The number of the newest durable commit of each partition. The repetition of an older commit leaves the
+        partition out.
+        """
 
     # -- writing
 
@@ -84,11 +94,12 @@ class CommittedOffsets:
         if not offsets:
             return
         generation = self.generation(in_group=in_group)
+        number = next(self._numbers)
         async with _Retrying(self._cluster, timeout_s, f"commit offsets of group {self._membership.group_id}") as again:
             missing = 0
             while True:
                 try:
-                    return await self._commit(offsets, generation)
+                    return await self._commit(offsets, generation, number)
                 except KafkaError as error:
                     if not retry or not _passes(error):
                         raise
@@ -97,7 +108,34 @@ class CommittedOffsets:
                         raise InvalidTopicError(error.code, error.message) from None
                     await again.wait(error)
 
-    async def _commit(self, offsets: Offsets, generation: Generation) -> None:
+    async def _commit(self, offsets: Offsets, generation: Generation, number: int) -> None:
+        membership = self._membership
+        try:
+            async with self._turn:
+                while later := [sent for other, sent in self._sent.items() if other > number]:
+                    await asyncio.wait(later)  # their outcome decides what this repetition may write
+                    await asyncio.sleep(0)
+                offsets = {one: at for one, at in offsets.items() if self._newest.get(one, -1) < number}
+                if not offsets:
+                    return
+                node_id = await membership.coordinator(self._cluster.config.request_timeout_ms / 1000)
+                connection = await self._cluster.connection(node_id, CHANNEL)
+                self._sent[number] = sent = connection.send(self._request(offsets, generation))
+            try:
+                answer = await sent
+            finally:
+                del self._sent[number]
+        except KafkaError:
+            membership.forget_coordinator()
+            raise
+        for answered in answer.topics:
+            for data in answered.partitions:
+                if data.error_code:
+                    code = error_code(data.error_code)
+                    raise self._refused(code, f"{answered.name}-{data.partition_index}", generation)
+        self._newest.update({one: max(number, self._newest.get(one, -1)) for one in offsets})
+
+    def _request(self, offsets: Offsets, generation: Generation) -> OffsetCommitRequest:
         membership = self._membership
         topics = [
             OffsetCommitRequestTopic(
@@ -114,20 +152,13 @@ class CommittedOffsets:
             )
             for topic, indexes in group_by_topic(offsets).items()
         ]
-        answer = await self._call(
-            OffsetCommitRequest(
-                group_id=membership.group_id,
-                generation_id_or_member_epoch=generation.generation_id,
-                member_id=generation.member_id,
-                group_instance_id=membership.group_instance_id if generation.generation_id >= 0 else None,
-                topics=topics,
-            )
+        return OffsetCommitRequest(
+            group_id=membership.group_id,
+            generation_id_or_member_epoch=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=membership.group_instance_id if generation.generation_id >= 0 else None,
+            topics=topics,
         )
-        for answered in answer.topics:
-            for data in answered.partitions:
-                if data.error_code:
-                    code = error_code(data.error_code)
-                    raise self._refused(code, f"{answered.name}-{data.partition_index}", generation)
 
     def _refused(self, code: ErrorCode, where: str, generation: Generation) -> KafkaError:
         membership = self._membership
@@ -203,16 +234,6 @@ class CommittedOffsets:
         found, problem = read_offset_fetch(answer, version)
         # Without an error, a partition that is missing in the response has no committed offset.
         return {one: found.get(one) for one in partitions if one in found or problem is None}, problem
-
-    async def _call(self, request: OffsetCommitRequest):  # type: ignore[no-untyped-def]
-        try:
-            async with self._turn:
-                node_id = await self._membership.coordinator(self._cluster.config.request_timeout_ms / 1000)
-                answer = (await self._cluster.connection(node_id, CHANNEL)).send(request)
-            return await answer
-        except KafkaError:
-            self._membership.forget_coordinator()
-            raise
 
 
 def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found, KafkaError | None]:

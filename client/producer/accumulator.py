@@ -67,6 +67,10 @@ class Unplaced(Outcome):
         self.records: list[RecordValues] = []
         self.reserved = 0
 
+    @property
+    def record_count(self) -> int:
+        return len(self.deliveries)
+
 
 class RecordAccumulator:
     """Collects records in batches. `wake` is called when a batch may be sent earlier than expected."""
@@ -199,7 +203,7 @@ class RecordAccumulator:
             unplaced = topic.unplaced = Unplaced()
         self._free -= size
         unplaced.reserved += size
-        delivery = Delivery(unplaced, 0, record.timestamp)
+        delivery = Delivery(unplaced, len(unplaced.deliveries), record.timestamp)
         unplaced.deliveries.append(delivery)
         unplaced.records.append(record)
         return delivery
@@ -227,6 +231,7 @@ class RecordAccumulator:
                 failure = error if isinstance(error, KafkaError) else _unplaceable(topic.name, error)
                 first = first or failure
                 failed = Unplaced()
+                failed.deliveries.append(delivery)
                 failed.fail(failure)
                 placed = Delivery(failed, 0, record.timestamp)
                 self.unobserved_failures.append(failed)

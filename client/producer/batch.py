@@ -24,8 +24,14 @@ class Outcome:
     def __init__(self) -> None:
         self.done = False
         self.error: KafkaError | None = None
-        self.observed = 0
+        self.observed: set[int] = set()
+        """The indexes of the records whose failure the program has received."""
         self.waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def record_count(self) -> int:
+        """The number of records that have this outcome."""
+        raise NotImplementedError
 
     def fail(self, error: KafkaError) -> None:
         """Set an error, because the records are not known to be written."""
@@ -196,8 +202,8 @@ class Delivery:
         if not self.done():
             raise IllegalStateError("the outcome of the record is not known yet: await the delivery, or flush() first")
         batch = self._outcome
-        batch.observed += 1
         if batch.error is not None:
+            batch.observed.add(self._index)
             # A copy, because one exception raised in many tasks would collect the tracebacks of all of them.
             raise copy_of(batch.error) from batch.error
         assert isinstance(batch, ProducerBatch), "a record is written as part of a batch"

@@ -171,6 +171,8 @@ class RecordPlacement:
         # The look-up task bounds its own time, and its error names the cause.
         while not queues.queues or queues.unplaced is not None:
             if (unknown := await outcome_of(self._learn(queues))) is not None:
+                if manager is not None and manager.number == number:
+                    self._failed(unknown)
                 raise copy_of(unknown) from unknown
         delivery = add()
         if delivery is not None:
@@ -220,8 +222,9 @@ class RecordPlacement:
             )
             failure.__cause__ = error
         if failure is not None:
-            self._accumulator.drop_unplaced(queues, failure)
-            self._failed(failure)
+            if queues.unplaced is not None:  # an abort has dropped records of the earlier transaction
+                self._accumulator.drop_unplaced(queues, failure)
+                self._failed(failure)
             return failure
         self._failed(self._accumulator.place(queues, self._choose))
         return None

@@ -33,7 +33,7 @@ from ..metadata import ClusterMetadata
 from ..serialization.protocols import NotReadyError, SentK, SentV, SerializerLike
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, HeadersLike, Offsets
 from .accumulator import RecordAccumulator
-from .batch import Delivery, DeliveryCallback, ProducerBatch
+from .batch import Delivery, DeliveryCallback
 from .partition_queue import PartitionQueue
 from .placement import RecordPlacement
 from .producer_ids import new_producer_id
@@ -406,8 +406,7 @@ class Producer(Generic[SentK, SentV]):
     def _raise_unobserved(self) -> None:
         failures, self._accumulator.unobserved_failures = self._accumulator.unobserved_failures, []
         for outcome in failures:
-            records = outcome.record_count if isinstance(outcome, ProducerBatch) else 1
-            if outcome.error is not None and outcome.observed < records:
+            if outcome.error is not None and len(outcome.observed) < outcome.record_count:
                 raise copy_of(outcome.error) from outcome.error
 
     def _renew_producer_id(self, queue: PartitionQueue) -> None:

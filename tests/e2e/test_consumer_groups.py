@@ -11,8 +11,17 @@ import pytest
 from oncelog import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from oncelog.client.consumer import CommitFailedError, FencedInstanceError, RebalanceListener
 from oncelog.client.errors import IllegalStateError
+from oncelog.protocol.codec import DecodeError
+from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.join_group import JoinGroupRequest
 from oncelog.protocol.messages.leave_group import LeaveGroupRequest
+from oncelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from support.proxy import FaultProxy
 from support.topics import created_topic
 
@@ -27,10 +36,10 @@ async def topic(bootstrap: str, fresh_name: Names) -> str:
     return await created_topic(bootstrap, fresh_name("topic"), PARTITIONS)
 
 
-async def fill(bootstrap: str, topic: str, count: int, start: int = 0) -> None:
+async def fill(bootstrap: str, topic: str, count: int, start: int = 0, partitions: int = PARTITIONS) -> None:
     async with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(start, start + count):
-            await producer.enqueue(topic, b"%d" % number, partition=number % PARTITIONS)
+            await producer.enqueue(topic, b"%d" % number, partition=number % partitions)
         await producer.flush()
 
 
@@ -200,6 +209,84 @@ async def test_the_committed_offset_is_where_the_next_member_starts(
         assert sorted(int(value) for value in second.values if value) == list(range(20, 40))
 
 
+@pytest.mark.parametrize("acknowledged", [True, False], ids=["newer acknowledged", "newer under way"])
+async def test_a_repeated_commit_does_not_overwrite_a_newer_one(
+    bootstrap: str, topic: str, fresh_name: Names, acknowledged: bool
+) -> None:
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        Consumer(bootstrap_servers=proxy.address, group_id=fresh_name("group"), retry_backoff_ms=200) as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+        await consumer.commit({first: 1})
+        refusal = OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitResponsePartition(
+                            partition_index=0, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                        )
+                    ],
+                )
+            ]
+        )
+        refused = asyncio.Event()
+
+        def refuse(request: OffsetCommitRequest) -> OffsetCommitResponse:
+            refused.set()
+            return refusal
+
+        proxy.answer(OffsetCommitRequest, refuse)
+        if not acknowledged:
+            proxy.hold(OffsetCommitRequest, 0.6)
+        older = asyncio.create_task(consumer.commit({first: 10, second: 10}))
+        await refused.wait()
+        await consumer.commit({first: 20})
+        await older
+        committed = await consumer.committed(first, second)
+        assert committed == {first: OffsetAndMetadata(20), second: OffsetAndMetadata(10)}
+
+
+async def test_a_malformed_assignment_is_raised_and_the_next_poll_joins_again(
+    bootstrap: str, topic: str, fresh_name: Names
+) -> None:
+    await fill(bootstrap, topic, 1)
+
+    def damage(response: SyncGroupResponse) -> None:
+        response.assignment = bytes(response.assignment)[:5]
+
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        Consumer(settings, bootstrap_servers=proxy.address, topics=[topic]) as consumer,
+        asyncio.timeout(WAIT_S),
+    ):
+        proxy.change(SyncGroupRequest, damage)
+        with pytest.raises(DecodeError):
+            await anext(consumer)
+        assert (await anext(consumer)).value == b"0"
+
+
+async def test_a_position_in_a_deleted_topic_is_not_committed_for_the_new_topic_of_its_name(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 5, partitions=1)
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
+        assert len(await first.poll(5000)) == 5
+        first.pause((topic, 0))
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            await admin.delete_topics([topic])
+        await created_topic(bootstrap, topic, 1)
+        await fill(bootstrap, topic, 9, partitions=1)
+        await first._cluster.refresh()
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"0"
+
+
 async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: str, fresh_name: Names) -> None:
     group = fresh_name("group")
     await fill(bootstrap, topic, 8)
@@ -213,6 +300,46 @@ async def test_an_exception_in_the_block_commits_nothing(bootstrap: str, topic: 
         await fail()
     async with member(bootstrap, topic, group) as second:
         await second.until(lambda: len(second.values) == 8)
+
+
+@pytest.mark.parametrize("how", ["iteration", "poll"])
+@pytest.mark.parametrize("state", ["busy", "cancelled"])
+async def test_closing_does_not_commit_a_record_that_another_task_processes(
+    bootstrap: str, fresh_name: Names, how: str, state: str
+) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 9, partitions=1)
+    processed: list[bytes | None] = []
+    third = asyncio.Event()
+
+    async def process(consumer: Consumer) -> None:
+        while True:
+            records = [await anext(consumer)] if how == "iteration" else await consumer.poll(5000, max_records=2)
+            if len(processed) >= 4:
+                third.set()
+                await asyncio.Event().wait()
+            processed.extend(record.value for record in records)
+
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
+        processing = asyncio.create_task(process(first))
+        await third.wait()
+        if state == "cancelled":
+            processing.cancel()
+            await asyncio.wait({processing})
+    processing.cancel()
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"4"
+
+
+async def test_closing_commits_the_records_of_a_task_that_has_ended(bootstrap: str, fresh_name: Names) -> None:
+    topic = await created_topic(bootstrap, fresh_name("topic"), 1)
+    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    await fill(bootstrap, topic, 9, partitions=1)
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:
+        assert len(await asyncio.create_task(first.poll(5000, max_records=3))) == 3
+    async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as second:
+        assert (await anext(second)).value == b"3"
 
 
 async def test_a_member_that_does_not_poll_loses_its_partitions(bootstrap: str, topic: str, fresh_name: Names) -> None:

@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 import oncelog.sync
 import pytest
-from oncelog import KafkaError, Producer, RecordMetadata, RecordTooLargeError, TransactionalProducerPool
+from oncelog import (
+    Broker,
+    KafkaError,
+    Producer,
+    RecordMetadata,
+    RecordTooLargeError,
+    TransactionalProducerPool,
+    UnknownTopicError,
+)
 from support.reading import make_topic
 
 Fresh = Callable[[str], str]
@@ -55,6 +63,35 @@ async def test_a_failure_goes_to_the_callback_and_not_to_flush(bootstrap: str, f
         producer.send(topic, bytes(2000))
         with pytest.raises(RecordTooLargeError):
             await producer.flush()
+
+
+async def test_a_failure_received_twice_does_not_hide_that_of_another_record_of_the_batch(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"), config={"message.timestamp.after.max.ms": "1000"})
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.partitions_for(topic)
+        reported = producer.send(topic, b"a", timestamp_ms=2**50, on_delivery=lambda error, metadata: None)
+        producer.send(topic, b"b", timestamp_ms=2**50)
+        with pytest.raises(KafkaError, match="INVALID_TIMESTAMP"):
+            await reported
+        with pytest.raises(KafkaError, match="INVALID_TIMESTAMP"):
+            await producer.flush()
+        await producer.flush()
+
+
+async def test_the_failure_of_a_record_does_not_hide_that_of_another_of_the_same_missing_topic() -> None:
+    async with (
+        Broker(auto_create_topics_enable=False) as broker,
+        Producer(bootstrap_servers=broker.address, max_block_ms=200) as producer,
+    ):
+        awaited = producer.send("missing", b"a")
+        producer.send("missing", b"b")
+        with pytest.raises(UnknownTopicError):
+            await awaited
+        with pytest.raises(UnknownTopicError):
+            await producer.flush()
+        await producer.flush()
 
 
 async def test_an_exception_of_a_callback_goes_to_the_event_loop_alone(bootstrap: str, fresh_name: Fresh) -> None:

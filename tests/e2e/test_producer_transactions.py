@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from oncelog import (
     AbortableError,
+    Admin,
+    Broker,
     CommitUnknownError,
     ConsumerGroupMetadata,
     IllegalStateError,
@@ -15,6 +17,7 @@ from oncelog import (
     OffsetAndMetadata,
     Producer,
     ProducerFencedError,
+    UnknownTopicError,
 )
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -317,3 +320,33 @@ async def test_a_transaction_that_takes_too_long_is_over(bootstrap: str, proxy: 
         with pytest.raises((AbortableError, ProducerFencedError)):
             await producer.commit_transaction()
     assert values(bootstrap, topic) == []
+
+
+async def test_a_missing_topic_of_an_aborted_transaction_does_not_fail_the_next_one() -> None:
+    async with (
+        Broker(auto_create_topics_enable=False) as broker,
+        Admin(bootstrap_servers=broker.address) as admin,
+        Producer(bootstrap_servers=broker.address, transactional_id="t", max_block_ms=300) as producer,
+    ):
+        await admin.create_topic("out")
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        producer.send("missing", b"")
+        await producer.abort_transaction()
+        async with producer.transaction() as transaction:
+            with pytest.raises(UnknownTopicError):  # the look-up of the first transaction has ended before this one
+                await producer.partitions_for("missing")
+            await transaction.enqueue("out", b"value")
+
+
+async def test_a_missing_topic_fails_the_transaction_in_which_enqueue_waits_for_it() -> None:
+    async with (
+        Broker(auto_create_topics_enable=False) as broker,
+        Producer(bootstrap_servers=broker.address, transactional_id="t", max_block_ms=300) as producer,
+    ):
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        with pytest.raises(UnknownTopicError):
+            await producer.enqueue("missing", b"")
+        with pytest.raises(AbortableError):
+            await producer.commit_transaction()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dis
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
+from oncelog import sync
 from oncelog.sync.background import BackgroundLoop
 
 LONGEST_CALL = 2_000
 """More bytecode instructions than the waiting thread runs in one call."""
 INTERRUPTED = {"oncelog.sync.background", "threading", "concurrent.futures._base"}
 """The modules whose functions are interrupted. Python itself ignores an interrupt of a finalizer."""
+NEVER_INTERRUPTED = dis.opmap["RETURN_VALUE"]
+"""Python looks for signals at calls, in loops and when a function begins, but not when it returns."""
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ def interrupted_at(instruction: int) -> Callable[[FrameType, str, Any], Any]:
         if frame.f_globals["__name__"] not in INTERRUPTED:
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode":
+        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] != NEVER_INTERRUPTED:
             left -= 1
             if left == 0:
                 sys.settrace(None)
@@ -79,4 +83,81 @@ def test_an_interrupt_at_any_instruction_ends_the_work(background: BackgroundLoo
             return
         finally:
             sys.settrace(None)
+    pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_the_result_of_an_interrupted_call_is_returned_or_undone(background: BackgroundLoop) -> None:
+    work = Work()
+    lost: list[str] = []
+    for instruction in range(1, LONGEST_CALL):
+        coroutine = work.run(0)
+        sys.settrace(interrupted_at(instruction))
+        before = len(lost)
+        try:
+            background.run(coroutine, lost.append)
+        except KeyboardInterrupt:
+            background.run(work.run(0))
+            assert len(lost) - before <= 1
+        else:
+            assert len(lost) == before
+            assert lost, "an interrupt hit after the work had ended"
+            return
+        finally:
+            sys.settrace(None)
+    pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with sync.Broker() as broker:
+        yield broker.address
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("how", ["poll", "getmany", "iteration"])
+def test_an_interrupted_read_loses_no_record(address: str, how: str) -> None:
+    with sync.Producer(bootstrap_servers=address) as producer:
+        for number in range(1000):
+            producer.send(how, b"%d" % number, partition=0)
+    with sync.Consumer(bootstrap_servers=address, auto_offset_reset="earliest", fetch_max_wait_ms=10) as consumer:
+        consumer.assign([(how, 0)])
+        read: dict[str, Callable[[], list[Any]]] = {
+            "poll": lambda: consumer.poll(5000, max_records=2),
+            "getmany": lambda: [one for records in consumer.getmany(5000, 2).values() for one in records],
+            "iteration": lambda: [next(consumer)],
+        }
+        values = [record.value for record in read[how]()]
+        for instruction in range(1, LONGEST_CALL):
+            sys.settrace(interrupted_at(instruction))
+            try:
+                records = read[how]()
+            except KeyboardInterrupt:
+                records = []
+            finally:
+                sys.settrace(None)
+            values += [record.value for record in [*records, *read[how]()]]
+            if records:
+                assert instruction > 50, "the call was interrupted often"
+                break
+    assert values == [b"%d" % number for number in range(len(values))]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_an_interrupt_at_the_begin_of_a_transaction_leaves_no_transaction_open(address: str) -> None:
+    with sync.Producer(bootstrap_servers=address, transactional_id="interrupted") as producer:
+        producer.init_transactions()
+        for instruction in range(1, LONGEST_CALL):
+            transaction = producer.transaction()
+            sys.settrace(interrupted_at(instruction))
+            try:
+                transaction.__enter__()
+            except KeyboardInterrupt:
+                assert producer.ready
+                continue
+            finally:
+                sys.settrace(None)
+            transaction.__exit__(None, None, None)
+            assert instruction > 50, "the call was interrupted often"
+            return
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
