@@ -63,6 +63,11 @@ def _logging_as_it_was() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+RETENTION_CHECK = "log.retention.check.interval.ms"
+A_DAY_MS = "86400000"
+"""Many tests write records with timestamps of 1970, which retention would delete in the middle of a test."""
+
+
 @pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a running broker, shared by the session: use fresh topic, group and transactional ids."""
@@ -70,13 +75,16 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if request.config.getoption("--kafka"):
         from support.apache_kafka import VERSION, ApacheKafka
 
-        with ApacheKafka(directory, version=request.config.getoption("--kafka-version") or VERSION) as kafka:
+        version = request.config.getoption("--kafka-version") or VERSION
+        seldom = {RETENTION_CHECK: A_DAY_MS, "log.initial.task.delay.ms": A_DAY_MS}
+        with ApacheKafka(directory, seldom, version=version) as kafka:
             yield kafka.address
         return
     from support.broker import BrokerProcess
 
     # Hundreds of groups start one member each, so none waits for more; Apache Kafka is set so here, too.
-    with BrokerProcess(directory, "--set", "group.initial.rebalance.delay.ms=0") as broker:
+    settings = ("group.initial.rebalance.delay.ms=0", f"{RETENTION_CHECK}={A_DAY_MS}")
+    with BrokerProcess(directory, *(word for setting in settings for word in ("--set", setting))) as broker:
         yield broker.address
 
 

@@ -141,7 +141,7 @@ class World:
             Consumer(bootstrap_servers=self.bootstrap, isolation_level="read_committed") as stable,
             Consumer(bootstrap_servers=self.bootstrap) as all_of_it,
         ):
-            for _ in range(100):
+            for _ in range(6_000):
                 if await stable.end_offsets(everything) == await all_of_it.end_offsets(everything):
                     return True
                 await asyncio.sleep(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -148,18 +149,19 @@ async def test_metadata_answers_by_name_and_by_id_and_says_what_is_missing(boots
 
 async def test_asking_for_the_metadata_of_a_missing_topic_creates_it(bootstrap: str, fresh_name: Name) -> None:
     name = fresh_name("auto")
-    async with RawConnection(bootstrap) as wire:
-        for _ in range(100):
+    async with RawConnection(bootstrap) as wire, asyncio.timeout(60):
+        while True:
             topic = (await wire.call(MetadataRequest([MetadataRequestTopic(name=name)], True), 9)).topics[0]
             if topic.error_code == 0:
                 break
+            await asyncio.sleep(0.01)  # Apache Kafka creates the topic a moment after its response
         assert (topic.error_code, len(topic.partitions)) == (0, 1)
 
 
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_a_deleted_topic_is_gone_with_its_data(bootstrap: str, fresh_name: Name, version: int) -> None:
     name = fresh_name("topic")
-    async with RawConnection(bootstrap) as wire:
+    async with RawConnection(bootstrap) as wire, asyncio.timeout(60):
         await wire.create_topic(name)
         assert (await wire.produce(name, batch(b"old"))).base_offset == 0
         if version >= 6:
@@ -167,10 +169,11 @@ async def test_a_deleted_topic_is_gone_with_its_data(bootstrap: str, fresh_name:
         else:
             request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
         assert [item.error_code for item in (await wire.call(request, version)).responses] == [0]
-        for _ in range(100):  # Kafka's brokers learn of it a moment after the response
+        while True:
             topic = (await wire.call(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)).topics[0]
             if topic.error_code:
                 break
+            await asyncio.sleep(0.01)  # Apache Kafka's brokers learn of it a moment after the response
         assert topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         assert (await wire.call(request, version)).responses[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
         await wire.create_topic(name)
