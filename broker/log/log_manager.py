@@ -550,7 +550,7 @@ class LogManager:
             self._drop_recovery_points({key})
             self._write_recovery_points()
         if key in self._cleaner_offsets:
-            self._cleaner_offsets = {other: at for other, at in self._cleaner_offsets.items() if other != key}
+            self._drop_cleaner_offsets({key})
             self._write_cleaner_offsets()
 
     def holds(self, topic: str, partition: int) -> bool:
@@ -621,6 +621,17 @@ class LogManager:
             self._start_offset_moved(lambda: None)
             with suppress(KafkaError):
                 await self.start_offsets_on_disk()
+        if not keys.isdisjoint(self._cleaner_offsets):
+            dropped = {key: at for key, at in self._cleaner_offsets.items() if key in keys}
+            self._drop_cleaner_offsets(keys)
+            try:
+                await asyncio.shield(self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint"))
+            except OSError:
+                self._cleaner_offsets = self._cleaner_offsets | dropped
+
+    def _drop_cleaner_offsets(self, keys: set[TopicPartition]) -> None:
+        """Remove these partitions from the cleaner offsets for the next checkpoint."""
+        self._cleaner_offsets = {key: at for key, at in self._cleaner_offsets.items() if key not in keys}
 
     def _drop_recovery_points(self, keys: set[TopicPartition]) -> None:
         """Remove these partitions from the recovery points for the next checkpoint, not from a write under way."""
