@@ -937,7 +937,8 @@ class LogManager:
             if log.failure is not None:
                 return
             cleaned = await self._threads.run(Lane.COMPACTION, partial(self._cleaner.clean_group, plan, group))
-            if not self._cleaner.replace(log, plan, group, cleaned):
+            await self._threads.run(Lane.COMPACTION, partial(self._cleaner.publish, log, plan, cleaned))
+            if not self._cleaner.replace(log, group, cleaned):
                 return
         if log.failure is not None:
             return  # the log may have been deleted meanwhile, and a new partition may have its name
