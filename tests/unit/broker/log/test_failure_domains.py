@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog.broker.log import AppendOrigin, DataDirectoryError, IsolationLevel, LogConfig, LogManager, log_manager
+from oncelog.broker.log import (
+    AppendOrigin,
+    DataDirectoryError,
+    IsolationLevel,
+    LogConfig,
+    LogManager,
+    flusher,
+    log_manager,
+)
 from oncelog.broker.log.data_directory import DataDirectory
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
@@ -125,6 +133,36 @@ async def test_who_waits_for_the_end_of_a_transaction_learns_that_the_partition_
     with pytest.raises(KafkaError) as caught:
         log.read(1, 1000, IsolationLevel.READ_COMMITTED)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+async def test_a_sync_of_the_data_directory_that_lacks_space_or_descriptors_is_repeated(
+    fs: FaultyFileSystem, manager: LogManager, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "RETRY_S", 0.01)
+    log = manager.create("t", 0, CONFIG)
+    left = [2]
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "sync_directory" and path == "/data" and left[0]:
+            left[0] -= 1
+            raise OSError(number, "failed on purpose", path)
+
+    fs.before = refuse
+    flush = log.synced(log.append(batch("a")).last_offset + 1)
+    assert flush is not None
+    await flush
+    assert left == [0]
+    assert manager.failed is None
+    fs.before = None
+    manager.abandon()
+    fs.crash(random.Random(1))
+    again = new_manager(fs)
+    again.open()
+    log_again = again.get("t", 0)
+    assert log_again is not None
+    assert values(log_again.batches()) == ["a"]
+    again.abandon()
 
 
 async def test_a_failed_sync_of_the_metadata_log_gives_the_directory_up(fs: FaultyFileSystem) -> None:
