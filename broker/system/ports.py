@@ -75,7 +75,8 @@ class FileSystem(Protocol):
     def read_file(self, path: str) -> bytes:
         """Return the whole content of a small file."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Return whether a file, a directory or a symbolic link is at `path`; raise OSError if that is unknown."""
 
     def is_directory(self, path: str) -> bool:
         """Return whether `path` is a directory; a symbolic link to a directory does not count."""
@@ -285,7 +286,17 @@ class RealFileSystem:
             return file.read()
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        # Not os.path.lexists: it also returns False if the disk cannot read the name (EIO), and the caller would go on
+        # as with a new data directory.
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            return False
+        return True
 
     def is_directory(self, path: str) -> bool:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import threading
 from contextlib import suppress
@@ -547,6 +548,35 @@ def test_removing_the_lock_file_lets_no_second_broker_in(tmp_path: Path) -> None
     with pytest.raises(DataDirectoryError, match="in use by another process"):
         real_manager(tmp_path / "data").open()
     first.abandon()
+
+
+def test_a_checkpoint_that_cannot_be_looked_up_is_not_taken_for_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the log start offsets, deleted records would come back, and the checkpoint would be replaced."""
+    first = real_manager(tmp_path)
+    first.open()
+    log = first.create("t", 0, CONFIG)
+    for value in ("deleted", "kept"):
+        log.append(batch(value))
+    log.flush()
+    log.delete_records_before(1)
+    first.abandon()
+    lstat = os.lstat
+
+    def refuse(path: str) -> os.stat_result:
+        if path.endswith("log-start-offset-checkpoint"):
+            raise OSError(errno.EIO, "failed on purpose", path)
+        return lstat(path)
+
+    monkeypatch.setattr(os, "lstat", refuse)
+    with pytest.raises(DataDirectoryError, match="failed on purpose"):
+        real_manager(tmp_path).open()
+    monkeypatch.undo()
+    again = real_manager(tmp_path)
+    again.open()
+    assert [log.log_start_offset for log in again.logs()] == [1]
+    again.abandon()
 
 
 # --- compaction ------------------------------------------------------------------------------------------------------
