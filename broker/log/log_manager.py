@@ -147,6 +147,8 @@ class LogManager:
         self._former: set[TopicPartition] = set()
         # Partitions that are being deleted and whose directories may not be renamed yet.
         self._undeleted: dict[TopicPartition, str] = {}  # and the path that the directory gets
+        # Partitions whose creation has failed after their directory was made.
+        self._unmade: set[TopicPartition] = set()
         # The recovery points in the checkpoint while newer ones wait to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
         self._checkpoint_lock = self._threads.lock()
@@ -528,11 +530,13 @@ class LogManager:
             )
         try:
             self._forget_former(key)
+            self._unmade.add(key)
             self._fs.make_directory(path)
             log = self._open_log(key, path, config, LoadPoint(clean=True, fresh=True))
         except OSError as error:
             raise storage_error(f"{path} cannot be created: {error}") from error
         self._logs[key] = log
+        self._unmade.discard(key)
         log.sync_name(self._root.changed())
         return log
 
@@ -554,9 +558,12 @@ class LogManager:
             self._write_cleaner_offsets()
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether the partition is on disk; this includes partitions that are offline or still being deleted."""
+        """Whether files of the partition may be on disk.
+
+        This includes partitions that are offline, still being deleted, or could not be created completely.
+        """
         key = (topic, partition)
-        return key in self._logs or key in self.offline or key in self._undeleted
+        return key in self._logs or key in self.offline or key in self._undeleted or key in self._unmade
 
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Delete partitions, also offline ones. The deletion is on disk when this returns.
@@ -601,6 +608,7 @@ class LogManager:
         keys = {key for key, _, _, _ in doomed}
         for key in keys:
             self._undeleted.pop(key, None)
+            self._unmade.discard(key)
             self.offline.pop(key, None)
         self._drop_recovery_points(keys)
         await self._forget_deleted(keys)

@@ -550,6 +550,22 @@ def test_removing_the_lock_file_lets_no_second_broker_in(tmp_path: Path) -> None
     first.abandon()
 
 
+@pytest.mark.parametrize("operation", ["make_directory", "open"])
+async def test_what_a_failed_creation_has_left_goes_with_the_topic(fs: FaultyFileSystem, operation: str) -> None:
+    """The next start would take it for a partition of an unknown topic, and refuse a new topic with this name."""
+    manager = new_manager(fs)
+    await manager.start()
+    fs.fail(operation, errno.EMFILE)
+    with pytest.raises(KafkaError):
+        manager.create("t", 0, CONFIG)
+    assert manager.holds("t", 0)
+    await manager.delete([("t", 0)])
+    assert not manager.holds("t", 0)
+    await settle(manager)
+    assert not [name for name in fs.list("/data") if name.startswith("t-0")]
+    await manager.stop()
+
+
 def test_a_checkpoint_that_cannot_be_looked_up_is_not_taken_for_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
