@@ -523,6 +523,8 @@ class LogManager:
         if key in self.lost:
             self.forget(key)  # the lost partition belonged to a deleted topic of the same name
         path = f"{self.path}/{partition_directory(topic, partition)}"
+        if key in self._undeleted:
+            raise storage_error(f"{path} cannot be created: the partition with this name has not been deleted yet")
         if self._journal is not None and self._journal.mentions(partition_directory(topic, partition)):
             raise storage_error(
                 f"{path} cannot be created yet, because the journal has records of a deleted partition with this name."

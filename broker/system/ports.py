@@ -25,7 +25,7 @@ import stat
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from enum import Enum
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -53,7 +53,7 @@ class File(Protocol):
         """Wait until all bytes of the file and its size are on disk."""
 
     def close(self) -> None:
-        """Close the file's descriptor; further calls do nothing."""
+        """Close the file's descriptor; further calls do nothing. Never raises: errors of writes are those of a sync."""
 
 
 class FileLock(Protocol):
@@ -245,7 +245,10 @@ class RealFile:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            # The descriptor is closed also if there is an error, for example on NFS, which reports writes that failed.
+            # They concern bytes that nobody has synced.
+            with suppress(OSError):
+                os.close(fd)
 
 
 class RealFileLock:

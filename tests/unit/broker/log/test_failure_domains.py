@@ -550,6 +550,21 @@ def test_removing_the_lock_file_lets_no_second_broker_in(tmp_path: Path) -> None
     first.abandon()
 
 
+async def test_a_partition_is_not_made_anew_before_its_deletion_has_succeeded(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    """It would have the records of the old one."""
+    manager.create("t", 0, CONFIG).append(batch("old"))
+    await settle(manager)
+    fs.fail("rename")
+    with pytest.raises(KafkaError):
+        await manager.delete([("t", 0)])
+    with pytest.raises(KafkaError, match="not been deleted yet"):
+        manager.create("t", 0, CONFIG)
+    await manager.delete([("t", 0)])
+    assert manager.create("t", 0, CONFIG).log_end_offset == 0
+
+
 @pytest.mark.parametrize("operation", ["make_directory", "open"])
 async def test_what_a_failed_creation_has_left_goes_with_the_topic(fs: FaultyFileSystem, operation: str) -> None:
     """The next start would take it for a partition of an unknown topic, and refuse a new topic with this name."""
