@@ -497,6 +497,30 @@ def test_a_derived_file_that_the_disk_cannot_read_is_made_again(
     assert everything(log) == expected
 
 
+@pytest.mark.parametrize("deleted", [False, True], ids=["whole", "without its first segments"])
+def test_an_older_snapshot_stands_in_for_one_that_the_disk_cannot_read(fs: FaultyFileSystem, deleted: bool) -> None:
+    settings: dict[str, Any] = {"segment_bytes": 2_000, "index_interval_bytes": 0, "unsaved_bytes": 0}
+    log = open_log(fs, **settings)
+    fill(log, 60)
+    log.flush()
+    start = log.segments[1].base_offset if deleted else 0
+    log.delete_records_before(start)
+    newest = log.producers.snapshot_path(60)
+    entries = [(entry.producer_id, entry.producer_epoch, entry.batches) for entry in log.producers.entries()]
+    log.close()
+    assert fs.exists(newest)
+    fs.before = failing("read", newest, errno.EIO, times=1_000)
+    log = open_log(fs, point=LoadPoint(clean=True, log_start_offset=start), **settings)
+    assert entries == [(entry.producer_id, entry.producer_epoch, entry.batches) for entry in log.producers.entries()]
+    log.close(clean=False)
+    fs.before = failing("read", ".snapshot", errno.EIO, times=1_000)
+    if deleted:
+        with pytest.raises(OSError, match="failed on purpose"):
+            open_log(fs, point=LoadPoint(clean=True, log_start_offset=start), **settings)
+    else:
+        assert open_log(fs, point=CLEAN, **settings).log_end_offset == 60
+
+
 async def test_an_index_that_the_disk_cannot_read_any_more_does_not_fail_reads(fs: FaultyFileSystem) -> None:
     log = open_log(fs, segment_bytes=2_000)
     fill(log, 60)
