@@ -19,8 +19,8 @@ A batch that cannot be read is kept unchanged, and logged. Such a batch is damag
 older release without a check of its records, is larger than today's limits for batches, or needs more memory than there
 is. It may contain any key, so tombstones after it are kept, too.
 
-`plan` and `replace` run on the event loop's thread. `map_keys` and `clean_group` may run in any thread, and `stop` ends
-them between two batches. Memory: the keys, and one batch before and after its compaction.
+`plan` and `replace` run on the event loop's thread. `map_keys`, `clean_group` and `publish` may run in any thread, and
+`stop` ends the first two between two batches. Memory: the keys, and one batch before and after its compaction.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class CleaningStopped(Exception):
 
 
 class Cleaner:
-    """Compacts one log at a time. Call `plan`, `map_keys`, then `clean_group` and `replace` for each group."""
+    """Compacts one log at a time: `plan`, `map_keys`, then `clean_group`, `publish` and `replace` for each group."""
 
     def __init__(self, fs: FileSystem, max_key_bytes: int = MAX_KEY_BYTES) -> None:
         self._fs = fs
@@ -195,7 +195,9 @@ class Cleaner:
             log.flush()
         self.map_keys(plan)
         for group in plan.groups:
-            if not self.replace(log, plan, group, self.clean_group(plan, group)):
+            cleaned = self.clean_group(plan, group)
+            self.publish(log, plan, cleaned)
+            if not self.replace(log, group, cleaned):
                 return first_dirty
         return plan.end_offset
 
@@ -374,25 +376,35 @@ class Cleaner:
 
     # --- replacing ---------------------------------------------------------------------------------------------------
 
-    def replace(self, log: PartitionLog, plan: CleaningPlan, group: SegmentGroup, cleaned: LogSegment) -> bool:
-        """Replace a group by the segment `cleaned`; the replacement is on disk when this returns True.
+    def publish(self, log: PartitionLog, plan: CleaningPlan, cleaned: LogSegment) -> None:
+        """Rename the segment `cleaned` to `.swap` and sync the names: from now on a crash results in this segment.
 
-        Return False, without a change to the log, if the log has failed or was closed, or if segments of the group were
-        removed meanwhile. Raises OSError, without a change to the log, if the new segment cannot be renamed or synced.
-        Old files that cannot be removed are removed later (`try_again`), or by the loader at the next start.
+        May run in any thread. Do nothing if the log is closed: its directory's name may belong to another log. Raises
+        OSError, without a change to the log, after removing the new segment.
         """
         assert plan.as_of <= log.flushed_offset, "the producers' last batches must be on disk"
+        with log.files_lock:
+            if log.closed:
+                return
+            try:
+                cleaned.rename(SWAP)
+                self._fs.sync_directory(log.directory)
+            except Exception:
+                self._drop(cleaned)
+                raise
+
+    def replace(self, log: PartitionLog, group: SegmentGroup, cleaned: LogSegment) -> bool:
+        """Replace a group by the published segment `cleaned` in the log, and remove the old files.
+
+        Return False, without a change to the log, if the log has failed or was closed, or if segments of the group were
+        removed meanwhile. Old files that cannot be removed are removed later (`try_again`), or by the loader at the
+        next start.
+        """
         current = set(log.segments)
         if log.failure is not None or not current.issuperset(group.segments):
             self._drop(cleaned)
             return False
         before = sum(segment.size for segment in group.segments)
-        try:
-            cleaned.rename(SWAP)
-            self._fs.sync_directory(log.directory)
-        except Exception:
-            self._drop(cleaned)
-            raise
         log.segments.replace(group.segments, cleaned)
         log.reader.forget()
         for segment in group.segments:

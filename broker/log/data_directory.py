@@ -22,7 +22,7 @@ import structlog
 from ..system.ports import FileLock, FileSystem, RandomIds
 from .file_names import BOOT_ID, CLEAN_SHUTDOWN, LOCK, META, TEMPORARY
 from .removal import unlink_all
-from .small_files import write_file
+from .small_files import read_derived, write_file
 
 logger = structlog.get_logger(__name__)
 
@@ -77,8 +77,8 @@ class DataDirectory:
         try:
             self._open_meta()
             boot_id = self._fs.boot_id()
-            path = f"{self.path}/{BOOT_ID}"
-            self.same_boot = bool(boot_id) and self._fs.exists(path) and self._fs.read_file(path) == boot_id.encode()
+            recorded = read_derived(self._fs, f"{self.path}/{BOOT_ID}")
+            self.same_boot = bool(boot_id) and recorded == boot_id.encode()
         except BaseException:
             self.close()
             raise
@@ -204,10 +204,11 @@ class DataDirectory:
         Return None if the last stop was not clean, that is, without a valid clean shutdown marker.
         """
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
-        if not self._fs.exists(path):
+        marker = read_derived(self._fs, path)
+        if marker is None:
             return None
         try:
-            content = json.loads(self._fs.read_file(path))
+            content = json.loads(marker)
             if content.keys() <= {"version", "brokerEpoch", "unclean"}:
                 return frozenset(content.get("unclean", ()))
         except (ValueError, AttributeError, TypeError):

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from ..system.ports import FileSystem
 from .file_names import LEADER_EPOCHS
-from .small_files import decode_checkpoint, encode_checkpoint, write_file
+from .small_files import decode_checkpoint, encode_checkpoint, read_derived, write_file
 
 
 class LeaderEpochs:
@@ -36,12 +36,11 @@ class LeaderEpochs:
         return f"{self._directory}/{LEADER_EPOCHS}"
 
     def load(self, end_offset: int) -> None:
-        """Read the entries below `end_offset` from the file; a damaged or missing file counts as empty."""
+        """Read the entries below `end_offset` from the file; a damaged, unreadable or missing file counts as empty."""
         entries: list[tuple[int, int]] = []
-        with suppress(FileNotFoundError, ValueError):
-            entries = [
-                (int(epoch), int(offset)) for epoch, offset in decode_checkpoint(self._fs.read_file(self._path()), 2)
-            ]
+        content = read_derived(self._fs, self._path())
+        with suppress(ValueError):
+            entries = [(int(epoch), int(offset)) for epoch, offset in decode_checkpoint(content or b"", 2)]
         self._written = entries
         self._entries = sorted(entry for entry in entries if entry[1] < end_offset)
         self.latest = self._entries[-1][0] if self._entries else -1

@@ -147,6 +147,8 @@ class LogManager:
         self._former: set[TopicPartition] = set()
         # Partitions that are being deleted and whose directories may not be renamed yet.
         self._undeleted: dict[TopicPartition, str] = {}  # and the path that the directory gets
+        # Partitions whose creation has failed after their directory was made.
+        self._unmade: set[TopicPartition] = set()
         # The recovery points in the checkpoint while newer ones wait to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
         self._checkpoint_lock = self._threads.lock()
@@ -521,6 +523,8 @@ class LogManager:
         if key in self.lost:
             self.forget(key)  # the lost partition belonged to a deleted topic of the same name
         path = f"{self.path}/{partition_directory(topic, partition)}"
+        if key in self._undeleted:
+            raise storage_error(f"{path} cannot be created: the partition with this name has not been deleted yet")
         if self._journal is not None and self._journal.mentions(partition_directory(topic, partition)):
             raise storage_error(
                 f"{path} cannot be created yet, because the journal has records of a deleted partition with this name."
@@ -528,11 +532,13 @@ class LogManager:
             )
         try:
             self._forget_former(key)
+            self._unmade.add(key)
             self._fs.make_directory(path)
             log = self._open_log(key, path, config, LoadPoint(clean=True, fresh=True))
         except OSError as error:
             raise storage_error(f"{path} cannot be created: {error}") from error
         self._logs[key] = log
+        self._unmade.discard(key)
         log.sync_name(self._root.changed())
         return log
 
@@ -550,13 +556,16 @@ class LogManager:
             self._drop_recovery_points({key})
             self._write_recovery_points()
         if key in self._cleaner_offsets:
-            self._cleaner_offsets = {other: at for other, at in self._cleaner_offsets.items() if other != key}
+            self._drop_cleaner_offsets({key})
             self._write_cleaner_offsets()
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether the partition is on disk; this includes partitions that are offline or still being deleted."""
+        """Whether files of the partition may be on disk.
+
+        This includes partitions that are offline, still being deleted, or could not be created completely.
+        """
         key = (topic, partition)
-        return key in self._logs or key in self.offline or key in self._undeleted
+        return key in self._logs or key in self.offline or key in self._undeleted or key in self._unmade
 
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Delete partitions, also offline ones. The deletion is on disk when this returns.
@@ -601,6 +610,7 @@ class LogManager:
         keys = {key for key, _, _, _ in doomed}
         for key in keys:
             self._undeleted.pop(key, None)
+            self._unmade.discard(key)
             self.offline.pop(key, None)
         self._drop_recovery_points(keys)
         await self._forget_deleted(keys)
@@ -621,6 +631,17 @@ class LogManager:
             self._start_offset_moved(lambda: None)
             with suppress(KafkaError):
                 await self.start_offsets_on_disk()
+        if not keys.isdisjoint(self._cleaner_offsets):
+            dropped = {key: at for key, at in self._cleaner_offsets.items() if key in keys}
+            self._drop_cleaner_offsets(keys)
+            try:
+                await asyncio.shield(self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint"))
+            except OSError:
+                self._cleaner_offsets = self._cleaner_offsets | dropped
+
+    def _drop_cleaner_offsets(self, keys: set[TopicPartition]) -> None:
+        """Remove these partitions from the cleaner offsets for the next checkpoint."""
+        self._cleaner_offsets = {key: at for key, at in self._cleaner_offsets.items() if key not in keys}
 
     def _drop_recovery_points(self, keys: set[TopicPartition]) -> None:
         """Remove these partitions from the recovery points for the next checkpoint, not from a write under way."""
@@ -926,7 +947,8 @@ class LogManager:
             if log.failure is not None:
                 return
             cleaned = await self._threads.run(Lane.COMPACTION, partial(self._cleaner.clean_group, plan, group))
-            if not self._cleaner.replace(log, plan, group, cleaned):
+            await self._threads.run(Lane.COMPACTION, partial(self._cleaner.publish, log, plan, cleaned))
+            if not self._cleaner.replace(log, group, cleaned):
                 return
         if log.failure is not None:
             return  # the log may have been deleted meanwhile, and a new partition may have its name

@@ -22,6 +22,9 @@ from .segment import LogSegment
 from .segments import LogSegments
 from .timestamp_search import TimestampSearch
 
+_ANY_OFFSET: Final = 1 << 63
+"""An offset above all offsets."""
+
 _REMEMBERED: Final = 64
 
 _LEAST: Final = 4 * 1024
@@ -209,12 +212,19 @@ class LogReader:
     def windows(self, start: int) -> Iterator[bytes]:
         """Yield portions of whole batches with verified checksums, from the batch with offset `start` on.
 
-        Raises CorruptLog, OSError.
+        The caller may pause between two portions. If segments were replaced or removed meanwhile, the rest comes from
+        the segments that are in their place. Raises CorruptLog, OSError.
         """
-        segment: LogSegment | None = self._segments.floor(start)
+        offset = start
+        segment: LogSegment | None = self._segments.floor(offset)
         while segment is not None:
+            version = self._version
             try:
-                yield from segment.windows(segment.position_of(max(start, segment.base_offset)))
+                for window in segment.windows(segment.position_of(max(offset, segment.base_offset))):
+                    yield window
+                    if self._version != version:
+                        _, offset = whole_batches(window, 0, len(window), _ANY_OFFSET)
+                        break
             except BrokenBatch as error:
                 raise CorruptLog(segment.path(), error.position, segment.base_offset, error.reason) from None
-            segment = self._segments.after(segment)
+            segment = self._segments.after(segment) if self._version == version else self._segments.floor(offset)

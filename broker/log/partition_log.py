@@ -603,12 +603,15 @@ class PartitionLog(RetainedLog):
     def windows(self) -> Iterator[bytes]:
         """Yield all batches from the log start on, tens of kilobytes at a time, with verified checksums.
 
-        Batches above the high watermark are included. Raises KAFKA_STORAGE_ERROR.
+        Batches above the high watermark are included. The log may change between two windows, also by compaction.
+        Raises KAFKA_STORAGE_ERROR, and the reason of the end of a log that is closed meanwhile.
         """
         if self._failure is not None:
             raise self._failure
         try:
-            yield from self.reader.windows(self.log_start_offset)
+            for window in self.reader.windows(self.log_start_offset):
+                yield window
+                self._readable_end(self.log_end_offset)
         except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
 

@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
@@ -220,8 +221,11 @@ class ProducerStateManager:
         """Load the newest usable snapshot at or below offset `at_most`; return the offset to replay batches from.
 
         `first_offset` is the base offset of the first segment: batches below the log start offset are replayed, too.
-        `snapshots` are the offsets of the snapshot files, in rising order. Damaged snapshot files are removed.
+        `snapshots` are the offsets of the snapshot files, in rising order. Damaged snapshot files are removed. If the
+        disk cannot read a file (EIO), an older one and the batches after it give the same state. Raises OSError, also
+        if there is none and the first batches are deleted: the state of their producers would be lost.
         """
+        unreadable: OSError | None = None
         self._entries.clear()
         self._open.clear()
         self._decided.clear()
@@ -235,12 +239,21 @@ class ProducerStateManager:
                 logger.warning("producer snapshot ignored", file=self.snapshot_path(offset), reason=str(error))
                 self._fs.unlink(self.snapshot_path(offset))
                 continue
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                logger.warning("producer snapshot ignored", file=self.snapshot_path(offset), reason=str(error))
+                unreadable = error
+                continue
             self._entries = {entry.producer_id: entry for entry in entries if entry.producer_epoch != NO_EPOCH}
             open_transactions = [entry for entry in entries if entry.current_txn_first_offset >= 0]
             for entry in sorted(open_transactions, key=lambda entry: entry.current_txn_first_offset):
                 self._open[entry.current_txn_first_offset] = entry.producer_id
             self.end_offset = self.snapshot_offset = offset
             break
+        else:
+            if unreadable is not None and first_offset:
+                raise unreadable
         return max(self.end_offset, first_offset)
 
     def remove_snapshots(self, *, above: int | None = None, below: int | None = None) -> None:

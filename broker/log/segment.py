@@ -10,6 +10,7 @@ bytes after them, which the next append overwrites and recovery cuts off.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -378,9 +379,17 @@ class LogSegment:
                 self.write_indexes()
 
     def _index_file(self, kind: str) -> bytes:
-        """Return the content of an index file; empty if the file does not exist."""
+        """Return the content of an index file; empty if the file does not exist.
+
+        Raises CorruptIndex if the disk cannot read the file, and OSError.
+        """
         path = self.path(kind)
-        return self._fs.read_file(path) if self._fs.exists(path) else b""
+        try:
+            return self._fs.read_file(path) if self._fs.exists(path) else b""
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise CorruptIndex(f"{path} cannot be read: {error}") from error
 
     def _load_indexes(self) -> None:
         """Load or rebuild the offset and time indexes in this thread."""

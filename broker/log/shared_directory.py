@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..system.descriptors import OUT_OF_DESCRIPTORS
+from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..system.ports import FileSystem
 
 
@@ -36,7 +36,8 @@ class SharedDirectory:
     def sync(self, change: int) -> None:
         """Return when the change with that number is on disk. Sync the directory unless an earlier call has done so.
 
-        Raises RootSyncFailed if the sync fails, or OSError if no file descriptor was free for the sync.
+        Raises RootSyncFailed if the sync fails, or OSError if no file descriptor or disk space was free for the sync:
+        the caller then tries again.
         """
         with self._lock:
             if self._synced < change:
@@ -53,7 +54,7 @@ class SharedDirectory:
         try:
             self._fs.sync_directory(self._path)
         except OSError as error:
-            if error.errno in OUT_OF_DESCRIPTORS:
+            if error.errno in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
                 raise
             raise RootSyncFailed(error.errno, error.strerror, self._path) from error
         self._synced = covered

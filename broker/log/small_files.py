@@ -60,6 +60,22 @@ def renew_file(fs: FileSystem, path: str) -> None:
     write_file(fs, path, fs.read_file(path), sync=True)
 
 
+def read_derived(fs: FileSystem, path: str) -> bytes | None:
+    """Return the content of a file that can be rebuilt; None if it is missing, or if the disk cannot read it (EIO).
+
+    Raises OSError for all other errors.
+    """
+    try:
+        return fs.read_file(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        logger.warning("file cannot be read", file=path, error=str(error), remedy="none needed: it is rebuilt")
+        return None
+
+
 def read_readable(file: File, size: int, position: int, unreadable: list[range] | None = None) -> bytes:
     """Return `size` bytes from `position` on, fewer only at the end of the file.
 

@@ -439,8 +439,8 @@ class MetadataStore:
         for subscriber in self.on_topic_deleted:
             try:
                 part = subscriber(topic)
-            except KafkaError as error:
-                failure = error  # the others still drop their data, which may free disk space for this one
+            except Exception as error:
+                failure = _as_kafka_error(error)  # the others still drop their data, which may free space for this one
             else:
                 rest += [] if part is None else [part]
         if not rest:
@@ -454,8 +454,8 @@ class MetadataStore:
             for part in rest:
                 try:
                     await part
-                except KafkaError as error:
-                    failure = error
+                except Exception as error:  # without a failure the name would be free, while data is left
+                    failure = _as_kafka_error(error)
             self._drop_ended(topic, failure)
         finally:
             self._pending_names.discard(topic.name)
@@ -640,3 +640,8 @@ class MetadataStore:
                 yield Record(index, now, encode_record_key(key), payload, [])
 
         return bytearray(encode_batch(list(encoded())))
+
+
+def _as_kafka_error(error: Exception) -> KafkaError:
+    """Return the error of a deletion as a KafkaError."""
+    return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, repr(error))

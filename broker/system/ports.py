@@ -25,7 +25,7 @@ import stat
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from enum import Enum
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -53,7 +53,7 @@ class File(Protocol):
         """Wait until all bytes of the file and its size are on disk."""
 
     def close(self) -> None:
-        """Close the file's descriptor; further calls do nothing."""
+        """Close the file's descriptor; further calls do nothing. Never raises: errors of writes are those of a sync."""
 
 
 class FileLock(Protocol):
@@ -75,7 +75,8 @@ class FileSystem(Protocol):
     def read_file(self, path: str) -> bytes:
         """Return the whole content of a small file."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Return whether a file, a directory or a symbolic link is at `path`; raise OSError if that is unknown."""
 
     def is_directory(self, path: str) -> bool:
         """Return whether `path` is a directory; a symbolic link to a directory does not count."""
@@ -244,7 +245,10 @@ class RealFile:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            # The descriptor is closed also if there is an error, for example on NFS, which reports writes that failed.
+            # They concern bytes that nobody has synced.
+            with suppress(OSError):
+                os.close(fd)
 
 
 class RealFileLock:
@@ -285,7 +289,17 @@ class RealFileSystem:
             return file.read()
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        # Not os.path.lexists: it also returns False if the disk cannot read the name (EIO), and the caller would go on
+        # as with a new data directory.
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            return False
+        return True
 
     def is_directory(self, path: str) -> bool:
         try:

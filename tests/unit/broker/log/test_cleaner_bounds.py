@@ -13,6 +13,7 @@ from oncelog.broker.log import cleaner as cleaner_module
 from oncelog.broker.log.cleaner import Cleaner, CleaningStopped
 from oncelog.protocol.batch_header import read_batch_header
 from oncelog.protocol.compression import Compression, expand
+from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.record_varint import encode_varint
 from oncelog.protocol.record_walk import RecordLimits
 from oncelog.protocol.records import Record, decode_batch, encode_batch, iter_batches
@@ -242,3 +243,34 @@ def test_nothing_is_compacted_before_a_replacement_has_ended() -> None:
     assert pairs(log) == expected[1:]
     fs.kill()
     assert pairs(compacted_log(fs)) == expected[1:]
+
+
+@pytest.mark.parametrize("passed", [1, 2, 5])
+def test_a_replay_goes_on_in_the_segments_that_compaction_has_put_in_place(passed: int) -> None:
+    """A start replays the internal topics in slices, and may take longer than the pause before the first compaction."""
+    fs = FaultyFileSystem()
+    log = open_log(fs, cleanup_policy=("compact",), segment_bytes=150_000)
+    for number in range(40):
+        log.append(batch(f"{number}".zfill(20_000), key=b"k%d" % (number % 30)))
+    log.flush()
+    windows = log.windows()
+    offsets = [header.base_offset for _ in range(passed) for _, header in iter_batches(next(windows))]
+    before = log.size
+    assert Cleaner(fs).clean(log, 0, NOW)
+    assert log.size < before
+    offsets += [header.base_offset for window in windows for _, header in iter_batches(window)]
+    assert offsets == sorted(set(offsets))
+    assert set(offsets) >= set(range(10, 40)), "the newest record of each key is passed"
+
+
+def test_a_replay_of_a_log_that_is_deleted_meanwhile_ends_with_an_error() -> None:
+    fs = FaultyFileSystem()
+    log = open_log(fs)
+    for _ in range(10):
+        log.append(batch("x" * 20_000))
+    windows = log.windows()
+    next(windows)
+    log.discard()
+    with pytest.raises(KafkaError) as caught:
+        next(windows)
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

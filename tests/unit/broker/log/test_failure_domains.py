@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import threading
 from contextlib import suppress
@@ -11,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog.broker.log import AppendOrigin, DataDirectoryError, IsolationLevel, LogConfig, LogManager, log_manager
+from oncelog.broker.log import (
+    AppendOrigin,
+    DataDirectoryError,
+    IsolationLevel,
+    LogConfig,
+    LogManager,
+    flusher,
+    log_manager,
+)
 from oncelog.broker.log.data_directory import DataDirectory
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
@@ -125,6 +134,36 @@ async def test_who_waits_for_the_end_of_a_transaction_learns_that_the_partition_
     with pytest.raises(KafkaError) as caught:
         log.read(1, 1000, IsolationLevel.READ_COMMITTED)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+async def test_a_sync_of_the_data_directory_that_lacks_space_or_descriptors_is_repeated(
+    fs: FaultyFileSystem, manager: LogManager, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "RETRY_S", 0.01)
+    log = manager.create("t", 0, CONFIG)
+    left = [2]
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "sync_directory" and path == "/data" and left[0]:
+            left[0] -= 1
+            raise OSError(number, "failed on purpose", path)
+
+    fs.before = refuse
+    flush = log.synced(log.append(batch("a")).last_offset + 1)
+    assert flush is not None
+    await flush
+    assert left == [0]
+    assert manager.failed is None
+    fs.before = None
+    manager.abandon()
+    fs.crash(random.Random(1))
+    again = new_manager(fs)
+    again.open()
+    log_again = again.get("t", 0)
+    assert log_again is not None
+    assert values(log_again.batches()) == ["a"]
+    again.abandon()
 
 
 async def test_a_failed_sync_of_the_metadata_log_gives_the_directory_up(fs: FaultyFileSystem) -> None:
@@ -509,6 +548,66 @@ def test_removing_the_lock_file_lets_no_second_broker_in(tmp_path: Path) -> None
     with pytest.raises(DataDirectoryError, match="in use by another process"):
         real_manager(tmp_path / "data").open()
     first.abandon()
+
+
+async def test_a_partition_is_not_made_anew_before_its_deletion_has_succeeded(
+    fs: FaultyFileSystem, manager: LogManager
+) -> None:
+    """It would have the records of the old one."""
+    manager.create("t", 0, CONFIG).append(batch("old"))
+    await settle(manager)
+    fs.fail("rename")
+    with pytest.raises(KafkaError):
+        await manager.delete([("t", 0)])
+    with pytest.raises(KafkaError, match="not been deleted yet"):
+        manager.create("t", 0, CONFIG)
+    await manager.delete([("t", 0)])
+    assert manager.create("t", 0, CONFIG).log_end_offset == 0
+
+
+@pytest.mark.parametrize("operation", ["make_directory", "open"])
+async def test_what_a_failed_creation_has_left_goes_with_the_topic(fs: FaultyFileSystem, operation: str) -> None:
+    """The next start would take it for a partition of an unknown topic, and refuse a new topic with this name."""
+    manager = new_manager(fs)
+    await manager.start()
+    fs.fail(operation, errno.EMFILE)
+    with pytest.raises(KafkaError):
+        manager.create("t", 0, CONFIG)
+    assert manager.holds("t", 0)
+    await manager.delete([("t", 0)])
+    assert not manager.holds("t", 0)
+    await settle(manager)
+    assert not [name for name in fs.list("/data") if name.startswith("t-0")]
+    await manager.stop()
+
+
+def test_a_checkpoint_that_cannot_be_looked_up_is_not_taken_for_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the log start offsets, deleted records would come back, and the checkpoint would be replaced."""
+    first = real_manager(tmp_path)
+    first.open()
+    log = first.create("t", 0, CONFIG)
+    for value in ("deleted", "kept"):
+        log.append(batch(value))
+    log.flush()
+    log.delete_records_before(1)
+    first.abandon()
+    lstat = os.lstat
+
+    def refuse(path: str) -> os.stat_result:
+        if path.endswith("log-start-offset-checkpoint"):
+            raise OSError(errno.EIO, "failed on purpose", path)
+        return lstat(path)
+
+    monkeypatch.setattr(os, "lstat", refuse)
+    with pytest.raises(DataDirectoryError, match="failed on purpose"):
+        real_manager(tmp_path).open()
+    monkeypatch.undo()
+    again = real_manager(tmp_path)
+    again.open()
+    assert [log.log_start_offset for log in again.logs()] == [1]
+    again.abandon()
 
 
 # --- compaction ------------------------------------------------------------------------------------------------------

@@ -345,6 +345,59 @@ async def test_compaction_unlinks_what_it_replaced_beside_the_loop_once_the_new_
     await manager.stop()
 
 
+async def test_the_event_loop_syncs_nothing_for_a_compaction(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    fill(log)
+    await settle(manager)
+    before = log.size
+    blocking: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation in ("fdatasync", "sync_directory") and threading.current_thread() is threading.main_thread():
+            blocking.append(path)
+
+    fs.before = note
+    await manager._clean_all()
+    await settle(manager)
+    fs.before = None
+    assert log.size < before
+    assert blocking == []
+    await manager.stop()
+
+
+async def test_a_partition_deleted_while_a_compacted_segment_gets_its_name_is_left_alone(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    log = manager.create("t", 0, LogConfig(cleanup_policy=("compact",), segment_bytes=200))
+    fill(log)
+    await settle(manager)
+    renaming, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, path: str) -> None:
+        if operation == "rename" and path.endswith(".log.cleaned") and not renaming.is_set():
+            renaming.set()
+            assert go_on.wait(10)
+
+    fs.before = hold
+    cleaning = asyncio.ensure_future(manager._clean_all())
+    async with asyncio.timeout(60):
+        while not renaming.is_set():
+            await asyncio.sleep(0)
+    deleting = asyncio.ensure_future(manager.delete([("t", 0)]))
+    await asyncio.sleep(0)
+    go_on.set()
+    await deleting
+    manager.create("t", 0, LogConfig()).append(batch("of another topic"))
+    names = fs.list("/data/t-0")
+    await cleaning
+    await settle(manager)
+    assert set(names) <= set(fs.list("/data/t-0"))
+    assert not [name for name in fs.list("/data/t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
+    await manager.stop()
+
+
 async def test_a_compaction_that_fails_does_not_keep_others_from_theirs(
     fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import threading
+
 import pytest
 from oncelog.broker.log import LogConfig, LogManager
 from support.faulty_filesystem import FaultyFileSystem
-from support.logs import batch, new_manager, values
+from support.journals import failing
+from support.logs import batch, new_manager, settle, values
 
 CONFIG = LogConfig()
 
@@ -123,3 +127,49 @@ async def test_two_crashes_after_a_deletion_do_not_make_it_a_lost_one() -> None:
         assert manager.lost == {}
     assert not [name for name in fs.list(manager.path) if name.endswith("-delete")]
     manager.abandon()
+
+
+COMPACTED = LogConfig(cleanup_policy=("compact",), segment_bytes=200)
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+
+
+async def compacted(manager: LogManager) -> None:
+    """A partition of which the checkpoint contains how far it is compacted."""
+    await manager.start()
+    log = manager.create("t", 0, COMPACTED)
+    for _ in range(10):
+        log.append(batch("value", key=b"key"))
+    await settle(manager)
+    await manager._clean_all()
+    assert manager.checkpoints.read(CLEANER_OFFSETS)
+
+
+async def test_the_event_loop_syncs_nothing_to_make_a_compacted_one_anew() -> None:
+    fs = FaultyFileSystem()
+    manager = new_manager(fs)
+    await compacted(manager)
+    await manager.delete([("t", 0)])
+    blocking: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if operation in ("fdatasync", "sync_directory") and threading.current_thread() is threading.main_thread():
+            blocking.append(path)
+
+    fs.before = note
+    manager.create("t", 0, COMPACTED)
+    fs.before = None
+    assert blocking == []
+    assert manager.checkpoints.read(CLEANER_OFFSETS) == {}
+    await manager.stop()
+
+
+async def test_how_far_the_old_one_was_compacted_is_forgotten_even_if_that_fails_at_first() -> None:
+    fs = FaultyFileSystem()
+    manager = new_manager(fs)
+    await compacted(manager)
+    fs.before = failing("write", CLEANER_OFFSETS, errno.ENOSPC, times=1)
+    await manager.delete([("t", 0)])
+    assert manager.checkpoints.read(CLEANER_OFFSETS)
+    manager.create("t", 0, COMPACTED)
+    assert manager.checkpoints.read(CLEANER_OFFSETS) == {}
+    await manager.stop()

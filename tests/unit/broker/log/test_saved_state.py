@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import struct
 from contextlib import closing
@@ -14,6 +15,7 @@ from oncelog.broker.log.flusher import sync_path
 from oncelog.protocol.control_records import control_batch
 from structlog.testing import capture_logs
 from support.faulty_filesystem import FaultyFileSystem
+from support.journals import failing
 from support.logs import NOW, batch, flip, new_manager, open_log, values
 
 DIRECTORY = "/data/t-0"
@@ -473,3 +475,73 @@ async def test_state_that_cannot_be_saved_keeps_nobody_from_writing(fs: FaultyFi
     await saved(manager)
     assert log.unsaved_bytes == 0
     await manager.stop()
+
+
+# --- files that the disk cannot read ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", [CLEAN, KILLED], ids=["clean", "killed"])
+@pytest.mark.parametrize("name", [".index", ".timeindex", ".txnindex", ".checksums", "leader-epoch-checkpoint"])
+def test_a_derived_file_that_the_disk_cannot_read_is_made_again(
+    fs: FaultyFileSystem, name: str, point: LoadPoint
+) -> None:
+    log = open_log(fs, segment_bytes=2_000, index_interval_bytes=0, unsaved_bytes=0)
+    fill(log, 60)
+    assert len(log.segments) > 2
+    log.flush()
+    expected = everything(log)
+    log.close()
+    fs.before = failing("read", name, errno.EIO, times=1_000)
+    log = open_log(fs, point=point, segment_bytes=2_000, index_interval_bytes=0)
+    fs.before = None
+    assert everything(log) == expected
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["whole", "without its first segments"])
+def test_an_older_snapshot_stands_in_for_one_that_the_disk_cannot_read(fs: FaultyFileSystem, deleted: bool) -> None:
+    settings: dict[str, Any] = {"segment_bytes": 2_000, "index_interval_bytes": 0, "unsaved_bytes": 0}
+    log = open_log(fs, **settings)
+    fill(log, 60)
+    log.flush()
+    start = log.segments[1].base_offset if deleted else 0
+    log.delete_records_before(start)
+    newest = log.producers.snapshot_path(60)
+    entries = [(entry.producer_id, entry.producer_epoch, entry.batches) for entry in log.producers.entries()]
+    log.close()
+    assert fs.exists(newest)
+    fs.before = failing("read", newest, errno.EIO, times=1_000)
+    log = open_log(fs, point=LoadPoint(clean=True, log_start_offset=start), **settings)
+    assert entries == [(entry.producer_id, entry.producer_epoch, entry.batches) for entry in log.producers.entries()]
+    log.close(clean=False)
+    fs.before = failing("read", ".snapshot", errno.EIO, times=1_000)
+    if deleted:
+        with pytest.raises(OSError, match="failed on purpose"):
+            open_log(fs, point=LoadPoint(clean=True, log_start_offset=start), **settings)
+    else:
+        assert open_log(fs, point=CLEAN, **settings).log_end_offset == 60
+
+
+async def test_an_index_that_the_disk_cannot_read_any_more_does_not_fail_reads(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, segment_bytes=2_000)
+    fill(log, 60)
+    expected = values(log.batches())
+    for segment in list(log.segments)[:-1]:
+        segment.release()
+    fs.before = failing("read", ".index", errno.EIO, times=1_000)
+    assert values(log.batches()) == expected
+
+
+@pytest.mark.parametrize("name", [".boot-id", ".kafka_cleanshutdown"])
+async def test_a_directory_whose_last_stop_is_not_known_is_recovered(fs: FaultyFileSystem, name: str) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    manager.create("t", 0, LogConfig()).append(batch("a"))
+    await manager.stop()
+    fs.before = failing("read", name, errno.EIO, times=1_000)
+    manager = new_manager(fs)
+    manager.open()
+    fs.before = None
+    log = manager.get("t", 0)
+    assert log is not None
+    assert values(log.batches()) == ["a"]
+    manager.abandon()

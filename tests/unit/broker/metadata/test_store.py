@@ -121,7 +121,11 @@ async def test_replay_gives_what_was_there(tmp_path: Path) -> None:
     await again.logs.stop()
 
 
-async def test_a_name_is_not_used_again_before_the_deletion_that_failed_is_finished(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("error", [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full"), OSError(5, "no")])
+async def test_a_name_is_not_used_again_before_the_deletion_that_failed_is_finished(
+    tmp_path: Path, error: Exception, at_once: bool
+) -> None:
     """The next start goes on with the deletion, by name: it would delete the data of the topic made anew."""
     house = House(tmp_path)
     store = await house.start()
@@ -131,15 +135,19 @@ async def test_a_name_is_not_used_again_before_the_deletion_that_failed_is_finis
 
     def drop(doomed: Topic) -> None:
         if full:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+            raise error
         dropped.append(doomed.topic_id)
 
-    store.on_topic_deleted.append(drop)
+    async def drop_later(doomed: Topic) -> None:
+        drop(doomed)
+
+    store.on_topic_deleted.append(drop if at_once else drop_later)
     await store.delete_topic(topic)
     with pytest.raises(KafkaError, match="deletion") as caught:
         store.create_topic("t", 1, {})
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     full = False
+    await store.settled()  # that attempt has resumed the deletion
     anew = await store.create_topic("t", 1, {})
     assert dropped == [topic.topic_id]
     await house.logs.stop()
