@@ -119,8 +119,8 @@ async def compare(rounds: int, lines: int) -> dict[str, dict[str, list[float]]]:
 
 def show(values: dict[str, dict[str, list[float]]], rounds: int, lines: int) -> None:
     """Print the table."""
-    title = f"FileStreamSource, exactly once, {lines:,} lines of {LINE_BYTES} bytes: medians of {rounds} rounds in turns"
-    table = Table(title=title)
+    what = f"FileStreamSource, exactly once, {lines:,} lines of {LINE_BYTES} bytes"
+    table = Table(title=f"{what}: medians of {rounds} rounds in turns")
     for column in ("", OURS, JAVA, "ratio", "range"):
         table.add_column(column, justify="right" if column else "left")
     for name, by_peer in values.items():

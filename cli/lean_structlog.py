@@ -1,7 +1,7 @@
 """Import structlog without rich.
 
-structlog imports rich, if it is installed, to draw tracebacks on a terminal. The broker's log writes tracebacks as plain
-text, so a broker process would spend 6 MB of memory on something that it never uses.
+structlog imports rich, if it is installed, to draw tracebacks on a terminal. The broker's log writes tracebacks as
+plain text, so a broker process would spend 5 MB of memory on something that it never uses.
 """
 
 from __future__ import annotations
