@@ -152,7 +152,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self._offers.update({offered.name for offered in member.protocols})
+        self._offer(member)
         self._no_longer_pending(member.member_id)
         self._count(member)
 
@@ -161,7 +161,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._discount(member)
-            self._offers.subtract({offered.name for offered in member.protocols})
+            self._withdraw(member)
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
@@ -198,10 +198,20 @@ class ClassicGroup:
 
     def update_protocols(self, member: ClassicGroupMember, protocols: Sequence[OfferedProtocol]) -> None:
         """Replace the offered protocols of a member that joins again."""
-        self._offers.subtract({offered.name for offered in member.protocols})
+        self._withdraw(member)
         member.protocols = tuple(protocols)
-        self._offers.update({offered.name for offered in member.protocols})
+        self._offer(member)
         self._count(member)
+
+    def _offer(self, member: ClassicGroupMember) -> None:
+        self._offers.update({offered.name for offered in member.protocols})
+
+    def _withdraw(self, member: ClassicGroupMember) -> None:
+        """Stop counting the member's protocols. A protocol that no member offers any more takes no memory."""
+        for name in {offered.name for offered in member.protocols}:
+            self._offers[name] -= 1
+            if not self._offers[name]:
+                del self._offers[name]
 
     def is_leader(self, member_id: str) -> bool:
         """Whether the member is the leader, which computes the assignment."""
