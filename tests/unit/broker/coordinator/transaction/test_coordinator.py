@@ -597,7 +597,6 @@ class TestQueries:
             assert listed(states=["Ongoing"]) == {"orders-1", "orders-2"}
             assert listed(states=["Nonsense"]) == set()
             assert listed(states=["Nonsense", "Empty"]) == {"audit"}
-            assert TransactionFilter(states=["Nonsense", "Empty"]).unknown_states == ["Nonsense"]
             assert listed(producer_ids={first.producer_id, idle.producer_id}) == {"orders-1", "audit"}
             assert listed(states=["Ongoing"], duration_ms=4_000) == {"orders-1"}
             assert listed(transactional_id_pattern="orders-.*") == {"orders-1", "orders-2"}
