@@ -215,11 +215,11 @@ def encode_versioned(message: Message, version: int) -> bytes:
     return _INT16.pack(version) + encode(message, version)
 
 
-def decode_versioned(cls: type[M], buffer: Buffer) -> M:
+def decode_versioned(cls: type[M], buffer: Buffer, max_elements: int = MAX_ELEMENTS) -> M:
     """Decode versioned data that another client may have written.
 
     A version newer than the definition's is read as the newest known version, and bytes after the fields are ignored:
-    before it had tagged fields, the data was extended in this way.
+    before it had tagged fields, the data was extended in this way. Raises DecodeError as `decode_from` does.
     """
     version = min(record_version(buffer), cls.spec.versions.high)
-    return decode_from(cls, buffer, version, 2)[0]
+    return decode_from(cls, buffer, version, 2, max_elements)[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -121,13 +120,6 @@ class FetchPlan:
         self.incremental = incremental
 
 
-def _asked(request: FetchRequest, by_id: bool) -> Iterator[tuple[str | bytes, FetchPartition]]:
-    for topic in request.topics:
-        name = topic.topic_id if by_id else topic.topic
-        for asked in topic.partitions:
-            yield name, asked
-
-
 def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: bool) -> Steps[None]:
     """Add a full request's partitions. If a partition is named several times, its last entry counts, as in Kafka."""
     for topic in request.topics:
@@ -137,6 +129,7 @@ def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: 
             for asked in rows:
                 targets[name, asked.partition] = FetchTarget(name, asked)
             yield len(rows)
+        yield 1
 
 
 class FetchSessionCache:
@@ -195,13 +188,16 @@ class FetchSessionCache:
 
     def _apply(self, request: FetchRequest, session: FetchSession) -> Steps[None]:
         """Apply an incremental request to its session: add, update and remove partitions."""
-        for name, asked in _asked(request, session.uses_topic_ids):
-            known = session.targets.get((name, asked.partition))
-            if known is not None:
-                known.update(asked)
-            else:
-                self._grow(session)
-                session.targets[name, asked.partition] = FetchTarget(name, asked)
+        for topic in request.topics:
+            name = topic.topic_id if session.uses_topic_ids else topic.topic
+            for asked in topic.partitions:
+                known = session.targets.get((name, asked.partition))
+                if known is not None:
+                    known.update(asked)
+                else:
+                    self._grow(session)
+                    session.targets[name, asked.partition] = FetchTarget(name, asked)
+                yield 1
             yield 1
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
@@ -209,6 +205,7 @@ class FetchSessionCache:
                 if session.targets.pop((name, index), None) is not None and self._has(session):
                     self._partitions -= 1
                 yield 1
+            yield 1
 
     def _grow(self, session: FetchSession) -> None:
         """Count one more partition of the session. If the cache has no room for it, close the session and raise.

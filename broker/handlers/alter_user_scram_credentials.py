@@ -6,7 +6,7 @@ As in Kafka, all changes of a user are made or none, and a change that is not po
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ...auth.mechanism_names import SCRAM_NAMES
@@ -21,12 +21,15 @@ from ...protocol.messages.alter_user_scram_credentials import (
 )
 from ..api.handling import RequestContext, handles
 from ..scheduling.slices import in_slices
+from ..scheduling.steps import Steps, run_in_slices
 
 if TYPE_CHECKING:
     from ...auth.scram import ScramCredential
 
 CHANGED_AT_A_TIME: Final = 20
 """The number of users whose credentials are changed and made durable together."""
+
+REFUSED_AT_A_TIME: Final = 100
 
 Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
@@ -38,17 +41,15 @@ MAX_SALT_BYTES: Final = 1000
 async def handle(
     context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    changes: dict[str, list[Change]] = {}
-    everything: list[Change] = [*request.deletions, *request.upsertions]
-    for change in everything:
-        changes.setdefault(change.name, []).append(change)
+    changes = await run_in_slices(_by_user(request))
     users = list(changes)
     response = AlterUserScramCredentialsResponse()
     if not context.access.allows(AclOperation.ALTER, AclResourceType.CLUSTER):
         refusal = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        response.results = [AlterUserScramCredentialsResult(user, int(refusal.code), refusal.message) for user in users]
+        async for user in in_slices(users, REFUSED_AT_A_TIME):
+            response.results.append(AlterUserScramCredentialsResult(user, int(refusal.code), refusal.message))
         return response
-    async for start in in_slices(range(0, len(users), CHANGED_AT_A_TIME), CHANGED_AT_A_TIME):
+    async for start in in_slices(range(0, len(users), CHANGED_AT_A_TIME), 5):
         pending: list[tuple[AlterUserScramCredentialsResult, asyncio.Future[None]]] = []
         for user in users[start : start + CHANGED_AT_A_TIME]:
             result = AlterUserScramCredentialsResult(user)
@@ -67,10 +68,18 @@ async def handle(
     return response
 
 
+def _by_user(request: AlterUserScramCredentialsRequest) -> Steps[dict[str, list[Change]]]:
+    changes: dict[str, list[Change]] = {}
+    for change in chain[Change](request.deletions, request.upsertions):
+        changes.setdefault(change.name, []).append(change)
+        yield 1
+    return changes
+
+
 def _check_mechanisms(changes: list[Change]) -> None:
     """Raise KafkaError DUPLICATE_RESOURCE if two changes of one user concern the same credential."""
-    counts = Counter(change.mechanism for change in changes)
-    if max(counts.values()) > 1:
+    # The mechanism is an 8-bit number, so of more than 256 changes two concern the same one.
+    if len(changes) > 256 or len({change.mechanism for change in changes}) < len(changes):
         raise KafkaError(
             ErrorCode.DUPLICATE_RESOURCE,
             "A user credential cannot be altered twice in the same request. Send one change of it.",

@@ -40,8 +40,11 @@ async def handle(context: RequestContext, request: DeleteRecordsRequest) -> Dele
 def _delete_all(context: RequestContext, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     topics: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
-        topics.setdefault(topic.name, {}).update((item.partition_index, item) for item in topic.partitions)
-        yield 1 + len(topic.partitions)
+        items = topics.setdefault(topic.name, {})
+        for item in topic.partitions:
+            items[item.partition_index] = item
+            yield 1
+        yield 1
     response = DeleteRecordsResponse()
     for name, items in topics.items():
         result = DeleteRecordsTopicResult(name)

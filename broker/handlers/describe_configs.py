@@ -23,7 +23,7 @@ from ..api.group_configs import describe_group
 from ..api.handling import RequestContext, handles
 from ..metadata import Topic
 from ..metadata.topic_config import stored_config
-from ..scheduling.steps import Steps
+from ..scheduling.steps import SLICE, Steps
 from ..topic_names import name_problem
 
 Wanted: TypeAlias = frozenset[str] | None
@@ -36,7 +36,8 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[De
     response = DescribeConfigsResponse()
     alike: dict[object, list[DescribeConfigsResourceResult]] = {}
     resources = yield from _merged(request.resources)
-    for (resource_type, name), wanted in resources.items():
+    for (resource_type, name), names in resources.items():
+        wanted = None if names is None else frozenset(names)
         result = DescribeConfigsResult(0, None, resource_type=resource_type, resource_name=name)
         response.results.append(result)
         yield context.rows()
@@ -59,15 +60,24 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[De
     return response
 
 
-def _merged(resources: Iterable[DescribeConfigsResource]) -> Steps[dict[tuple[int, str], Wanted]]:
-    """Return the requested settings of each resource; a null or empty list of names requests all settings."""
-    merged: dict[tuple[int, str], Wanted] = {}
+def _merged(resources: Iterable[DescribeConfigsResource]) -> Steps[dict[tuple[int, str], set[str] | None]]:
+    """Return the names of the requested settings of each resource, None for all settings.
+
+    A null or empty list of names requests all settings.
+    """
+    merged: dict[tuple[int, str], set[str] | None] = {}
     for resource in resources:
         key = resource.resource_type, resource.resource_name
-        wanted = frozenset(resource.configuration_keys or ()) or None
-        known = merged.get(key, wanted)
-        merged[key] = None if known is None or wanted is None else known | wanted
-        yield 1 + len(merged[key] or ())
+        names = resource.configuration_keys
+        wanted = merged.setdefault(key, set()) if names else None
+        if not names or wanted is None:
+            merged[key] = None
+            yield 1
+            continue
+        for start in range(0, len(names), SLICE):
+            portion = names[start : start + SLICE]
+            wanted.update(portion)
+            yield len(portion)
     return merged
 
 

@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Ste
             state = described[transactional_id] = yield from _described(context, coordinator, transactional_id)
             rows[transactional_id] = 1 + sum(len(topic.partitions) for topic in state.topics)
         response.transaction_states.append(state)
-        yield 1 + context.rows(rows[transactional_id])
+        yield 4 + context.rows(rows[transactional_id])
     return response
 
 

@@ -21,21 +21,24 @@ def handle(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> Steps[DescribeUserScramCredentialsResponse]:
     users = context.broker.metadata.scram_users
-    counts = Counter(list(users) if not request.users else [user.name for user in request.users])
+    counts: Counter[str] = Counter() if request.users else Counter(list(users))
+    for user in request.users or ():
+        counts[user.name] += 1
+        yield 1
     response = DescribeUserScramCredentialsResponse()
-    for user, count in counts.items():
+    for name, count in counts.items():
         yield context.rows()
-        result = DescribeUserScramCredentialsResult(user)
+        result = DescribeUserScramCredentialsResult(name)
         response.results.append(result)
         if count > 1:
             result.error_code = int(ErrorCode.DUPLICATE_RESOURCE)
             result.error_message = "Cannot describe SCRAM credentials for the same user twice in a single request."
-        elif user not in users:
+        elif name not in users:
             result.error_code = int(ErrorCode.RESOURCE_NOT_FOUND)
             result.error_message = "Attempt to describe a user credential that does not exist."
         else:
             result.credential_infos = [
-                CredentialInfo(SCRAM_NUMBERS[name], credential.iterations)
-                for name, credential in sorted(users[user].items())
+                CredentialInfo(SCRAM_NUMBERS[mechanism], credential.iterations)
+                for mechanism, credential in sorted(users[name].items())
             ]
     return response

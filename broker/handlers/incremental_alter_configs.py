@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.incremental_alter_configs import (
@@ -23,7 +23,7 @@ from ..api.group_configs import check_deletions
 from ..api.handling import RequestContext, handles
 from ..metadata.topic_config import TopicConfig, stored_config
 from ..scheduling.slices import in_slices
-from ..scheduling.steps import repeated, run_in_slices
+from ..scheduling.steps import Steps, repeated, run_in_slices
 from ..settings import ConfigType, format_value
 
 CHANGED_AT_A_TIME = 20
@@ -37,6 +37,16 @@ class Operation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+class _Edits(NamedTuple):
+    """The operations on one resource: the names of the deleted settings, and all other operations.
+
+    As in Kafka, a deleted name need not be a setting.
+    """
+
+    deletions: set[str]
+    others: list[AlterableConfig]
 
 
 @handles(IncrementalAlterConfigsRequest, carried_out=True)
@@ -54,7 +64,8 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST, "The resource is in the request more than once. Send it once."
                     )
-                change = _change(context, item, validate_only=request.validate_only)
+                edits = await run_in_slices(_edits(item))
+                change = _change(context, item, edits, validate_only=request.validate_only)
                 if change is not None:
                     pending.append((result, change))
             except KafkaError as error:
@@ -67,7 +78,9 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
     return response
 
 
-def _change(context: RequestContext, item: AlterConfigsResource, *, validate_only: bool) -> Awaitable[Any] | None:
+def _change(
+    context: RequestContext, item: AlterConfigsResource, edits: _Edits, *, validate_only: bool
+) -> Awaitable[Any] | None:
     """Start the change; return an awaitable for its end, or None if there is nothing to wait for.
 
     If it raises KafkaError, nothing has changed.
@@ -81,7 +94,7 @@ def _change(context: RequestContext, item: AlterConfigsResource, *, validate_onl
         broker,
         item.resource_type,
         item.resource_name,
-        lambda configs: _edit(context, item, configs),
+        lambda configs: _edit(context, edits, configs),
         validate_only=validate_only,
     )
 
@@ -97,21 +110,33 @@ async def _unfence(context: RequestContext, group_id: str) -> None:
         ) from None
 
 
-def _edit(context: RequestContext, item: AlterConfigsResource, configs: dict[str, str]) -> None:
-    """Apply the operations in order; raise KafkaError at the first invalid one."""
+def _edits(item: AlterConfigsResource) -> Steps[_Edits]:
+    """Divide the operations on a resource. Raise KafkaError INVALID_REQUEST if a setting is changed more than once."""
     names: set[str] = set()
+    edits = _Edits(set(), [])
     for config in item.configs:
         if config.name in names:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is changed more than once. Change it once.")
         names.add(config.name)
+        if config.config_operation == Operation.DELETE:
+            edits.deletions.add(config.name)
+        else:
+            edits.others.append(config)
+        yield 1
+    return edits
+
+
+def _edit(context: RequestContext, edits: _Edits, configs: dict[str, str]) -> None:
+    """Apply the operations; raise KafkaError at the first invalid one. The time does not depend on their number."""
+    for name in list(configs):
+        if name in edits.deletions:
+            del configs[name]
+    for config in edits.others:  # an unknown setting ends the loop, and no setting is changed twice
         _edit_one(context, config, configs)
 
 
 def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[str, str]) -> None:
     name, value = config.name, config.value
-    if config.config_operation == Operation.DELETE:
-        configs.pop(name, None)  # also a name that is no setting, as in Kafka
-        return
     setting = TopicConfig.settings.get(name)
     if setting is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a topic setting. Correct its name.")

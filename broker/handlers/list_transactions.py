@@ -10,19 +10,25 @@ from ...protocol.messages.list_transactions import (
 )
 from ..api.handling import RequestContext, handles
 from ..coordinator.transaction.queries import TransactionFilter
-from ..scheduling.steps import Steps
+from ..coordinator.transaction.state import STATE_BY_LABEL
+from ..scheduling.steps import Steps, distinct
 
 
 @handles(ListTransactionsRequest)
 def handle(context: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
     """List the transactional ids that match; the response also contains the unknown names of states."""
+    states = yield from distinct(request.state_filters)
+    response = ListTransactionsResponse()
+    for name in states:
+        if name not in STATE_BY_LABEL:
+            response.unknown_state_filters.append(name)
+        yield 1
     wanted = TransactionFilter(
-        states=request.state_filters,
-        producer_ids=frozenset(request.producer_id_filters),
+        states=states,
+        producer_ids=(yield from distinct(request.producer_id_filters)),
         duration_ms=request.duration_filter,
         transactional_id_pattern=request.transactional_id_pattern,
     )
-    response = ListTransactionsResponse(unknown_state_filters=wanted.unknown_states)
     for metadata in (yield from context.broker.transaction_coordinator.list(wanted)):
         yield 1
         name = metadata.transactional_id

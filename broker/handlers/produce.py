@@ -86,10 +86,13 @@ def handle(context: RequestContext, request: ProduceRequest) -> Reply:
         context.access.require(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id)
     response = ProduceResponse()
     appends: list[ProduceAppend] = []
-    partitions = 0
-    for topic in request.topic_data:
-        partitions += len(topic.partition_data)
-    if partitions > PARTITIONS_AT_ONCE:
+    many = len(request.topic_data) > PARTITIONS_AT_ONCE  # a topic may have no partitions
+    if not many:
+        partitions = 0
+        for topic in request.topic_data:
+            partitions += len(topic.partition_data)
+        many = partitions > PARTITIONS_AT_ONCE
+    if many:
         preparing = _prepare_in_steps(context, request, response, appends)
         return _append_prepared(context, request, response, appends, preparing)
     needs = 0
@@ -203,6 +206,7 @@ def _prepare_in_steps(
             needs |= _prepare(context, topic, part, answers, appends)
             yield 4 * len(part)
             yield from _open_in_steps(appends[-len(part) :], False)
+        yield 1
     return bool(needs & TRANSACTIONAL)
 
 

@@ -23,6 +23,10 @@ from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from oncelog.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from oncelog.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import (
@@ -45,6 +49,7 @@ from oncelog.protocol.messages.describe_producers import DescribeProducersReques
 from oncelog.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from oncelog.protocol.messages.describe_topic_partitions import TopicRequest as TopicToDescribe
 from oncelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from oncelog.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnTopic
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -57,6 +62,7 @@ from oncelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdent
 from oncelog.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from oncelog.protocol.messages.list_groups import ListGroupsRequest
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from oncelog.protocol.messages.list_transactions import ListTransactionsRequest
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from oncelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -323,6 +329,45 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
         ),
         1,
     ),
+    "IncrementalAlterConfigs of one topic that deletes settings": (
+        lambda: IncrementalAlterConfigsRequest(
+            [IncrementalResource(2, "wide", [IncrementalConfig(name, 1, None) for name in topic_names()])], True
+        ),
+        1,
+    ),
+    "DescribeConfigs of one topic": (
+        lambda: DescribeConfigsRequest([DescribeConfigsResource(2, "wide", topic_names())]),
+        4,
+    ),
+    "DescribeUserScramCredentials": (
+        lambda: DescribeUserScramCredentialsRequest([UserName(name) for name in topic_names()]),
+        0,
+    ),
+    "AlterUserScramCredentials": (
+        lambda: AlterUserScramCredentialsRequest([ScramCredentialDeletion(name, 1) for name in topic_names()], []),
+        0,
+    ),
+    "AlterUserScramCredentials of one user": (
+        lambda: AlterUserScramCredentialsRequest([ScramCredentialDeletion("user", 1)] * ROWS, []),
+        0,
+    ),
+    "DeleteRecords": (
+        lambda: DeleteRecordsRequest(
+            [DeleteRecordsTopic("missing", [DeleteRecordsPartition(n, 0) for n in range(ROWS)])], 1000
+        ),
+        2,
+    ),
+    "Fetch of topics without partitions": (
+        lambda: FetchRequest(min_bytes=1, max_bytes=1000, topics=[FetchTopic(name) for name in topic_names()]),
+        12,
+    ),
+    "Produce to topics without partitions": (
+        lambda: ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name) for name in topic_names()]),
+        9,
+    ),
+    "ListTransactions in states": (lambda: ListTransactionsRequest(state_filters=topic_names()), 2),
+    "ListTransactions of producers": (lambda: ListTransactionsRequest(producer_id_filters=list(range(ROWS))), 2),
+    "DescribeTransactions": (lambda: DescribeTransactionsRequest(topic_names()), 0),
     "AddPartitionsToTxn": (lambda: add_partitions({"no": list(range(ROWS))}), 3),
     "AddPartitionsToTxn of topics": (lambda: add_partitions({name: [0] for name in topic_names()}), 3),
     "AddPartitionsToTxn of an unknown id": (lambda: add_partitions({"wide": [n % 10_000 for n in range(ROWS)]}), 3),

@@ -24,13 +24,25 @@ from .state import GroupState, may_follow
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
+MAX_SUBSCRIBED: Final = 100_000
+"""The most topics and owned partitions that a group's subscriptions may have altogether, if the broker decodes them.
+
+They are decoded in one turn of the event loop, in which the group's generation begins.
+"""
+
+_COST_OF_SUBSCRIPTION: Final = 10
+"""What a subscription without topics counts towards `MAX_SUBSCRIBED`."""
+
+_MAX_SUBSCRIPTIONS_BYTES: Final = 16 << 20
+
 
 class ClassicGroup:
     """One group of the classic protocol.
 
     `state_timestamp_ms` is the time when the group entered its state, in ms since the epoch, or None if the log does
     not contain that time. `protocol_type` is None for a group that only has committed offsets (of "simple" consumers).
-    `subscribed_topics` is None if the topics are unknown, because the members do not send consumer subscriptions.
+    `subscribed_topics` is None if the topics are unknown, because the members do not send consumer subscriptions, or
+    subscribe to too many topics.
     `storing_generation` is the generation whose assignment is being written to the log, or -1.
     """
 
@@ -152,7 +164,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self._offers.update({offered.name for offered in member.protocols})
+        self._offer(member)
         self._no_longer_pending(member.member_id)
         self._count(member)
 
@@ -161,7 +173,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._discount(member)
-            self._offers.subtract({offered.name for offered in member.protocols})
+            self._withdraw(member)
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
@@ -198,10 +210,20 @@ class ClassicGroup:
 
     def update_protocols(self, member: ClassicGroupMember, protocols: Sequence[OfferedProtocol]) -> None:
         """Replace the offered protocols of a member that joins again."""
-        self._offers.subtract({offered.name for offered in member.protocols})
+        self._withdraw(member)
         member.protocols = tuple(protocols)
-        self._offers.update({offered.name for offered in member.protocols})
+        self._offer(member)
         self._count(member)
+
+    def _offer(self, member: ClassicGroupMember) -> None:
+        self._offers.update({offered.name for offered in member.protocols})
+
+    def _withdraw(self, member: ClassicGroupMember) -> None:
+        """Stop counting the member's protocols. A protocol that no member offers any more takes no memory."""
+        for name in {offered.name for offered in member.protocols}:
+            self._offers[name] -= 1
+            if not self._offers[name]:
+                del self._offers[name]
 
     def is_leader(self, member_id: str) -> bool:
         """Whether the member is the leader, which computes the assignment."""
@@ -305,11 +327,31 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         try:
-            return frozenset(_subscribed(member.metadata(self.protocol_name) for member in self.members.values()))
+            return _subscribed(member.metadata(self.protocol_name) for member in self.members.values())
         except DecodeError:
             return None  # not an error: a member may send any metadata, even with the protocol type of a consumer
 
 
-def _subscribed(subscriptions: Iterable[bytes]) -> Iterable[str]:
+def _subscribed(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """Return the topics of the subscriptions, None if there are more than `MAX_SUBSCRIBED`.
+
+    Most members of a group send the same subscription, which is decoded once. Raise DecodeError if a subscription is
+    malformed.
+    """
+    topics: set[str] = set()
+    known: set[bytes] = set()
+    size, left = 0, MAX_SUBSCRIBED
     for subscription in subscriptions:
-        yield from decode_versioned(ConsumerProtocolSubscription, subscription).topics
+        size += len(subscription)
+        if size > _MAX_SUBSCRIPTIONS_BYTES:
+            return None
+        if subscription in known:
+            continue
+        known.add(subscription)
+        left -= _COST_OF_SUBSCRIPTION
+        if left <= 0:
+            return None
+        decoded = decode_versioned(ConsumerProtocolSubscription, subscription, left)
+        topics.update(decoded.topics)
+        left -= len(decoded.topics) + sum(1 + len(owned.partitions) for owned in decoded.owned_partitions)
+    return frozenset(topics)

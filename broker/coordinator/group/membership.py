@@ -172,8 +172,10 @@ class GroupMembership:
         member = group.members.get(request.member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
             # Count only the members that have joined: a group that became too large must be able to shrink.
-            return (member is not None and member.awaiting_join is not None) or (
-                group.awaiting_join_count < self._max_size
+            return (
+                len(group.members) < self._max_size
+                or (member is not None and member.awaiting_join is not None)
+                or group.awaiting_join_count < self._max_size
             )
         return member is not None or len(group.members) < self._max_size
 
@@ -393,23 +395,32 @@ class GroupMembership:
     def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
         """Handle a LeaveGroup request: remove members at once and rebalance the remaining ones.
 
-        Return a response for each leaving member.
+        Return a response for each leaving member. A pending member id has no part in the generation, so its removal
+        does not begin a rebalance.
         """
         group = self.groups.get(group_id)
         responses = []
         gone = []
+        pending_gone = False
         for identity in leaving:
             code = ErrorCode.NONE
             try:
-                gone.append(self._leave_one(group, identity))
+                member_id = self._leave_one(group, identity)
+                if member_id is None:
+                    pending_gone = True
+                else:
+                    gone.append(member_id)
             except KafkaError as error:
                 code = error.code
             responses.append(MemberResponse(identity.member_id, identity.group_instance_id, int(code)))
-        if group is not None and gone:
-            self._rebalance.after_removal(group, f"{', '.join(gone)} left")
+        if group is not None and (gone or pending_gone):
+            self._rebalance.after_removal(group, f"{', '.join(gone)} left" if gone else "")
+            if pending_gone:
+                self._rebalance.on_pending_gone(group)
         return responses
 
-    def _leave_one(self, group: ClassicGroup | None, identity: MemberIdentity) -> str:
+    def _leave_one(self, group: ClassicGroup | None, identity: MemberIdentity) -> str | None:
+        """Remove one member and return its id, or remove a pending member id and return None."""
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         member_id = identity.member_id
@@ -417,8 +428,8 @@ class GroupMembership:
             # An administrator removes a static member by its instance id alone.
             member_id = group.static_members.get(identity.group_instance_id, "")
         elif member_id in group.pending_join:
-            self._rebalance.give_up_pending(group, member_id)
-            return member_id
+            self._rebalance.remove_pending(group, member_id)
+            return None
         group.check_member(member_id, identity.group_instance_id)
         self._rebalance.remove_member(group, group.members[member_id])
         self._logger.info(

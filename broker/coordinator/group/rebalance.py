@@ -141,10 +141,14 @@ class Rebalance:
 
     def _pending_member_over(self, group: ClassicGroup, member_id: str) -> None:
         if member_id in group.pending_join:
-            group.remove(member_id)
-            self.forget_session(group, member_id)
+            self.remove_pending(group, member_id)
             self.after_removal(group, "")
             self.on_pending_gone(group)
+
+    def remove_pending(self, group: ClassicGroup, member_id: str) -> None:
+        """Remove a pending member id. The caller must then call `after_removal`, and after that `on_pending_gone`."""
+        group.remove(member_id)
+        self.forget_session(group, member_id)
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Remove a member. Its parked requests get UNKNOWN_MEMBER_ID. The caller must then call `after_removal`."""

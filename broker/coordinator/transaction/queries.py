@@ -25,21 +25,14 @@ _SHOWN: Final = 100
 class TransactionFilter:
     """The filter of a ListTransactions request.
 
-    An empty collection, a negative duration or a missing pattern matches all transactional ids.
+    An empty collection, a negative duration or a missing pattern matches all transactional ids. A name in `states` that
+    is no state of a transaction matches none.
     """
 
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()
     duration_ms: int = -1
     transactional_id_pattern: str | None = None
-
-    @property
-    def unknown_states(self) -> list[str]:
-        """The names in `states` that are no states of transactions.
-
-        They match no transactional id. The response lists them.
-        """
-        return [name for name in self.states if name not in STATE_BY_LABEL]
 
     def select(
         self, known: Iterable[TransactionMetadata], now_ms: int, max_pattern_size: int
@@ -49,7 +42,7 @@ class TransactionFilter:
         The pattern is RE2 and must match the whole transactional id (KIP-1152). Raise KafkaError
         INVALID_REGULAR_EXPRESSION if it is invalid or too large.
         """
-        states = {STATE_BY_LABEL[name] for name in self.states if name in STATE_BY_LABEL}
+        states = {state for name, state in STATE_BY_LABEL.items() if name in self.states}
         pattern = (
             compile_pattern(self.transactional_id_pattern, max_pattern_size) if self.transactional_id_pattern else None
         )

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Any, TypeAlias
 
 from ....protocol.codec import UnknownRecord
@@ -41,6 +40,9 @@ _TOMBSTONES_PER_BATCH = 30
 Even with the longest ids the batch is small enough not to be refused. A refused batch would leave its transactional ids
 in memory for ever.
 """
+
+_CHECKED_AT_ONCE = 5000
+"""How many transactional ids are checked for expiry without an await."""
 
 _COMPLETION_DELAY_S = 0.2
 """How long, in seconds, a COMPLETE_* value waits for its id's next record before it is written by itself."""
@@ -75,6 +77,8 @@ class TransactionStateManager:
         self._by_producer_id: dict[int, TransactionEntry] = {}
         self._completed: dict[str, TransactionEntry] = {}
         self._completion_timer: asyncio.TimerHandle | None = None
+        self._unchecked: Iterator[TransactionEntry] | None = None
+        """The entries that the search for expired ids has not checked yet, None if no search is under way."""
         self._loaded = False
         self.unreadable: dict[int, str] = {}
         """The state partitions that could not be replayed, with the reason.
@@ -186,10 +190,11 @@ class TransactionStateManager:
             self._completion_timer.cancel()
         self.write_completed()
 
-    def remove_expired(self, now_ms: int, expiration_ms: int, most: int) -> list[TransactionMetadata]:
+    def remove_expired(self, now_ms: int, expiration_ms: int, most: int) -> tuple[list[TransactionMetadata], bool]:
         """Write tombstones for at most `most` expired transactional ids and remove their entries.
 
-        Return their last values.
+        Return their last values, and whether to call again for the rest: each call checks a portion of the ids. If a
+        tombstone cannot be written, the next call begins with the first id.
         """
         removed = []
         for partition, entries in self._expired(now_ms, expiration_ms, most).items():
@@ -200,6 +205,7 @@ class TransactionStateManager:
                     self._state_log.append(partition, keys, timestamp_ms=now_ms, essential=True)
                 except KafkaError as error:
                     self._logger.warning("expiry_not_written", partition=partition, ids=len(batch), error=str(error))
+                    self._unchecked = None
                     continue
                 for entry in batch:
                     entry.unwritten = None
@@ -207,7 +213,7 @@ class TransactionStateManager:
                     del self._entries[entry.metadata.transactional_id]
                     self._forget_producer_ids(entry.metadata)
                     removed.append(entry.metadata)
-        return removed
+        return removed, self._unchecked is not None
 
     async def load(self) -> None:
         """Replay every partition of `__transaction_state`.
@@ -273,14 +279,24 @@ class TransactionStateManager:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
     def _expired(self, now_ms: int, expiration_ms: int, most: int) -> dict[int, list[TransactionEntry]]:
-        idle = (
-            entry
-            for entry in self.entries()
-            if entry.pending is None and entry.metadata.has_expired(now_ms, expiration_ms)
-        )
+        """Return, by partition, the expired entries among the next ones that are not checked yet."""
+        if self._unchecked is None:
+            self._unchecked = iter(list(self._entries.values()))
         expired: dict[int, list[TransactionEntry]] = {}
-        for entry in islice(idle, most):
-            expired.setdefault(entry.partition, []).append(entry)
+        count = 0
+        for checked, entry in enumerate(self._unchecked, 1):
+            metadata = entry.metadata
+            if (
+                entry.pending is None
+                and metadata.has_expired(now_ms, expiration_ms)
+                and metadata.producer_epoch != NO_PRODUCER_EPOCH
+                and self._entries.get(metadata.transactional_id) is entry
+            ):
+                expired.setdefault(entry.partition, []).append(entry)
+                count += 1
+            if count == most or checked == _CHECKED_AT_ONCE:
+                return expired
+        self._unchecked = None
         return expired
 
     def _completion_due(self) -> None:

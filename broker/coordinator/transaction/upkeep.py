@@ -150,15 +150,15 @@ class TransactionUpkeep:
     def remove_expired(self, now_ms: int) -> bool:
         """Remove transactional ids that have been idle for transactional.id.expiration.ms and have no open transaction.
 
-        At most EXPIRED_AT_ONCE ids are removed, in order not to block the event loop. Return whether more expired ids
-        may be left.
+        In order not to block the event loop, a call checks a portion of the ids, and removes at most EXPIRED_AT_ONCE.
+        Return whether more expired ids may be left.
         """
-        removed = self._state.remove_expired(now_ms, self._expiration_ms, EXPIRED_AT_ONCE)
+        removed, unfinished = self._state.remove_expired(now_ms, self._expiration_ms, EXPIRED_AT_ONCE)
         for metadata in removed:
             self._events.expired(metadata, now_ms - metadata.last_update_timestamp_ms)
             for forgotten in self.on_transactional_id_expired:
                 forgotten(metadata.transactional_id)
-        return len(removed) == EXPIRED_AT_ONCE
+        return unfinished
 
     def _fence(self, entry: TransactionEntry, cause: Cause, now_ms: int) -> bool:
         """Abort an ongoing transaction and fence its producer. Return whether the abort was appended."""

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from oncelog.broker.api.handling import RequestContext
-from oncelog.broker.handlers import describe_groups, describe_producers
+from oncelog.broker.handlers import describe_configs, describe_groups, describe_producers
 from oncelog.broker.scheduling.steps import Finished, Steps
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from support.faulty_filesystem import FaultyFileSystem
@@ -50,6 +51,25 @@ def test_producers_that_come_while_producers_are_described_do_no_harm() -> None:
     ((answer,),) = [topic.partitions for topic in finished.result.topics]
     assert answer.error_code == ErrorCode.NONE
     assert {1, 2, 3, 4, 5} <= {producer.producer_id for producer in answer.active_producers}
+
+
+def test_the_work_for_a_resource_that_is_named_again_and_again_grows_with_its_settings_only() -> None:
+    """A resource is described once, with all of the settings that its occurrences in the request name."""
+    names = [f"setting-{number}" for number in range(3000)]
+    asked = [DescribeConfigsResource(2, "t", [name]) for name in names]
+    metadata = SimpleNamespace(topic=lambda name: None)
+    described = describe_configs.handle(context(metadata=metadata), DescribeConfigsRequest(asked))
+    units = 0
+    while True:
+        try:
+            done = next(described)
+        except StopIteration as end:
+            (result,) = end.value.results
+            break
+        assert isinstance(done, int)
+        units += done
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert units < 3 * len(names)
 
 
 @in_virtual_time

@@ -218,3 +218,19 @@ async def test_all_sessions_end_although_few_end_at_once() -> None:
             await world.join(group=f"group-{number}", version=3)
         await asyncio.sleep(10 * SESSION_MS / 1000)
         assert {group.state.value for group in world.coordinator.groups()} == {"Empty"}
+
+
+@in_virtual_time
+async def test_protocols_that_no_member_offers_any_more_take_no_memory() -> None:
+    async with GroupWorld() as world:
+        (leader,) = await world.stable_group(1, session_ms=60_000)
+        for number in range(5):
+            protocols = [("range", b""), *((f"{number}-{other}", b"") for other in range(100))]
+            leader = await world.join(leader.member_id, protocols=protocols)
+            assert leader.error_code == E.NONE
+            await world.sync(leader, {leader.member_id: b""})
+        group = world.coordinator.group("g")
+        assert group is not None
+        assert len(group._offers) == 101
+        world.leave(leader.member_id)
+        assert not group._offers

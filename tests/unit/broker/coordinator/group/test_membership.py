@@ -398,6 +398,29 @@ async def test_a_batch_of_members_leaves_with_a_code_for_each() -> None:
 
 
 @in_virtual_time
+async def test_a_member_id_that_leaves_before_it_joins_begins_no_rebalance() -> None:
+    async with GroupWorld() as world:
+        leader, other = await world.stable_group(2)
+        pending = await world.new_member()
+        assert world.leave(pending) == [0]
+        assert [world.heartbeat(leader), world.heartbeat(other)] == [0, 0]
+        assert (await world.join(pending)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@in_virtual_time
+async def test_a_rebalance_that_waits_for_leaving_members_only_ends_with_one_generation() -> None:
+    async with GroupWorld() as world:
+        leader, other = await world.stable_group(2)
+        pending = await world.new_member()
+        parked = world.join(leader.member_id)
+        assert world.leave(other.member_id, pending) == [0, 0]
+        joined = await parked
+        assert joined.generation_id == 2
+        assert (await world.sync(joined, {joined.member_id: b"all"})).assignment == b"all"
+        assert world.heartbeat(joined) == 0
+
+
+@in_virtual_time
 async def test_a_member_that_leaves_while_it_joins_has_its_join_answered() -> None:
     async with GroupWorld() as world:
         leader, other = await world.stable_group(2)

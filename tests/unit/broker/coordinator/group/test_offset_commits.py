@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from oncelog.broker.coordinator.group.classic_group import MAX_SUBSCRIBED
 from oncelog.broker.coordinator.group.offsets import Claim
 from oncelog.broker.coordinator.group.records import decode_key, decode_offset, group_key
+from oncelog.protocol.codec import encode_versioned
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from oncelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from support.batch_limit import limit_batches
 from support.group_world import GroupWorld, in_virtual_time
 
@@ -315,17 +318,53 @@ async def test_deleted_offsets_are_gone_after_a_restart_too_and_take_pending_one
         assert world.committed() == {O1: 2}
 
 
+def subscription(topics: list[str]) -> bytes:
+    return encode_versioned(ConsumerProtocolSubscription(topics), 0)
+
+
 @in_virtual_time
 async def test_offsets_of_subscribed_topics_are_kept_while_there_are_members() -> None:
-    subscription = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x06orders" + b"\xff\xff\xff\xff"
     async with GroupWorld() as world:
         world.commit({O0: 1, P0: 2})
-        (leader,) = await world.stable_group(1, protocols=[("range", subscription)])
+        (leader,) = await world.stable_group(1, protocols=[("range", subscription(["orders"]))])
         codes = world.coordinator.delete_offsets("g", [O0, P0])
         assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0]
         assert world.committed() == {O0: 1}
         world.leave(leader.member_id)
         assert world.coordinator.delete_offsets("g", [O0]) == [0]
+
+
+@in_virtual_time
+async def test_members_that_subscribe_to_more_topics_than_are_read_keep_all_offsets() -> None:
+    async with GroupWorld() as world:
+        world.commit({O0: 1, P0: 2})
+        members = [await world.new_member() for _ in range(2)]
+        counts = [MAX_SUBSCRIBED // 2, MAX_SUBSCRIBED // 2 + 1]
+        joined = await asyncio.gather(
+            *[
+                world.join(member, protocols=[("range", subscription(["orders"] * count))])
+                for member, count in zip(members, counts, strict=True)
+            ]
+        )
+        assert [answer.error_code for answer in joined] == [0, 0]
+        group = world.coordinator.group("g")
+        assert group is not None
+        assert group.subscribed_topics is None
+        codes = world.coordinator.delete_offsets("g", [O0, P0])
+        assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2
+        world.leave(*members)
+        assert world.coordinator.delete_offsets("g", [O0, P0]) == [0, 0]
+
+
+@in_virtual_time
+async def test_the_same_subscription_of_many_members_is_read_once() -> None:
+    async with GroupWorld() as world:
+        many = [("range", subscription([f"topic-{number}" for number in range(1000)] + ["orders"]))]
+        await asyncio.gather(*[world.join(version=3, protocols=many) for _ in range(200)])
+        group = world.coordinator.group("g")
+        assert group is not None
+        assert group.is_subscribed_to("orders")
+        assert not group.is_subscribed_to("payments")
 
 
 @in_virtual_time
