@@ -142,6 +142,9 @@ class ScriptedCluster:
             raise LOST
         return opened
 
+    async def call(self, node_id: int, request: Any, channel: str = "", timeout_s: float | None = None) -> Any:
+        return await (await self.connection(node_id, channel)).send(request, 0)
+
     async def any_connection(self, timeout_s: float) -> ScriptedConnection:
         return await self.connection(0)
 
