@@ -42,6 +42,8 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> None:
         self.config = config
+        self.resolved = config.providers.resolved
+        """Replaces the variables in the settings of a connector or task by their values; raises ConfigValueError."""
         self.table: ConfigDef = source_config_def(
             {name: config[name] for name in ("key.converter", "value.converter", "header.converter")}
         )
@@ -67,7 +69,7 @@ class Worker:
             await self._start_connector(name, config, target, reconfigure)
 
     async def _start_connector(
-        self, name: str, config: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
+        self, name: str, given: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
     ) -> None:
         version = None
 
@@ -75,6 +77,7 @@ class Worker:
             await self._listener.status(name, state, trace, version)
 
         try:
+            config = self.resolved(given)
             connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
             version = connector.version()
             require(class_name(type(connector)), config.get("connector.plugin.version"), version)
@@ -82,7 +85,7 @@ class Worker:
         except Exception as error:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             raise ConnectError(f"connector {name} could not be set up: {error}") from error
-        runner = ConnectorRunner(name, connector, config, StoredOffsets(name, stores), report, reconfigure)
+        runner = ConnectorRunner(name, connector, config, given, StoredOffsets(name, stores), report, reconfigure)
         self._connectors[name] = runner
         await runner.transition_to(target)
 
@@ -128,13 +131,14 @@ class Worker:
                 "number of tasks it is configured to create."
             )
         task_class = class_name(runner.connector.task_class)
-        return [{**each, "task.class": task_class} for each in configs]
+        with_variables = self.config.providers.with_variables
+        return [{**with_variables(each, runner.given), "task.class": task_class} for each in configs]
 
     # -- offsets
 
     async def offset_stores(self, name: str, config: Mapping[str, str]) -> list[OffsetStore]:
         """Return a connector's offset stores: that of its own topic, if it has one, and the worker's."""
-        return await self._stores.of(name, ConnectorConfig(self.table, config))
+        return await self._stores.of(name, ConnectorConfig(self.table, self.resolved(config)))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
         """Stop reading the own offsets topics of all connectors except these; a later use opens a topic again."""
@@ -147,7 +151,7 @@ class Worker:
 
         With exactly-once, the write fences the connector's first task.
         """
-        settings = ConnectorConfig(self.table, config)
+        settings = ConnectorConfig(self.table, self.resolved(config))
         first = ConnectorTaskId(name, 0)
         client = self._factory.transactional_client(first, settings) if self.config.exactly_once else None
         await self._stores.write(name, settings, offsets, client)
@@ -175,11 +179,11 @@ class Worker:
             await self._listener.status(task, state, trace, version)
 
         def make() -> TaskRunner:
-            return self._factory.runner(task, connector, config, report, checks)
+            return self._factory.runner(task, self.resolved(connector), self.resolved(config), report, checks)
 
         starting = self._task_starts.begin()
         try:
-            version = self._factory.version(connector)
+            version = self._factory.version(self.resolved(connector))
             runner = make()
         except Exception as error:
             log.error("task %s could not be set up", task, exc_info=error)
@@ -242,7 +246,8 @@ class Worker:
         ids = [transactional_id(self.config["group.id"], ConnectorTaskId(connector, number)) for number in numbers]
         if not ids:
             return
-        async with Admin(client_settings(self.config, ConnectorConfig(self.table, config), "admin")) as client:
+        settings = ConnectorConfig(self.table, self.resolved(config))
+        async with Admin(client_settings(self.config, settings, "admin")) as client:
             outcomes = await client.fence_producers(ids)
         failed = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
         if failed:
@@ -255,7 +260,8 @@ class Worker:
         The cluster knows these producers by their transactional ids, so it does not matter which worker has run them.
         """
         prefix = transactional_id(self.config["group.id"], ConnectorTaskId(connector, 0)).removesuffix("0")
-        async with Admin(client_settings(self.config, ConnectorConfig(self.table, config), "admin")) as client:
+        settings = ConnectorConfig(self.table, self.resolved(config))
+        async with Admin(client_settings(self.config, settings, "admin")) as client:
             listed = [each.transactional_id for each in await client.list_transactions()]
         numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
         await self._fence(connector, {int(each) for each in numbers if each.isdecimal() and int(each) >= count}, config)

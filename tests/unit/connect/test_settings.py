@@ -209,7 +209,6 @@ CLIENTS = ("", "producer.", "consumer.", "admin.")
         ("rest.advertised.listener", "https"),
         ("rest.host.name", "127.0.0.1"),
         ("response.http.headers.config", "add X-Frame-Options: DENY"),
-        ("config.providers", "file"),
         *((f"{prefix}{name}", value) for prefix in CLIENTS for name, value in (
             ("security.protocol", "TLS"),
             ("sasl.mechanism", "GSSAPI"),
