@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -354,3 +355,88 @@ def test_every_plugin_can_be_loaded_and_has_settings(kind: PluginKind) -> None:
     for name in names:
         cls: Any = load_class(name)
         assert isinstance(cls.config_def(), ConfigDef)
+
+
+def test_inserted_fields_are_in_the_schema_of_records_that_lack_them() -> None:
+    transform = load_class("InsertField$Value")()
+    transform.configure({"partition.field": "partition", "timestamp.field": "at"})
+    without = transform.apply(TYPED.replace(timestamp_ms=None))
+    both = transform.apply(TYPED.replace(partition=3))
+    assert without.value_schema == both.value_schema
+    assert [field.name for field in both.value_schema.fields] == ["id", "name", "inner", "partition", "at"]
+    assert (without.value["partition"], without.value["at"]) == (None, None)
+    assert both.value["partition"] == 3
+    plain = transform.apply(PLAIN.replace(timestamp_ms=None))
+    assert plain.value == PLAIN.value
+
+
+def test_only_the_last_character_of_an_inserted_field_says_whether_it_is_required() -> None:
+    record = apply("InsertField$Value", TYPED, topic_field="topic!?")
+    assert record is not None
+    assert record.value["topic!"] == "t"
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "cast"),
+    [
+        (3e9, "int32", 2**31 - 1),
+        (-3e9, "int32", -(2**31)),
+        (3e9, "int8", -1),
+        (1e30, "int64", 2**63 - 1),
+        (3_000_000_000, "int32", -1_294_967_296),
+        (0.5, "boolean", False),
+        (float("nan"), "boolean", False),
+        (-2, "boolean", True),
+        (" true ", "boolean", False),
+        (1e300, "float32", float("inf")),
+        ("-1e300", "float32", float("-inf")),
+        (Decimal("1E+3"), "string", "1E+3"),
+    ],
+)
+def test_cast_narrows_numbers_as_java_does(value: Any, target: str, cast: Any) -> None:
+    record = apply("Cast$Value", PLAIN.replace(value=value), spec=target)
+    assert record is not None
+    assert record.value == cast
+    assert type(record.value) is type(cast)
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [("1_000", "int32"), (" 1", "int32"), ("1_0.5", "float64"), ("inf", "float64"), ([1], "string"), ({}, "string")],
+)
+def test_cast_refuses_what_java_refuses(value: Any, target: str) -> None:
+    with pytest.raises(DataError):
+        apply("Cast$Value", PLAIN.replace(value=value), spec=target)
+
+
+def test_cast_of_a_field_that_a_value_without_a_schema_lacks_is_null() -> None:
+    record = apply("Cast$Value", PLAIN, spec="missing:string")
+    assert record is not None
+    assert record.value == {**PLAIN.value, "missing": None}
+
+
+def test_unix_times_before_1970_are_rounded_towards_zero() -> None:
+    for value, given, wanted in ((-1_500, "microseconds", -1), (-1_500_000, "nanoseconds", -1)):
+        record = apply(
+            "TimestampConverter$Value", PLAIN.replace(value=value), target_type="Timestamp", unix_precision=given
+        )
+        assert record is not None
+        assert record.value == datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(
+            milliseconds=wanted
+        )
+    at = datetime.datetime(1969, 12, 31, 23, 59, 58, 500_000, datetime.UTC)
+    record = apply("TimestampConverter$Value", PLAIN.replace(value=at), target_type="unix", unix_precision="seconds")
+    assert record is not None
+    assert record.value == -1
+
+
+def test_headers_are_not_taken_from_what_is_missing() -> None:
+    settings = {"fields": "nope", "headers": "h", "operation": "move"}
+    with pytest.raises(DataError, match="Field does not exist: nope"):
+        apply("HeaderFrom$Value", TYPED, **settings)
+    for schema in (None, ROW.as_optional()):
+        with pytest.raises(DataError, match=r"objects supported.*\[header from\], found: null"):
+            apply("HeaderFrom$Value", PLAIN.replace(value=None, value_schema=schema), **settings)
+    record = apply("HeaderFrom$Value", PLAIN, **settings)
+    assert record is not None
+    assert record.headers == (Header("h", None),)
