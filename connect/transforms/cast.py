@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
-import math
 import re
-import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -16,6 +14,7 @@ from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type
 from ..config.types import parse
 from ..data import logical
+from ..data.floats import as_float32
 from ..data.schema import INTEGER_BITS, Schema, SchemaType
 from ..data.struct import Struct
 from ..data.text import header_text
@@ -169,15 +168,6 @@ def _text(value: Any) -> str:
 
 def _real(value: Any) -> float:
     return float(parse("", value, Type.DOUBLE)) if isinstance(value, str) else float(value)
-
-
-def as_float32(number: float) -> float:
-    """Return the nearest number that 32 bits hold; infinity for one that is too large, as Java does."""
-    try:
-        nearest: float = struct.unpack("<f", struct.pack("<f", number))[0]
-    except OverflowError:
-        return math.copysign(math.inf, number)
-    return nearest
 
 
 def _whole(value: Any, bits: int) -> int:

@@ -331,3 +331,19 @@ def test_types_are_inferred_from_text_as_kafka_connect_does(text: str, schema: S
 
 def test_header_bytes_that_are_no_text_stay_bytes() -> None:
     assert SimpleHeaderConverter().header_from_bytes("t", "h", b"\xff") == (BYTES, b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.10000000149011612, "0.1"),
+        (3.4028234663852886e38, "3.4028235E38"),
+        (16777216, "1.6777216E7"),
+        (1e300, '"Infinity"'),
+        (0.0, "0.0"),
+    ],
+)
+def test_a_float_has_the_digits_that_32_bits_need(value: float, text: str) -> None:
+    converter = JsonConverter()
+    converter.configure({"converter.type": "value", "schemas.enable": "false"})
+    assert converter.to_bytes("t", FLOAT32, value) == text.encode()
