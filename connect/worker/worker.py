@@ -179,11 +179,12 @@ class Worker:
             await self._listener.status(task, state, trace, version)
 
         def make() -> TaskRunner:
-            return self._factory.runner(task, self.resolved(connector), self.resolved(config), report, checks)
+            return self._factory.runner(task, settings, own, report, checks)
 
         starting = self._task_starts.begin()
         try:
-            version = self._factory.version(self.resolved(connector))
+            settings, own = self.resolved(connector), self.resolved(config)
+            version = self._factory.version(settings)
             runner = make()
         except Exception as error:
             log.error("task %s could not be set up", task, exc_info=error)
