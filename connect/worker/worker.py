@@ -26,6 +26,8 @@ from ..stores.offset_store import OffsetStore
 from ..stores.status_records import State
 from ..task.exactly_once import StartChecks, transactional_id
 from ..task.runner import TaskRunner
+from ..task.topics import topic_groups
+from ..transforms.chain import enriched
 from .clients import client_settings
 from .connector_runner import ConnectorRunner
 from .listener import StatusListener
@@ -81,7 +83,10 @@ class Worker:
             connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
             version = connector.version()
             require(class_name(type(connector)), config.get("connector.plugin.version"), version)
-            stores = await self._stores.of(name, ConnectorConfig(self.table, config))
+            settings = ConnectorConfig(enriched(self.table, config), config)
+            if self.config["topic.creation.enable"]:
+                topic_groups(config)
+            stores = await self._stores.of(name, settings)
         except Exception as error:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             raise ConnectError(f"connector {name} could not be set up: {error}") from error

@@ -200,3 +200,25 @@ async def test_a_connector_and_a_task_whose_variable_has_no_value_are_failed() -
     await running.start_task(task, config, settings, TargetState.STARTED)
     assert listener.heard == [("c", State.FAILED), (task, State.FAILED)]
     await running.stop()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"transforms": "gone", "transforms.gone.type": "no.such.Transform"}, "transforms.gone.type"),
+        ({"transforms": "t", "transforms.t.type": "RegexRouter", "transforms.t.regex": "("}, "for configuration regex"),
+        ({"predicates": "p", "predicates.p.type": "TopicNameMatches"}, "predicates.p.pattern"),
+        ({"topic.creation.default.partitions": "0"}, "topic.creation.default"),
+        ({"errors.tolerance": "some"}, "errors.tolerance"),
+        ({"value.converter": "no.such.Converter"}, "value.converter"),
+    ],
+)
+async def test_a_connector_whose_stored_settings_are_not_valid_any_more_is_failed(
+    settings: dict[str, str], problem: str
+) -> None:
+    running, listener = await worker()
+    config = {"name": "c", "connector.class": f"{__name__}:Recording", **settings}
+    with pytest.raises(ConnectError, match=problem):
+        await running.start_connector("c", config, TargetState.STARTED, nothing)
+    assert listener.heard == [("c", State.FAILED)]
+    await running.stop()
