@@ -14,7 +14,7 @@ from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type
 from ..config.types import parse
 from ..data import logical
-from ..data.floats import as_float32
+from ..data.floats import shortest_float32
 from ..data.schema import INTEGER_BITS, Schema, SchemaType
 from ..data.struct import Struct
 from ..data.text import header_text
@@ -150,7 +150,7 @@ def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> An
         if kind is SchemaType.BOOLEAN:
             return value.lower() == "true" if isinstance(value, str) else _whole(value, 64) != 0
         number = _real(value)
-        return as_float32(number) if kind is SchemaType.FLOAT32 else number
+        return shortest_float32(number) if kind is SchemaType.FLOAT32 else number
     except (ConfigValueError, ValueError, ArithmeticError):
         raise DataError(
             f"Value ({value}) is out of range or is not a number for the requested type {kind.value}"

@@ -122,7 +122,8 @@ def test_extract_and_hoist_are_inverse() -> None:
         (0, None, "boolean", False),
         (1.5, None, "string", "1.5"),
         (b"\1", None, "string", "AQ=="),
-        (0.1, None, "float32", 0.10000000149011612),
+        (0.1, None, "float32", 0.1),
+        (0.1234567891, None, "float32", 0.12345679),
         (datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC), timestamp_schema(), "int64", 86_400_000),
     ],
 )
