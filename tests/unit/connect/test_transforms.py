@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from oncelog.connect.api.records import Header, SourceRecord
 from oncelog.connect.config import ConfigDef
 from oncelog.connect.data.logical import date_schema, time_schema, timestamp_schema
-from oncelog.connect.data.schema import INT8, INT32, INT64, STRING, Schema, SchemaType, struct
+from oncelog.connect.data.schema import INT8, INT32, INT64, STRING, Schema, SchemaType, mapping, struct
 from oncelog.connect.data.struct import Struct
 from oncelog.connect.errors import ConfigValueError, DataError
 from oncelog.connect.plugins import PluginKind, installed, load_class
@@ -441,3 +442,39 @@ def test_headers_are_not_taken_from_what_is_missing() -> None:
     record = apply("HeaderFrom$Value", PLAIN, **settings)
     assert record is not None
     assert record.headers == (Header("h", None),)
+
+
+def test_flatten_refuses_maps_and_keeps_defaults_of_nested_structs() -> None:
+    inner = struct({"b": INT32, "c": STRING.as_optional()})
+    outer = struct({"id": INT32, "inner": replace(inner, optional=True, default=Struct(inner, b=7))})
+    record = apply("Flatten$Value", PLAIN.replace(value_schema=outer, value=Struct(outer, id=1)))
+    assert record is not None
+    assert record.value_schema is not None
+    fields = {field.name: (field.schema.optional, field.schema.default) for field in record.value_schema.fields}
+    assert fields == {"id": (False, None), "inner.b": (True, 7), "inner.c": (True, None)}
+    tags = struct({"tags": mapping(STRING, STRING)})
+    with pytest.raises(DataError, match="does not support MAP for record with schemas \\(for field tags\\)"):
+        apply("Flatten$Value", PLAIN.replace(value_schema=tags, value=Struct(tags, tags={})))
+
+
+@pytest.mark.parametrize(
+    ("topic", "regex", "replacement", "renamed"),
+    [
+        ("ab", "a|ab", "X", "Xb"),
+        ("abc", "(.)(.)(.)", "$3$2$1", "cba"),
+        ("a", "(a)", "$12", "a2"),
+        ("abcdefghijkl", "(.)" * 12, "$12", "l"),
+        ("a", "(?<first>a)|(b)", "${first}$2!", "a!"),
+        ("a", "a", r"\$1\\", "$1\\"),
+    ],
+)
+def test_regex_router_replaces_as_java_does(topic: str, regex: str, replacement: str, renamed: str) -> None:
+    record = apply("RegexRouter", PLAIN.replace(topic=topic), regex=regex, replacement=replacement)
+    assert record is not None
+    assert record.topic == renamed
+
+
+@pytest.mark.parametrize("replacement", ["$", "$x", "${", "${no}", "$2", "a\\"])
+def test_regex_router_refuses_what_java_refuses(replacement: str) -> None:
+    with pytest.raises(DataError, match="replacement"):
+        apply("RegexRouter", PLAIN, regex="(t)", replacement=replacement)
