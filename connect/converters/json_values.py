@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from ..data import logical
+from ..data.floats import shortest_float32
 from ..data.schema import INTEGER_BITS, Schema, SchemaType
 from ..data.struct import Struct, check
 from ..errors import DataError
@@ -58,7 +59,9 @@ def value_to_json(schema: Schema | None, value: Any, numeric_decimals: bool = Fa
                 for each in schema.fields
             }
     check(schema, value)
-    return float(value) if schema.type in (SchemaType.FLOAT32, SchemaType.FLOAT64) else value
+    if schema.type is SchemaType.FLOAT32:
+        return shortest_float32(float(value))
+    return float(value) if schema.type is SchemaType.FLOAT64 else value
 
 
 def value_from_json(schema: Schema | None, given: Any, defaults: bool = True) -> Any:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import re
-import struct
 from decimal import Decimal
 from typing import Any, Final
 
+from .floats import shortest_float32
 from .logical import date_schema, decimal_schema, time_schema, timestamp_schema
 from .schema import (
     BOOLEAN,
@@ -29,7 +30,7 @@ from .schema import (
     mapping,
 )
 
-_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_NUMBER: Final = re.compile(r"([+-]?[0-9]+\.?[0-9]*|[+-]\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _WHOLE_TYPES: Final = ((8, INT8), (16, INT16), (32, INT32), (64, INT64))
 _NUMERIC: Final = (INT8, INT16, INT32, INT64, FLOAT32, FLOAT64)
 _MAX_DIGITS: Final = 1_000
@@ -62,11 +63,11 @@ def _number(text: str) -> tuple[Schema, Any] | None:
     assert isinstance(exponent, int)
     if exponent == 0:
         return decimal_schema(0), number
-    try:
-        return FLOAT32, struct.unpack("<f", struct.pack("<f", number))[0]
-    except OverflowError:
-        value = float(number)
-        return (FLOAT64, value) if abs(value) != float("inf") else (decimal_schema(-exponent), number)
+    value = float(number)
+    narrow = shortest_float32(value)
+    if math.isfinite(narrow):
+        return FLOAT32, narrow
+    return (FLOAT64, value) if math.isfinite(value) else (decimal_schema(-exponent), number)
 
 
 def _temporal(text: str) -> tuple[Schema, Any] | None:

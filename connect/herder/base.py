@@ -166,6 +166,7 @@ class BaseHerder:
             self._worker.table,
             exactly_once=self.config.exactly_once,
             override_policy=self.config["connector.client.config.override.policy"],
+            providers=self.config.providers,
         )
 
     # -- offsets

@@ -44,10 +44,11 @@ async def change(
     if offsets is None:
         known = await listed(await worker.offset_stores(name, config), name)
         offsets = [(each["partition"], None) for each in known["offsets"]]
-    connector = connector_class(config)()
+    settings = worker.resolved(config)
+    connector = connector_class(settings)()
     calls = Calls(f"alter offsets of {name}")
     try:
-        checked = await calls.call(connector.alter_offsets, config, offsets)
+        checked = await calls.call(connector.alter_offsets, settings, offsets)
     finally:
         calls.close()
     if offsets:

@@ -18,6 +18,7 @@ from ..data.text import java_text
 from ..errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
 from ..plugin_versions import mismatch, version_setting
 from ..plugins import PluginKind, class_name, installed, load_class, names_sink
+from ..settings.providers import ConfigProviders
 from ..settings.security import refused_overrides
 from ..task.calls import Calls
 from ..task.topics import topic_groups
@@ -45,13 +46,22 @@ _OVERRIDDEN: Final = {
 
 
 async def validate_connector(
-    config: Mapping[str, str | None], table: ConfigDef, *, exactly_once: bool, override_policy: str
+    stored: Mapping[str, str | None],
+    table: ConfigDef,
+    *,
+    exactly_once: bool,
+    override_policy: str,
+    providers: ConfigProviders,
 ) -> Json:
-    """Return the response of the validate endpoint; raises BadRequestError without a usable connector class."""
-    cls = connector_class(config)
+    """Return the response of the validate endpoint, in which variables of `providers` stand for their values.
+
+    Raises BadRequestError without a usable connector class, and ConfigValueError for a variable without a value.
+    """
+    cls = connector_class(stored)
     connector: SourceConnector = cls()
-    name = config["connector.class"]
-    given = {key: value for key, value in config.items() if value is not None}
+    name = stored["connector.class"]
+    given = providers.resolved({key: value for key, value in stored.items() if value is not None})
+    config: Mapping[str, str | None] = {**stored, **given}
     table = enriched(_without_unknown_versions(table, given), config)
     values = {value.name: value for value in table.validate(config)}
     _check_exactly_once(connector, given, values, exactly_once)
@@ -72,9 +82,28 @@ async def validate_connector(
     keys = {**table.keys, **own.keys}
     groups = dict.fromkeys([*table.groups, *own.groups])
     report = validation_report(str(name), keys, [*values.values(), *outcomes], groups)
-    reports = [report, _overrides(given, override_policy)]
+    try:
+        reports = [report, _overrides(given, override_policy)]
+    except ConfigValueError as error:
+        raise ConnectError(_without_values(str(error), stored, providers)) from None
     reports += [_converter_report(kind, given) for kind in _CONVERTERS]
-    return merged(str(name), reports)
+    return _hidden(merged(str(name), reports), stored, providers)
+
+
+def _without_values(message: str, stored: Mapping[str, str | None], providers: ConfigProviders) -> str:
+    given = {name.split(".override.")[-1]: value for name, value in stored.items() if value is not None}
+    return providers.hidden(message, given)
+
+
+def _hidden(report: Json, stored: Mapping[str, str | None], providers: ConfigProviders) -> Json:
+    """Return a report with the variables that the settings have in place of the variables' values."""
+    given = {name: value for name, value in stored.items() if value is not None and providers.has_variable(value)}
+    for value in (config["value"] for config in report["configs"] if given and config["value"]):
+        name = value["name"]
+        value["errors"] = [providers.hidden(error, given, name) for error in value["errors"]]
+        if name in given and value["value"] not in (None, HIDDEN):
+            value["value"] = given[name]
+    return report
 
 
 def connector_class(config: Mapping[str, str | None]) -> type[SourceConnector]:

@@ -131,7 +131,7 @@ def _rows(key_converter: str | None, value_converter: str | None, header_convert
         _row("predicates", Type.LIST, [], _LOW, "Aliases of the predicates that transformations use.",
              "Predicates", 13, _LONG, "Predicates", _unique),
         _row("config.action.reload", Type.STRING, "restart", _LOW,
-             "restart or none. Has no effect, because workers have no config providers.",
+             "restart or none. Has no effect, because the values of the workers' config providers do not expire.",
              _COMMON, 14, _WIDE, "Reload Action", OneOf("none", "restart")),
         _row("errors.retry.timeout", Type.LONG, 0, _MEDIUM,
              "How long a failed operation is retried, in milliseconds. 0: not at all, -1: without a limit.",

@@ -33,10 +33,6 @@ _OVERRIDES: Final = {
 }
 
 _UNSUPPORTED: Final[Mapping[str, str]] = {
-    "config.providers": (
-        "is not supported: a value such as ${file:PATH:KEY} would be used as it is written. Remove the setting, and"
-        " write the values themselves into the settings"
-    ),
     "rest.host.name": "is not supported, as in Kafka 3.0 and newer: set listeners=http://HOST:PORT instead",
     "response.http.headers.config": "is not supported. Remove the setting, and let a proxy add the headers",
 }

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, OneOf, OneOfIgnoringCase, Type, at_least
 from ..errors import ConfigValueError
+from .providers import PROVIDERS, ConfigProviders
 from .rest import HTTPS_PREFIXES, LISTENERS, ROWS, RestSettings
 from .security import refuse_of_worker
 
@@ -26,6 +27,16 @@ COMMON: Final = ConfigDef(
         "Converter of headers for connectors that set none.",
     ),
     *ROWS,
+    ConfigKey(
+        PROVIDERS,
+        Type.LIST,
+        [],
+        _LOW,
+        "Names of config providers, which replace variables such as ${NAME:PATH:KEY} in the settings of the worker and "
+        "of connectors. The setting config.providers.NAME.class is FileConfigProvider, DirectoryConfigProvider or "
+        "EnvVarConfigProvider. config.providers.NAME.param.allowed.paths limits the paths of the first two, and "
+        "config.providers.NAME.param.allowlist.pattern, a regular expression, the environment variables.",
+    ),
     ConfigKey(
         "offset.flush.interval.ms", Type.LONG, 60_000, _LOW, "Time between commits of offsets, in ms.", at_least(0)
     ),
@@ -151,10 +162,12 @@ class WorkerConfig:
 
     def __init__(self, table: ConfigDef, originals: Mapping[str, str]) -> None:
         """Raise ConfigValueError for an invalid value, and for a setting that asks for an unsupported protection."""
-        self.originals = dict(originals)
+        self.providers = ConfigProviders(originals)
+        self.originals = self.providers.resolved(originals)
+        """The settings as text, with the values of their variables."""
         refuse_of_worker(self.originals)
         self.table = table
-        self._values = table.parse(originals)
+        self._values = table.parse(self.originals)
         self.rest = RestSettings(self.originals, self._values)
         self._check()
 
@@ -170,7 +183,7 @@ class WorkerConfig:
     def unknown(self) -> list[str]:
         """The names that are not settings of the worker, its clients or its converters."""
         known = set(self.table.keys) | _names(ClientConfig) | _names(ProducerConfig) | _names(ConsumerConfig)
-        known |= {"ssl.client.auth"}
+        known |= {"ssl.client.auth"} | self.providers.known
         prefixes = (*_CLIENT_PREFIXES, *HTTPS_PREFIXES, "key.converter.", "value.converter.", "header.converter.")
         return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
 

@@ -62,6 +62,8 @@ class _StageError(Exception):
 
 
 _FIRST_DELAY_MS: Final = 300
+_NO_TIMESTAMP: Final = -1
+"""The timestamp of Kafka's records without one; as in Kafka Connect, the producer sets the current time instead."""
 
 
 class Pipeline:
@@ -122,7 +124,8 @@ class Pipeline:
             value = self._value.to_bytes(topic, record.value_schema, record.value)
         except Exception as error:
             raise _StageError(stage, error) from error
-        return ProducerRecord(topic, record.partition, key, value, record.timestamp_ms, headers)
+        timestamp_ms = None if record.timestamp_ms == _NO_TIMESTAMP else record.timestamp_ms
+        return ProducerRecord(topic, record.partition, key, value, timestamp_ms, headers)
 
     async def _failed(self, record: SourceRecord, failure: _StageError) -> ProducerRecord | None:
         loop, errors, attempt = asyncio.get_running_loop(), self._errors, 1

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from ...client.admin import Admin, NewTopic
 from ...protocol.errors import ErrorCode
-from ..errors import ConfigValueError, ConnectError
+from ..config.validators import compiled
+from ..errors import ConfigValueError, ConnectError, MissingConfigError
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +40,13 @@ class TopicGroup:
 
 
 def topic_groups(settings: Mapping[str, str]) -> list[TopicGroup]:
-    """Return the groups of a connector in order, `default` last; none without topic.creation.default.* settings.
+    """Return the groups of a connector in order, `default` last; none without topic.creation.* settings.
 
-    Raises ConfigValueError.
+    Raises ConfigValueError, also if the group `default` does not say how many partitions and replicas a topic has.
     """
     given = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
     aliases = [alias.strip() for alias in given.pop("groups", "").split(",") if alias.strip()]
-    if not any(name.startswith("default.") for name in given):
+    if not given and not aliases:
         return []
     return [_group(given, alias) for alias in (*(alias for alias in aliases if alias != "default"), "default")]
 
@@ -56,11 +57,13 @@ def _group(given: Mapping[str, str], alias: str) -> TopicGroup:
 
     def number(name: str) -> int:
         text = own.get(name, given.get(f"default.{name}"))
+        if text is None:
+            raise MissingConfigError(f"{PREFIX}default.{name}")
         full = f"{PREFIX}{alias}.{name}"
         try:
-            value = int(str(text))
+            value = int(text)
         except ValueError:
-            raise ConfigValueError(full, text, "must be a number; it has no default") from None
+            raise ConfigValueError(full, text, "must be a number") from None
         if value < 1 and value != -1:
             raise ConfigValueError(full, value, "must be positive, or -1 for the broker's default")
         return value
@@ -68,7 +71,7 @@ def _group(given: Mapping[str, str], alias: str) -> TopicGroup:
     def patterns(name: str, fallback: str) -> tuple[re.Pattern[str], ...]:
         texts = [text.strip() for text in own.get(name, fallback).split(",") if text.strip()]
         try:
-            return tuple(re.compile(text) for text in texts)
+            return tuple(compiled(text) for text in texts)
         except re.error as error:
             raise ConfigValueError(
                 f"{PREFIX}{alias}.{name}", own.get(name), f"is not a list of regular expressions: {error}"

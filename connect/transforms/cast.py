@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import datetime
-import struct
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final
 
 from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type
+from ..config.types import parse
 from ..data import logical
+from ..data.floats import shortest_float32
 from ..data.schema import INTEGER_BITS, Schema, SchemaType
+from ..data.struct import Struct
 from ..data.text import header_text
 from ..errors import ConfigValueError, DataError
 from .structs import SchemaCache, field_value, struct_of, with_fields
@@ -28,6 +32,7 @@ _TARGETS: Final = {
     "boolean": SchemaType.BOOLEAN,
     "string": SchemaType.STRING,
 }
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _NAMES: Final = {
     datetime.datetime: logical.timestamp_schema(),
     datetime.date: logical.date_schema(),
@@ -102,9 +107,8 @@ class Cast(PartTransformation):
             return self.changed(record, target, cast_value(value, whole, schema))
         if schema is None:
             given = self.require_map(value)
-            cast = {name: cast_value(each, self._fields[name]) if name in self._fields else each
-                    for name, each in given.items()}  # fmt: skip
-            return self.changed(record, None, cast)
+            cast = {name: cast_value(given.get(name), kind) for name, kind in self._fields.items()}
+            return self.changed(record, None, {**given, **cast})
         row, defaults = self.require_struct(value), self.settings["replace.null.with.default"]
         target = self._schemas.get(schema, self._retyped_struct)
         values = {}
@@ -131,34 +135,52 @@ def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> An
     """Return a value as another type. Numbers beyond an integer type wrap around as in Java. Raises DataError."""
     if value is None:
         return None
+    if isinstance(value, Mapping | list | tuple | Struct) or (
+        isinstance(value, bytes) and kind is not SchemaType.STRING
+    ):
+        raise DataError(f"Cast transformation does not support casting a {type(value).__name__} to {kind.value}")
     if kind is SchemaType.STRING:
-        return base64.b64encode(value).decode() if isinstance(value, bytes) else header_text(value)
+        return _text(value)
     known = _NAMES.get(type(value))
     if known is not None:
         value = logical.encode(known, value)
-    if isinstance(value, Mapping | list | bytes):
-        raise DataError(f"Cast transformation does not support casting a {type(value).__name__} to {kind.value}")
     try:
         if kind in INTEGER_BITS:
             return _whole(value, INTEGER_BITS[kind])
         if kind is SchemaType.BOOLEAN:
-            return value.strip().lower() == "true" if isinstance(value, str) else bool(value)
-        number = float(value)
-        return struct.unpack("<f", struct.pack("<f", number))[0] if kind is SchemaType.FLOAT32 else number
-    except (ValueError, ArithmeticError, struct.error):
+            return value.lower() == "true" if isinstance(value, str) else _whole(value, 64) != 0
+        number = _real(value)
+        return shortest_float32(number) if kind is SchemaType.FLOAT32 else number
+    except (ConfigValueError, ValueError, ArithmeticError):
         raise DataError(
             f"Value ({value}) is out of range or is not a number for the requested type {kind.value}"
         ) from None
 
 
+def _text(value: Any) -> str:
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Decimal():
+            return str(value)
+    return header_text(value)
+
+
+def _real(value: Any) -> float:
+    return float(parse("", value, Type.DOUBLE)) if isinstance(value, str) else float(value)
+
+
 def _whole(value: Any, bits: int) -> int:
     if isinstance(value, str):
+        if not _DIGITS.fullmatch(value):
+            raise ValueError(value)
         parsed = int(value)
         if not -(2 ** (bits - 1)) <= parsed < 2 ** (bits - 1):
             raise ValueError(value)
         return parsed
-    if isinstance(value, float):  # as Java's cast: NaN becomes 0, a number beyond 64 bits the nearest one
-        value = max(-(2**63), min(2**63 - 1, value)) if value == value else 0
+    if isinstance(value, float):  # as Java's cast: NaN becomes 0, a number beyond 32 or 64 bits the nearest one
+        limit = 2 ** (max(bits, 32) - 1)
+        value = max(-limit, min(limit - 1, value)) if value == value else 0
     number: int = int(value) & (2**bits - 1)
     return number - 2**bits if number >= 2 ** (bits - 1) else number
 

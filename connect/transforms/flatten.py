@@ -36,7 +36,7 @@ class Flatten(PartTransformation):
         if schema is None:
             return self.changed(record, None, dict(self._plain(self.require_map(value), "")))
         struct = self.require_struct(value)
-        flat = self._schemas.get(schema, lambda old: with_fields(old, self._fields(old, "", old.optional)))
+        flat = self._schemas.get(schema, lambda old: with_fields(old, self._fields(old, "", old.optional, old.default)))
         return self.changed(record, flat, struct_of(flat, dict(self._values(schema, struct, ""))))
 
     def _plain(self, given: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -48,14 +48,23 @@ class Flatten(PartTransformation):
             else:
                 yield f"{prefix}{name}", value
 
-    def _fields(self, schema: Schema, prefix: str, optional: bool) -> Iterator[tuple[str, Schema]]:
+    def _fields(
+        self, schema: Schema, prefix: str, optional: bool, defaults: Struct | None
+    ) -> Iterator[tuple[str, Schema]]:
+        """Yield the flat fields of a struct, with the optionality and the `defaults` of the structs around it."""
         for field in schema.fields:
             inner = field.schema
+            default = inner.default if inner.default is not None or defaults is None else defaults[field.name]
             if inner.type is SchemaType.STRUCT:
                 nested = f"{prefix}{field.name}{self.settings['delimiter']}"
-                yield from self._fields(inner, nested, optional or inner.optional)
+                yield from self._fields(inner, nested, optional or inner.optional, default)
+            elif inner.type is SchemaType.MAP:
+                raise DataError(
+                    "Flatten transformation does not support MAP for record with schemas (for field "
+                    f"{prefix}{field.name})."
+                )
             else:
-                yield f"{prefix}{field.name}", replace(inner, optional=True) if optional else inner
+                yield f"{prefix}{field.name}", replace(inner, optional=optional or inner.optional, default=default)
 
     def _values(self, schema: Schema, struct: Struct | None, prefix: str) -> Iterator[tuple[str, Any]]:
         for field in schema.fields:

@@ -7,7 +7,7 @@ from typing import Any
 from ..api.records import Header, SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyList, NonNull, OneOf, Type
 from ..data.inference import parse_text
-from ..errors import ConfigValueError
+from ..errors import ConfigValueError, DataError
 from .structs import SchemaCache, field_value, struct_of, with_fields
 from .transformation import PartTransformation, Transformation
 
@@ -88,10 +88,12 @@ class HeaderFrom(PartTransformation):
             )
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the headers added; with `move`, the fields are removed."""
+        """Return the record with the headers added; with `move`, the fields are removed.
+
+        Raises DataError if the key or value is None, and if the schema lacks a field. Without a schema, the header of a
+        missing field is null.
+        """
         schema, value = self.operand(record)
-        if value is None:
-            return record
         fields, move = self.settings["fields"], self.settings["operation"] == "move"
         pairs = list(zip(fields, self.settings["headers"], strict=True))
         if schema is None:
@@ -103,8 +105,9 @@ class HeaderFrom(PartTransformation):
         added = []
         for field, header in pairs:
             place = schema.field(field)
-            if place is not None:
-                added.append(Header(header, field_value(struct, place, defaults), place.schema))
+            if place is None:
+                raise DataError(f"Field does not exist: {field}")
+            added.append(Header(header, field_value(struct, place, defaults), place.schema))
         changed = record.replace(headers=(*record.headers, *added))
         if not move:
             return changed

@@ -49,7 +49,10 @@ class InsertField(PartTransformation):
             raise ConfigValueError("static.value", None, "No value specified for static field")
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the fields added. A record whose key or value is None stays unchanged."""
+        """Return the record with the fields added. A record whose key or value is None stays unchanged.
+
+        If the record has no partition or timestamp, their fields are null, or left out without a schema.
+        """
         schema, value = self.operand(record)
         if value is None:
             return record
@@ -57,7 +60,7 @@ class InsertField(PartTransformation):
             raise DataError(f"Only SinkRecord supported for [{self.purpose}]: offset.field has no meaning for a source")
         added = self._added(record)
         if schema is None:
-            plain = {name: each for name, _, each in added}
+            plain = {name: each for name, _, each in added if each is not None}
             return self.changed(record, None, {**self.require_map(value), **plain})
         struct = self.require_struct(value)
         fields = [(name, kind) for name, kind, _ in added]
@@ -79,8 +82,9 @@ class InsertField(PartTransformation):
         added = []
         for setting, required, optional, value in given:
             name = self.settings[setting]
-            if name and not (value is None and setting in ("partition.field", "timestamp.field") and name[-1] != "!"):
-                added.append((name.rstrip("!?"), required if name.endswith("!") else optional, value))
+            if name:
+                plain = name[:-1] if name.endswith(("!", "?")) else name
+                added.append((plain, required if name.endswith("!") else optional, value))
         return added
 
     @staticmethod

@@ -13,7 +13,8 @@ from ..errors import ConfigValueError, DataError
 from .date_patterns import DatePattern
 from .transformation import Transformation
 
-_GROUP: Final = re.compile(r"\\(.)|\$(\d)|\$\{(\w+)\}", re.DOTALL)
+_GROUP: Final = re.compile(r"\\(.)|\$([0-9]+)|\$\{(\w+)\}|[$\\]", re.DOTALL)
+"""An escaped character, the number of a group, the name of a group, or a character that stands for none of them."""
 
 
 class RegexRouter(Transformation):
@@ -42,22 +43,31 @@ class RegexRouter(Transformation):
 
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record with its new topic, or unchanged if the topic's name does not match."""
-        match = self._regex.fullmatch(record.topic)
-        if match is None:
+        match = self._regex.search(record.topic)
+        if match is None or self._regex.fullmatch(record.topic) is None:
             return record
         try:
-            topic = _GROUP.sub(lambda part: _part(part, match), self.settings["replacement"])
+            new = _GROUP.sub(lambda part: _part(part, match), self.settings["replacement"])
         except IndexError:
             raise DataError(
                 f"replacement {self.settings['replacement']!r} refers to a group that regex does not have"
             ) from None
-        return record.replace(topic=topic)
+        # Java replaces the first match, which may be shorter than the whole name.
+        return record.replace(topic=record.topic[: match.start()] + new + record.topic[match.end() :])
 
 
 def _part(part: re.Match[str], match: re.Match[str]) -> str:
-    if part[1] is not None:
-        return part[1]
-    return str(match[int(part[2]) if part[2] is not None else part[3]] or "")
+    escaped, number, name = part.groups()
+    if escaped is not None:
+        return str(escaped)
+    if name is not None:
+        return match[name] or ""
+    if number is None:
+        raise IndexError(part[0])
+    used = 1
+    while used < len(number) and int(number[: used + 1]) <= match.re.groups:  # as many digits as name a group
+        used += 1
+    return (match[int(number[:used])] or "") + str(number[used:])
 
 
 class TimestampRouter(Transformation):

@@ -112,7 +112,7 @@ class TimestampConverter(PartTransformation):
                 return self._pattern.format(at)
             case "unix":
                 micros = (at - _EPOCH) // datetime.timedelta(microseconds=1)
-                return micros * _PER_SECOND[self.settings["unix.precision"]] // 1_000_000
+                return _quotient(micros * _PER_SECOND[self.settings["unix.precision"]], 1_000_000)
             case "Date":
                 return at.date()
             case "Time":
@@ -124,7 +124,7 @@ class TimestampConverter(PartTransformation):
             case "unix":
                 per_second = _PER_SECOND[self.settings["unix.precision"]]
                 try:
-                    return _EPOCH + datetime.timedelta(milliseconds=value * 1_000 // per_second)
+                    return _EPOCH + datetime.timedelta(milliseconds=_quotient(value * 1_000, per_second))
                 except OverflowError:
                     raise DataError(f"Unix timestamp {value} is outside the years 1 to 9999") from None
             case "string":
@@ -145,6 +145,11 @@ class TimestampConverter(PartTransformation):
             case "Time":
                 return datetime.datetime.combine(_EPOCH.date(), value, datetime.UTC)
         return value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)  # type: ignore[no-any-return]
+
+
+def _quotient(number: int, divisor: int) -> int:
+    """Return a quotient that is rounded towards zero, as Java's TimeUnit does."""
+    return number // divisor if number >= 0 else -(-number // divisor)
 
 
 def _source_type(schema: Schema | None, value: Any) -> str:

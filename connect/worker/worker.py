@@ -26,6 +26,8 @@ from ..stores.offset_store import OffsetStore
 from ..stores.status_records import State
 from ..task.exactly_once import StartChecks, transactional_id
 from ..task.runner import TaskRunner
+from ..task.topics import topic_groups
+from ..transforms.chain import enriched
 from .clients import client_settings
 from .connector_runner import ConnectorRunner
 from .listener import StatusListener
@@ -42,6 +44,8 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> None:
         self.config = config
+        self.resolved = config.providers.resolved
+        """Replaces the variables in the settings of a connector or task by their values; raises ConfigValueError."""
         self.table: ConfigDef = source_config_def(
             {name: config[name] for name in ("key.converter", "value.converter", "header.converter")}
         )
@@ -67,7 +71,7 @@ class Worker:
             await self._start_connector(name, config, target, reconfigure)
 
     async def _start_connector(
-        self, name: str, config: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
+        self, name: str, given: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
     ) -> None:
         version = None
 
@@ -75,14 +79,18 @@ class Worker:
             await self._listener.status(name, state, trace, version)
 
         try:
+            config = self.resolved(given)
             connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
             version = connector.version()
             require(class_name(type(connector)), config.get("connector.plugin.version"), version)
-            stores = await self._stores.of(name, ConnectorConfig(self.table, config))
+            settings = ConnectorConfig(enriched(self.table, config), config)
+            if self.config["topic.creation.enable"]:
+                topic_groups(config)
+            stores = await self._stores.of(name, settings)
         except Exception as error:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             raise ConnectError(f"connector {name} could not be set up: {error}") from error
-        runner = ConnectorRunner(name, connector, config, StoredOffsets(name, stores), report, reconfigure)
+        runner = ConnectorRunner(name, connector, config, given, StoredOffsets(name, stores), report, reconfigure)
         self._connectors[name] = runner
         await runner.transition_to(target)
 
@@ -128,13 +136,14 @@ class Worker:
                 "number of tasks it is configured to create."
             )
         task_class = class_name(runner.connector.task_class)
-        return [{**each, "task.class": task_class} for each in configs]
+        with_variables = self.config.providers.with_variables
+        return [{**with_variables(each, runner.given), "task.class": task_class} for each in configs]
 
     # -- offsets
 
     async def offset_stores(self, name: str, config: Mapping[str, str]) -> list[OffsetStore]:
         """Return a connector's offset stores: that of its own topic, if it has one, and the worker's."""
-        return await self._stores.of(name, ConnectorConfig(self.table, config))
+        return await self._stores.of(name, ConnectorConfig(self.table, self.resolved(config)))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
         """Stop reading the own offsets topics of all connectors except these; a later use opens a topic again."""
@@ -147,7 +156,7 @@ class Worker:
 
         With exactly-once, the write fences the connector's first task.
         """
-        settings = ConnectorConfig(self.table, config)
+        settings = ConnectorConfig(self.table, self.resolved(config))
         first = ConnectorTaskId(name, 0)
         client = self._factory.transactional_client(first, settings) if self.config.exactly_once else None
         await self._stores.write(name, settings, offsets, client)
@@ -175,11 +184,12 @@ class Worker:
             await self._listener.status(task, state, trace, version)
 
         def make() -> TaskRunner:
-            return self._factory.runner(task, connector, config, report, checks)
+            return self._factory.runner(task, settings, own, report, checks)
 
         starting = self._task_starts.begin()
         try:
-            version = self._factory.version(connector)
+            settings, own = self.resolved(connector), self.resolved(config)
+            version = self._factory.version(settings)
             runner = make()
         except Exception as error:
             log.error("task %s could not be set up", task, exc_info=error)
@@ -242,7 +252,8 @@ class Worker:
         ids = [transactional_id(self.config["group.id"], ConnectorTaskId(connector, number)) for number in numbers]
         if not ids:
             return
-        async with Admin(client_settings(self.config, ConnectorConfig(self.table, config), "admin")) as client:
+        settings = ConnectorConfig(self.table, self.resolved(config))
+        async with Admin(client_settings(self.config, settings, "admin")) as client:
             outcomes = await client.fence_producers(ids)
         failed = {name: outcome.error for name, outcome in outcomes.items() if outcome.error is not None}
         if failed:
@@ -255,7 +266,8 @@ class Worker:
         The cluster knows these producers by their transactional ids, so it does not matter which worker has run them.
         """
         prefix = transactional_id(self.config["group.id"], ConnectorTaskId(connector, 0)).removesuffix("0")
-        async with Admin(client_settings(self.config, ConnectorConfig(self.table, config), "admin")) as client:
+        settings = ConnectorConfig(self.table, self.resolved(config))
+        async with Admin(client_settings(self.config, settings, "admin")) as client:
             listed = [each.transactional_id for each in await client.list_transactions()]
         numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
         await self._fence(connector, {int(each) for each in numbers if each.isdecimal() and int(each) >= count}, config)

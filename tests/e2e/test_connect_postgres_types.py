@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 import pytest
+from oncelog.connect import ConnectError
 from support.postgres import PostgresServer
 
 pytest.importorskip("psycopg", reason="needs the extra: pip install 'oncelog[connect-postgres]'")
@@ -32,7 +33,10 @@ COLUMNS: Final[list[tuple[str, str, str, Any]]] = [
     ("date", "'infinity'", "INT32", 2**31 - 1),
     ("date", "'0044-03-15 BC'", "INT32", -735160),
     ("time", "'24:00:00'", "INT64", 86_400_000_000),
-    ("timetz", "'12:00:00+02'", "STRING", "12:00:00+02"),
+    ("timetz", "'12:00:00+02'", "STRING", "10:00:00Z"),
+    ("timetz", "'23:15:00.5-02:30'", "STRING", "01:45:00.5Z"),
+    ("timetz", "'00:00:01+01'", "STRING", "23:00:01Z"),
+    ("timetz", "'24:00:00+00'", "STRING", "24:00:00Z"),
     ("timestamp", "'infinity'", "INT64", 9_223_372_036_825_200_000),
     ("timestamp", "'2024-02-29 12:34:56.123456'", "INT64", 1_709_210_096_123_456),
     ("timestamptz", "'-infinity'", "STRING", "-infinity"),
@@ -86,3 +90,26 @@ async def test_types_are_read_alike_in_snapshot_and_stream(postgres: PostgresSer
         assert read == dict(zip(names, (value for _, _, _, value in COLUMNS), strict=True))
         kinds = {field.name: field.schema.type.name for field in schema.fields if field.name != "id"}
         assert kinds == dict(zip(names, (kind for _, _, kind, _ in COLUMNS), strict=True))
+
+
+async def test_a_large_number_that_an_update_did_not_change_is_no_null(postgres: PostgresServer) -> None:
+    names = [f"n{number}" for number in range(6)]
+    columns = ", ".join(f"{name} numeric(1000,0)" for name in names)
+    external = ", ".join(f"ALTER {name} SET STORAGE EXTERNAL" for name in names)
+    postgres.execute("CREATE DATABASE large")
+    postgres.execute(
+        f"CREATE TABLE t (id int PRIMARY KEY, small int, {columns})",
+        f"ALTER TABLE t {external}",
+        f"INSERT INTO t VALUES (1, 1, {', '.join(['7' * 1000] * len(names))})",
+        database="large",
+    )
+    reader = source(postgres, "large")
+    (row,) = await reader.read(1)
+    assert row.value["after"]["n0"] == Decimal("7" * 1000)
+    postgres.execute("UPDATE t SET small = 2", database="large")
+    with pytest.raises(ConnectError, match=r"public\.t\.n\d cannot be read: .* set decimal\.handling\.mode=string"):
+        await reader.read(1)
+    reader.config["decimal.handling.mode"] = "string"
+    (change,) = await reader.read(1)
+    assert change.value["after"]["small"] == 2
+    assert change.value["after"]["n0"] == "__debezium_unavailable_value"

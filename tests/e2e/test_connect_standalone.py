@@ -102,6 +102,36 @@ async def test_lines_of_a_file_come_once_over_restarts(bootstrap: str, fresh_nam
         assert await rest("GET", "/connectors/lines/topics") == (200, {"lines": {"topics": [topic]}})
 
 
+async def test_variables_are_replaced_where_they_are_used_and_nowhere_shown(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    topic, group, source = fresh_name("lines"), fresh_name("alone"), tmp_path / "source.txt"
+    source.write_text("a\n")
+    (tmp_path / "values").write_text(f"topic={topic}\nfile={source}\n")
+    variables = {name: f"${{file:{tmp_path / 'values'}:{name}}}" for name in ("topic", "file")}
+    providers = {"config_providers": "file", "config_providers_file_class": "FileConfigProvider"}
+    config = {"connector.class": "FileStreamSource", **variables, "transforms": "t",
+              "transforms.t.type": "HoistField$Value", "transforms.t.field": "line"}  # fmt: skip
+    async with worker(bootstrap, group, **providers) as rest:
+        assert (await rest("POST", "/connectors", {"name": "lines", "config": config}))[0] == 201
+        assert await committed(bootstrap, topic, 1) == [{"line": "a"}]
+        (task,) = await rest.until("/connectors/lines/tasks", bool)
+        for _, shown in (await rest("GET", "/connectors/lines/config"), (200, task["config"])):
+            assert {name: shown[name] for name in variables} == variables
+        assert await rest("PATCH", "/connectors/lines/config", {"topic": "${file:/missing:topic}"}) == (
+            500,
+            {
+                "error_code": 500,
+                "message": "Invalid value ${file:/missing:topic} for configuration topic: /missing is not a file",
+            },
+        )
+        assert (await rest("PUT", "/connectors/lines/stop"))[0] == 204
+        offsets = [{"partition": {"filename": str(source)}, "offset": {"position": 0}}]
+        assert (await rest("PATCH", "/connectors/lines/offsets", {"offsets": offsets}))[0] == 200
+        assert (await rest("PUT", "/connectors/lines/resume"))[0] == 202
+        assert await committed(bootstrap, topic, 2) == [{"line": "a"}] * 2
+
+
 @pytest.mark.parametrize(
     "boundary",
     [

@@ -285,6 +285,9 @@ class ScriptedWork:
     async def offset_stores(self, name: str, config: Any) -> list[Any]:
         return []
 
+    def resolved(self, config: Any) -> Any:
+        return config
+
     async def stop(self) -> None:
         self.done.append("stop")
 

@@ -31,6 +31,8 @@ _DATE: Final = Schema(SchemaType.INT32, name=f"{_DEBEZIUM}Date", version=1)
 _TIME: Final = Schema(SchemaType.INT64, name=f"{_DEBEZIUM}MicroTime", version=1)
 _TIMESTAMP: Final = Schema(SchemaType.INT64, name=f"{_DEBEZIUM}MicroTimestamp", version=1)
 _ZONED: Final = Schema(SchemaType.STRING, name=f"{_DEBEZIUM}ZonedTimestamp", version=1)
+_ZONED_TIME: Final = Schema(SchemaType.STRING, name=f"{_DEBEZIUM}ZonedTime", version=1)
+_DAY_MICROS: Final = 86_400_000_000
 
 _INFINITE_DATE: Final = {"infinity": 2**31 - 1, "-infinity": -(2**31)}
 _INFINITE_MICROS: Final = {"infinity": 9_223_372_036_825_200_000, "-infinity": -9_223_372_036_832_400_000}
@@ -46,10 +48,18 @@ def column_type(oid: int, modifier: int, settings: Mapping[str, Any]) -> ColumnT
 
 
 def placeholder_of(schema: Schema, text: str) -> Any:
-    """Return the placeholder for a value that was not sent: the text for string and bytes columns, else None."""
+    """Return the placeholder for a value that was not sent: the text, as bytes for a bytes column.
+
+    Raises DataError for a number, because null would be another value.
+    """
     if schema.type is SchemaType.STRING:
         return text
-    return text.encode() if schema.type is SchemaType.BYTES and schema.name is None else None
+    if schema.type is SchemaType.BYTES and schema.name is None:
+        return text.encode()
+    raise DataError(
+        "the server does not send a large number that an update did not change: set decimal.handling.mode=string, which"
+        " has a placeholder for it, or give the table REPLICA IDENTITY FULL before further updates"
+    )
 
 
 def _numeric(modifier: int, mode: str) -> ColumnType:
@@ -112,11 +122,18 @@ def _micros(text: str) -> int:
     if text in _INFINITE_MICROS:
         return _INFINITE_MICROS[text]
     days, micros = _parts(text)
-    return days * 86_400_000_000 + micros
+    return days * _DAY_MICROS + micros
 
 
 def _zoned(text: str) -> str:
     return text if "infinity" in text or text.endswith("BC") else f"{text.removesuffix('+00').replace(' ', 'T', 1)}Z"
+
+
+def _zoned_time(text: str) -> str:
+    micros = _parts(text)[1]
+    seconds, fraction = divmod(micros if micros == _DAY_MICROS else micros % _DAY_MICROS, 1_000_000)
+    part = f".{fraction:06}".rstrip("0") if fraction else ""
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{part}Z"
 
 
 def _connect_timestamp(text: str) -> datetime.datetime:
@@ -135,7 +152,7 @@ def _connect_date(text: str) -> datetime.date:
 
 def _connect_time(text: str) -> datetime.time:
     try:
-        return (datetime.datetime.min + datetime.timedelta(microseconds=_time(text) % 86_400_000_000)).time()
+        return (datetime.datetime.min + datetime.timedelta(microseconds=_time(text) % _DAY_MICROS)).time()
     except OverflowError:
         raise _beyond(text) from None
 
@@ -155,6 +172,7 @@ _TYPES: Final = {
     26: ColumnType(INT64, int),  # oid
     700: ColumnType(FLOAT32, float),
     701: ColumnType(FLOAT64, float),
+    1266: ColumnType(_ZONED_TIME, _zoned_time),
 }
 _ADAPTIVE_TIMES: Final = {
     1082: ColumnType(_DATE, _date),

@@ -53,6 +53,7 @@ def _bytes(value: Any) -> bytes:
     return bytes(value)
 
 
+_ANY_DAY: Final = datetime.date(2000, 1, 1)
 _EXACT: Final = Context(prec=10_000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact, InvalidOperation])
 
 
@@ -66,8 +67,12 @@ def _of_set(members: Sequence[str]) -> Callable[[Any], str]:
 
 
 def _time_of_day(value: Any) -> datetime.time:
+    """Return a time of day, in UTC if the database has sent its zone."""
     if isinstance(value, datetime.time):
-        return value
+        offset = value.utcoffset()
+        if offset is None:
+            return value
+        return (datetime.datetime.combine(_ANY_DAY, value.replace(tzinfo=None)) - offset).time()
     if not isinstance(value, datetime.timedelta) or not datetime.timedelta() <= value < datetime.timedelta(days=1):
         raise ValueError("a time of day is from 00:00:00 to 23:59:59.999999: cast it to text in a query")
     return (datetime.datetime.min + value).time()
@@ -215,7 +220,7 @@ _BY_VALUE: Final[tuple[tuple[type, Schema, Callable[[Any], Any]], ...]] = (
     (bytearray, BYTES, _bytes),
     (memoryview, BYTES, _bytes),
     (datetime.date, date_schema(), _same),
-    (datetime.time, time_schema(), _same),
+    (datetime.time, time_schema(), _time_of_day),
     (Decimal, STRING, str),
     (uuid.UUID, STRING, str),
 )

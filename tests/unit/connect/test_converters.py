@@ -291,6 +291,10 @@ def test_header_text_is_what_kafka_connect_writes(value: Any, text: str) -> None
         ("99999999999999999999", logical.decimal_schema(0), Decimal("99999999999999999999")),
         ("1.5", FLOAT32, 1.5),
         ("1.0", INT8, 1),
+        ("0.1", FLOAT32, 0.1),
+        (".5", STRING, ".5"),
+        ("+.5", FLOAT32, 0.5),
+        ("5.", INT8, 5),
         ("1e3", INT16, 1000),
         ("1e40", FLOAT64, 1e40),
         ("-0", INT8, 0),
@@ -329,5 +333,28 @@ def test_types_are_inferred_from_text_as_kafka_connect_does(text: str, schema: S
     assert SimpleHeaderConverter().header_from_bytes("t", "h", text.encode()) == (schema, value)
 
 
+@pytest.mark.parametrize("text", ["0.1", "3.14159", "-7.5", "1.0E-5", ".5", "007", "10:30"])
+def test_a_literal_of_a_header_is_written_as_kafka_connect_writes_it(text: str) -> None:
+    schema, value = parse_text(text)
+    written = {"007": b"7"}.get(text, text.encode())
+    assert SimpleHeaderConverter().header_to_bytes("t", "h", schema, value) == written
+
+
 def test_header_bytes_that_are_no_text_stay_bytes() -> None:
     assert SimpleHeaderConverter().header_from_bytes("t", "h", b"\xff") == (BYTES, b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.10000000149011612, "0.1"),
+        (3.4028234663852886e38, "3.4028235E38"),
+        (16777216, "1.6777216E7"),
+        (1e300, '"Infinity"'),
+        (0.0, "0.0"),
+    ],
+)
+def test_a_float_has_the_digits_that_32_bits_need(value: float, text: str) -> None:
+    converter = JsonConverter()
+    converter.configure({"converter.type": "value", "schemas.enable": "false"})
+    assert converter.to_bytes("t", FLOAT32, value) == text.encode()

@@ -169,13 +169,16 @@ def test_topics_belong_to_the_first_group_that_matches() -> None:
     assert groups[0].configs == {"cleanup.policy": "compact"}
     chosen = {topic: next(group.name for group in groups if group.matches(topic)) for topic in ("sa", "t", "sx", "q")}
     assert chosen == {"sa": "small", "t": "small", "sx": "other", "q": "default"}
-    assert topic_groups({"topic.creation.groups": "a", "topic.creation.a.include": "x"}) == []
+    assert topic_groups({}) == topic_groups({"topic.creation.groups": ""}) == []
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         {"topic.creation.default.partitions": "3"},
+        {"topic.creation.groups": "a"},
+        {"topic.creation.groups": "a", "topic.creation.a.include": "x", "topic.creation.a.partitions": "6"},
+        {"topic.creation.cleanup.policy": "compact"},
         {"topic.creation.default.partitions": "0", "topic.creation.default.replication.factor": "1"},
         {
             "topic.creation.default.partitions": "1",
@@ -209,7 +212,6 @@ CLIENTS = ("", "producer.", "consumer.", "admin.")
         ("rest.advertised.listener", "https"),
         ("rest.host.name", "127.0.0.1"),
         ("response.http.headers.config", "add X-Frame-Options: DENY"),
-        ("config.providers", "file"),
         *((f"{prefix}{name}", value) for prefix in CLIENTS for name, value in (
             ("security.protocol", "TLS"),
             ("sasl.mechanism", "GSSAPI"),

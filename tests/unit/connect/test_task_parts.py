@@ -189,3 +189,9 @@ def test_a_partition_that_its_task_changes_later_keeps_its_key() -> None:
     partition["file"] = "b"
     offsets.add(partition, {"position": 2})
     assert [key for key, _ in offsets.take()] == [b'["c",{"file":"a"}]', b'["c",{"file":"b"}]']
+
+
+async def test_a_record_whose_timestamp_says_none_gets_the_current_time() -> None:
+    converted = await pipeline().convert(RECORD.replace(timestamp_ms=-1))
+    assert converted is not None
+    assert converted.timestamp_ms is None

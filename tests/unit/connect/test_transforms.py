@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from oncelog.connect.api.records import Header, SourceRecord
 from oncelog.connect.config import ConfigDef
 from oncelog.connect.data.logical import date_schema, time_schema, timestamp_schema
-from oncelog.connect.data.schema import INT8, INT32, INT64, STRING, Schema, SchemaType, struct
+from oncelog.connect.data.schema import INT8, INT32, INT64, STRING, Schema, SchemaType, mapping, struct
 from oncelog.connect.data.struct import Struct
 from oncelog.connect.errors import ConfigValueError, DataError
 from oncelog.connect.plugins import PluginKind, installed, load_class
@@ -121,7 +123,8 @@ def test_extract_and_hoist_are_inverse() -> None:
         (0, None, "boolean", False),
         (1.5, None, "string", "1.5"),
         (b"\1", None, "string", "AQ=="),
-        (0.1, None, "float32", 0.10000000149011612),
+        (0.1, None, "float32", 0.1),
+        (0.1234567891, None, "float32", 0.12345679),
         (datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC), timestamp_schema(), "int64", 86_400_000),
     ],
 )
@@ -354,3 +357,124 @@ def test_every_plugin_can_be_loaded_and_has_settings(kind: PluginKind) -> None:
     for name in names:
         cls: Any = load_class(name)
         assert isinstance(cls.config_def(), ConfigDef)
+
+
+def test_inserted_fields_are_in_the_schema_of_records_that_lack_them() -> None:
+    transform = load_class("InsertField$Value")()
+    transform.configure({"partition.field": "partition", "timestamp.field": "at"})
+    without = transform.apply(TYPED.replace(timestamp_ms=None))
+    both = transform.apply(TYPED.replace(partition=3))
+    assert without.value_schema == both.value_schema
+    assert [field.name for field in both.value_schema.fields] == ["id", "name", "inner", "partition", "at"]
+    assert (without.value["partition"], without.value["at"]) == (None, None)
+    assert both.value["partition"] == 3
+    plain = transform.apply(PLAIN.replace(timestamp_ms=None))
+    assert plain.value == PLAIN.value
+
+
+def test_only_the_last_character_of_an_inserted_field_says_whether_it_is_required() -> None:
+    record = apply("InsertField$Value", TYPED, topic_field="topic!?")
+    assert record is not None
+    assert record.value["topic!"] == "t"
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "cast"),
+    [
+        (3e9, "int32", 2**31 - 1),
+        (-3e9, "int32", -(2**31)),
+        (3e9, "int8", -1),
+        (1e30, "int64", 2**63 - 1),
+        (3_000_000_000, "int32", -1_294_967_296),
+        (0.5, "boolean", False),
+        (float("nan"), "boolean", False),
+        (-2, "boolean", True),
+        (" true ", "boolean", False),
+        (1e300, "float32", float("inf")),
+        ("-1e300", "float32", float("-inf")),
+        (Decimal("1E+3"), "string", "1E+3"),
+    ],
+)
+def test_cast_narrows_numbers_as_java_does(value: Any, target: str, cast: Any) -> None:
+    record = apply("Cast$Value", PLAIN.replace(value=value), spec=target)
+    assert record is not None
+    assert record.value == cast
+    assert type(record.value) is type(cast)
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [("1_000", "int32"), (" 1", "int32"), ("1_0.5", "float64"), ("inf", "float64"), ([1], "string"), ({}, "string")],
+)
+def test_cast_refuses_what_java_refuses(value: Any, target: str) -> None:
+    with pytest.raises(DataError):
+        apply("Cast$Value", PLAIN.replace(value=value), spec=target)
+
+
+def test_cast_of_a_field_that_a_value_without_a_schema_lacks_is_null() -> None:
+    record = apply("Cast$Value", PLAIN, spec="missing:string")
+    assert record is not None
+    assert record.value == {**PLAIN.value, "missing": None}
+
+
+def test_unix_times_before_1970_are_rounded_towards_zero() -> None:
+    for value, given, wanted in ((-1_500, "microseconds", -1), (-1_500_000, "nanoseconds", -1)):
+        record = apply(
+            "TimestampConverter$Value", PLAIN.replace(value=value), target_type="Timestamp", unix_precision=given
+        )
+        assert record is not None
+        assert record.value == datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(
+            milliseconds=wanted
+        )
+    at = datetime.datetime(1969, 12, 31, 23, 59, 58, 500_000, datetime.UTC)
+    record = apply("TimestampConverter$Value", PLAIN.replace(value=at), target_type="unix", unix_precision="seconds")
+    assert record is not None
+    assert record.value == -1
+
+
+def test_headers_are_not_taken_from_what_is_missing() -> None:
+    settings = {"fields": "nope", "headers": "h", "operation": "move"}
+    with pytest.raises(DataError, match="Field does not exist: nope"):
+        apply("HeaderFrom$Value", TYPED, **settings)
+    for schema in (None, ROW.as_optional()):
+        with pytest.raises(DataError, match=r"objects supported.*\[header from\], found: null"):
+            apply("HeaderFrom$Value", PLAIN.replace(value=None, value_schema=schema), **settings)
+    record = apply("HeaderFrom$Value", PLAIN, **settings)
+    assert record is not None
+    assert record.headers == (Header("h", None),)
+
+
+def test_flatten_refuses_maps_and_keeps_defaults_of_nested_structs() -> None:
+    inner = struct({"b": INT32, "c": STRING.as_optional()})
+    outer = struct({"id": INT32, "inner": replace(inner, optional=True, default=Struct(inner, b=7))})
+    record = apply("Flatten$Value", PLAIN.replace(value_schema=outer, value=Struct(outer, id=1)))
+    assert record is not None
+    assert record.value_schema is not None
+    fields = {field.name: (field.schema.optional, field.schema.default) for field in record.value_schema.fields}
+    assert fields == {"id": (False, None), "inner.b": (True, 7), "inner.c": (True, None)}
+    tags = struct({"tags": mapping(STRING, STRING)})
+    with pytest.raises(DataError, match="does not support MAP for record with schemas \\(for field tags\\)"):
+        apply("Flatten$Value", PLAIN.replace(value_schema=tags, value=Struct(tags, tags={})))
+
+
+@pytest.mark.parametrize(
+    ("topic", "regex", "replacement", "renamed"),
+    [
+        ("ab", "a|ab", "X", "Xb"),
+        ("abc", "(.)(.)(.)", "$3$2$1", "cba"),
+        ("a", "(a)", "$12", "a2"),
+        ("abcdefghijkl", "(.)" * 12, "$12", "l"),
+        ("a", "(?<first>a)|(b)", "${first}$2!", "a!"),
+        ("a", "a", r"\$1\\", "$1\\"),
+    ],
+)
+def test_regex_router_replaces_as_java_does(topic: str, regex: str, replacement: str, renamed: str) -> None:
+    record = apply("RegexRouter", PLAIN.replace(topic=topic), regex=regex, replacement=replacement)
+    assert record is not None
+    assert record.topic == renamed
+
+
+@pytest.mark.parametrize("replacement", ["$", "$x", "${", "${no}", "$2", "a\\"])
+def test_regex_router_refuses_what_java_refuses(replacement: str) -> None:
+    with pytest.raises(DataError, match="replacement"):
+        apply("RegexRouter", PLAIN, regex="(t)", replacement=replacement)

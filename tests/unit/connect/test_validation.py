@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from oncelog.connect.connectors.http.connector import HttpSourceConnector
 from oncelog.connect.connectors.postgres.connector import PostgresSourceConnector
 from oncelog.connect.connectors.sql.connector import SqlSourceConnector
-from oncelog.connect.errors import BadRequestError, SinkConnectorError
+from oncelog.connect.errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
 from oncelog.connect.herder.validation import validate_connector
 from oncelog.connect.settings.connector import source_config_def
+from oncelog.connect.settings.providers import ConfigProviders
 from oncelog.connect.version import VERSION
 
 TRANSFORMS = "org.apache.kafka.connect.transforms."
@@ -19,8 +23,15 @@ FILE = {"name": "f1", "connector.class": "FileStreamSource", "topic": "lines"}
 
 
 async def report(**settings: str | None) -> dict[str, Any]:
+    return await report_with({}, settings)
+
+
+async def report_with(worker: dict[str, str], settings: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the report of a worker with these settings of config providers."""
     table = source_config_def({**CONVERTERS, "header.converter": "SimpleHeaderConverter"})
-    return await validate_connector({**FILE, **settings}, table, exactly_once=True, override_policy="All")
+    providers = ConfigProviders(worker)
+    given = {**FILE, **settings}
+    return await validate_connector(given, table, exactly_once=True, override_policy="All", providers=providers)
 
 
 async def errors(**settings: str | None) -> dict[str, list[str]]:
@@ -197,3 +208,53 @@ def test_options_of_tls_that_a_connector_does_not_have_are_refused(
     assert f"configuration {setting}: is not a setting of this connector" in problem
     assert "secret" not in problem
     assert problems("") == problems("false") == []
+
+
+@pytest.fixture
+def with_file(tmp_path: Path) -> dict[str, str]:
+    """The settings of a worker that has a provider of files, and a file to which the tests' variables refer."""
+    (tmp_path / "secrets").write_text("word=hunter2\nnumber=-17\n")
+    return {"config.providers": "f", "config.providers.f.class": "FileConfigProvider"}
+
+
+async def test_a_report_has_the_variables_and_not_their_values(with_file: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "secrets"
+    names = {
+        "topic": "word",
+        "tasks.max": "number",
+        "errors.tolerance": "word",
+        "topic.creation.default.partitions": "word",
+        "key.converter": "word",
+        "producer.override.client.id": "word",
+    }
+    variables = {name: f"${{f:{path}:{key}}}" for name, key in names.items()}
+    given = await report_with(with_file, {**variables, "batch.size": "7"})
+    shown = {each["value"]["name"]: each["value"] for each in given["configs"] if each["value"]}
+    assert shown["batch.size"]["value"] == "7"
+    assert {name: shown[name]["value"] for name in ("topic", "producer.override.client.id")} == {
+        name: variables[name] for name in ("topic", "producer.override.client.id")
+    }
+    refused = {"tasks.max", "errors.tolerance", "key.converter", "topic.creation.groups"}
+    assert refused <= {name for name, value in shown.items() if value["errors"]}
+    assert shown["tasks.max"]["errors"] == [
+        f"Invalid value {variables['tasks.max']} for configuration tasks.max: Value must be at least 1"
+    ]
+    assert [each for each in given["configs"] if "hunter2" in str(each)] == []
+    assert "-17" not in str(given)
+
+
+async def test_an_override_of_the_wrong_type_is_refused_without_its_value(
+    with_file: dict[str, str], tmp_path: Path
+) -> None:
+    variable = f"${{f:{tmp_path / 'secrets'}:word}}"
+    with pytest.raises(
+        ConnectError, match=re.escape(f"Invalid value {variable} for configuration linger.ms")
+    ) as refused:
+        await report_with(with_file, {"producer.override.linger.ms": variable})
+    assert "hunter2" not in str(refused.value)
+
+
+async def test_a_variable_without_a_value_is_refused(with_file: dict[str, str], tmp_path: Path) -> None:
+    variable = f"${{f:{tmp_path / 'secrets'}:missing}}"
+    with pytest.raises(ConfigValueError, match=r"for configuration topic: the file .* has no key missing"):
+        await report_with(with_file, {"topic": variable})

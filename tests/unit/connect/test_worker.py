@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 from oncelog.connect.api.connector import SourceConnector
+from oncelog.connect.api.task import SourceTask
 from oncelog.connect.errors import ConnectError
+from oncelog.connect.herder import offset_requests
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.ids import ConnectorTaskId
@@ -68,10 +70,10 @@ class WatchedLog(MemoryLog):
         self.reading.discard(self._topic)
 
 
-async def worker() -> tuple[Worker, Listener]:
+async def worker(**settings: str) -> tuple[Worker, Listener]:
     listener, offsets = Listener(), OffsetStore(MemoryLog())
     await offsets.start()
-    settings = {**CONVERTERS, "group.id": "g", "offset.storage.topic": "offsets"}
+    settings = {**CONVERTERS, "group.id": "g", "offset.storage.topic": "offsets", **settings}
     return Worker(WorkerConfig(STANDALONE, settings), offsets, listener), listener
 
 
@@ -136,4 +138,87 @@ async def test_a_connector_of_a_version_that_is_not_installed_here_is_failed() -
         await running.start_connector("c", config, TargetState.STARTED, nothing)
     await running.start_task(task, config, {"task.class": "FileStreamSourceTask"}, TargetState.STARTED)
     assert listener.heard == [("c", State.FAILED), (task, State.FAILED)]
+    await running.stop()
+
+
+class Recording(SourceConnector):
+    """Notes the settings that it gets, and gives them to one task."""
+
+    seen: ClassVar[list[dict[str, str]]] = []
+
+    @property
+    def task_class(self) -> Any:  # type: ignore[override]
+        return RecordingTask
+
+    def start(self, config: Any) -> None:
+        self.config = config
+        self.seen.append(dict(config))
+
+    def task_configs(self, max_tasks: int) -> Any:
+        return [{**self.config, "part": "1"}]
+
+    def alter_offsets(self, config: Any, offsets: Any) -> bool:
+        self.seen.append(dict(config))
+        return True
+
+
+class RecordingTask(SourceTask):
+    """Notes the settings that it gets, and then fails."""
+
+    def start(self, config: Any) -> None:
+        Recording.seen.append(dict(config))
+        raise ConnectError("enough")
+
+    def poll(self) -> Any:
+        raise NotImplementedError
+
+
+async def test_a_connector_and_its_tasks_get_values_and_the_config_topic_gets_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running, _ = await worker(**{"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"})
+    monkeypatch.setenv("PASSWORD", "secret")
+    stored = {"name": "c", "connector.class": f"{__name__}:Recording", "password": "${env:PASSWORD}"}
+    Recording.seen.clear()
+    await running.start_connector("c", stored, TargetState.STARTED, nothing)
+    (task,) = await running.task_configs("c")
+    assert task == {**stored, "part": "1", "task.class": f"{__name__}:RecordingTask"}
+    await offset_requests.change(running, stored, "c", None)
+    assert Recording.seen == [{**stored, "password": "secret"}] * 2
+    await running.stop()
+
+
+async def test_a_connector_and_a_task_whose_variable_has_no_value_are_failed() -> None:
+    running, listener = await worker(
+        **{"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"}
+    )
+    task = ConnectorTaskId("c", 0)
+    config = {"name": "c", "connector.class": f"{__name__}:Recording", "password": "${env:ONCELOG_MISSING}"}
+    with pytest.raises(ConnectError, match="has no variable ONCELOG_MISSING"):
+        await running.start_connector("c", config, TargetState.STARTED, nothing)
+    settings = {**config, "task.class": f"{__name__}:RecordingTask"}
+    await running.start_task(task, config, settings, TargetState.STARTED)
+    assert listener.heard == [("c", State.FAILED), (task, State.FAILED)]
+    await running.stop()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"transforms": "gone", "transforms.gone.type": "no.such.Transform"}, "transforms.gone.type"),
+        ({"transforms": "t", "transforms.t.type": "RegexRouter", "transforms.t.regex": "("}, "for configuration regex"),
+        ({"predicates": "p", "predicates.p.type": "TopicNameMatches"}, "predicates.p.pattern"),
+        ({"topic.creation.default.partitions": "0"}, "topic.creation.default"),
+        ({"errors.tolerance": "some"}, "errors.tolerance"),
+        ({"value.converter": "no.such.Converter"}, "value.converter"),
+    ],
+)
+async def test_a_connector_whose_stored_settings_are_not_valid_any_more_is_failed(
+    settings: dict[str, str], problem: str
+) -> None:
+    running, listener = await worker()
+    config = {"name": "c", "connector.class": f"{__name__}:Recording", **settings}
+    with pytest.raises(ConnectError, match=problem):
+        await running.start_connector("c", config, TargetState.STARTED, nothing)
+    assert listener.heard == [("c", State.FAILED)]
     await running.stop()

@@ -134,3 +134,11 @@ def test_decimals_may_be_texts_or_doubles() -> None:
         ConnectError, match=r"table t, column c: .*NaN.*set decimal\.handling\.mode to string or double"
     ):
         read(kind, Decimal("NaN"))
+
+
+def test_a_time_with_a_zone_is_in_utc() -> None:
+    india = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
+    value, wanted = datetime.time(3, 0, 0, 5, tzinfo=india), datetime.time(21, 30, 0, 5)
+    assert read(sa.Time(timezone=True), value)[1] == wanted
+    assert read(sa.ARRAY(sa.Time(timezone=True)), [value])[1] == [wanted]
+    assert RowType(None, None, UTC).struct({"c": value})["c"] == wanted

@@ -1,0 +1,167 @@
+"""`ConfigProviders`: replaces variables in settings by their values, such as ${file:/etc/db.properties:password}.
+
+Only the worker that uses a setting replaces its variables, when it uses it (KIP-297, KIP-421). The config topic and the
+REST interface have the variables themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from ..errors import ConfigValueError, ConnectError
+from .files import properties
+
+PROVIDERS: Final = "config.providers"
+
+_VARIABLE: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+_JAVA: Final = "org.apache.kafka.common.config.provider."
+_REMEDY: Final = "Name FileConfigProvider, DirectoryConfigProvider or EnvVarConfigProvider"
+
+Provider = Callable[[str, str], str]
+"""A function of (path, key) that returns a value; raises ConnectError, whose message never has a value."""
+
+
+class ConfigProviders:
+    """The config providers that the settings of a worker name; none by default."""
+
+    def __init__(self, worker: Mapping[str, str]) -> None:
+        """Raise ConfigValueError for a provider that is unknown or has a wrong parameter."""
+        names = [name.strip() for name in worker.get(PROVIDERS, "").split(",")]
+        self.known: set[str] = {PROVIDERS}
+        """The names of the settings that were read."""
+        self._providers = {name: self._provider(name, worker) for name in names if name}
+
+    def has_variable(self, value: str | None) -> bool:
+        """Return whether a value has a variable of one of the providers."""
+        return value is not None and any(match[1] in self._providers for match in _VARIABLE.finditer(value))
+
+    def resolved(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return settings with the values of their variables.
+
+        Variables of other providers stay as they are. Raises ConfigValueError, with the variables, if one of them has
+        no value.
+        """
+        return {name: self._resolved(name, value) for name, value in settings.items()}
+
+    def _resolved(self, name: str, value: str) -> str:
+        def found(match: re.Match[str]) -> str:
+            provider = self._providers.get(match[1])
+            return match[0] if provider is None else provider(match[2] or "", match[3])
+
+        try:
+            return _VARIABLE.sub(found, value)
+        except ConnectError as error:
+            raise ConfigValueError(name, value, str(error)) from error
+
+    def with_variables(self, settings: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings of a task with the variables of its connector, whose settings are `given`."""
+        return {name: given[name] if self.has_variable(given.get(name)) else value for name, value in settings.items()}
+
+    def hidden(self, message: str, given: Mapping[str, str], own: str | None = None) -> str:
+        """Return a message about settings with their variables in place of the variables' values.
+
+        `own` is the setting that the message is about; of the others, only refused values are replaced.
+        """
+        for name, value in given.items():
+            if not self.has_variable(value):
+                continue
+            about = f" for configuration {name}:"
+            parts = re.split(rf"Invalid value .*?{re.escape(about)}", message, flags=re.DOTALL)
+            message = f"Invalid value {value}{about}".join(parts)
+            if name == own:
+                for match in _VARIABLE.finditer(value):
+                    secret = self._resolved(name, match[0])
+                    message = message.replace(secret, match[0]) if secret else message
+        return message
+
+    def _provider(self, name: str, worker: Mapping[str, str]) -> Provider:
+        prefix = f"{PROVIDERS}.{name}."
+        paths, pattern = f"{prefix}param.allowed.paths", f"{prefix}param.allowlist.pattern"
+        given = worker.get(f"{prefix}class", "")
+        self.known.add(f"{prefix}class")
+        match given.removeprefix(_JAVA):
+            case "FileConfigProvider":
+                self.known.add(paths)
+                return _file_provider(_allowed(paths, worker))
+            case "DirectoryConfigProvider":
+                self.known.add(paths)
+                return _directory_provider(_allowed(paths, worker))
+            case "EnvVarConfigProvider":
+                self.known.add(pattern)
+                return _environment_provider(pattern, worker)
+        problem = f"is not a config provider that workers of oncelog have. {_REMEDY}"
+        raise ConfigValueError(f"{prefix}class", given, problem)
+
+
+_Allowed = Callable[[str], Path]
+"""A function that returns the path of a variable; raises ConnectError for one that is not allowed."""
+
+
+def _allowed(setting: str, worker: Mapping[str, str]) -> _Allowed:
+    given = [each.strip() for each in worker.get(setting, "").split(",") if each.strip()]
+    for each in given:
+        if not Path(each).is_absolute() or not Path(each).exists():
+            raise ConfigValueError(setting, each, "must be an absolute path that exists")
+    roots = [Path(os.path.normpath(each)) for each in given]
+
+    def allowed(text: str) -> Path:
+        path = Path(os.path.normpath(text))
+        if roots and not any(path.is_relative_to(root) for root in roots):
+            raise ConnectError(f"{setting} does not allow the path {text}")
+        return path
+
+    return allowed
+
+
+def _file_provider(allowed: _Allowed) -> Provider:
+    def value(path: str, key: str) -> str:
+        values = properties(_text(allowed(path)))
+        if key not in values:
+            raise ConnectError(f"the file {path} has no key {key}")
+        return values[key]
+
+    return value
+
+
+def _directory_provider(allowed: _Allowed) -> Provider:
+    def value(path: str, key: str) -> str:
+        directory = allowed(path)
+        if key in ("", ".", "..") or "/" in key or not (directory / key).is_file():
+            raise ConnectError(f"the directory {path} has no file {key}")
+        return _text(directory / key)
+
+    return value
+
+
+def _environment_provider(setting: str, worker: Mapping[str, str]) -> Provider:
+    try:
+        pattern = re.compile(worker.get(setting, ".*"), re.DOTALL)
+    except re.error as error:
+        raise ConfigValueError(setting, worker[setting], f"is not a regular expression: {error}") from None
+
+    def value(path: str, key: str) -> str:
+        if path:
+            raise ConnectError(f"a variable of the environment has no path, but {path!r} was given")
+        if not pattern.fullmatch(key):
+            raise ConnectError(f"{setting} does not allow the variable {key}")
+        if key not in os.environ:
+            raise ConnectError(f"the environment has no variable {key}")
+        return os.environ[key]
+
+    return value
+
+
+def _text(path: Path) -> str:
+    """Return the content of a file, with its ends of lines; raises ConnectError without the content."""
+    try:
+        if not path.is_file():
+            raise ConnectError(f"{path} is not a file")
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise ConnectError(f"the file {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConnectError(f"the file {path} is not text in UTF-8") from None
