@@ -8,7 +8,9 @@ import itertools
 import time
 from typing import Any
 
+from oncelog.protocol.codec import encode_versioned
 from oncelog.protocol.framing import encode_request
+from oncelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from support.hostile.attack import attack
 from support.hostile.connections import send, sockets
@@ -60,6 +62,20 @@ async def heavy_members(siege: Siege, whole: bool) -> None:
     async with sockets(siege, 40) as opened, asyncio.TaskGroup() as tasks:
         for sock in opened:
             tasks.create_task(send(sock, frame, 10 if whole else 3))
+
+
+@attack("a group of 60 members that subscribe to 180,000 topics each", short=True)
+async def large_subscriptions(siege: Siege, whole: bool) -> None:
+    count = 180_000 if whole else 20_000
+    members = 60 if whole else 10
+    async with sockets(siege, members) as opened:
+        async with asyncio.TaskGroup() as tasks:
+            for number, sock in enumerate(opened):
+                topics = ["", str(number)] * (count // 2)
+                metadata = encode_versioned(ConsumerProtocolSubscription(topics), 0)
+                frame = b"".join(encode_request(join("group", metadata=metadata), 3, 1, "attacker"))
+                tasks.create_task(send(sock, frame, 10 if whole else 3))
+        await asyncio.sleep(5 if whole else 1)  # the group's first generation begins
 
 
 @attack("40 groups of a member with 6 MB of metadata, which reads no answer", short=True)

@@ -104,6 +104,13 @@ async def repeated_topic_settings(siege: Siege, whole: bool) -> None:
     await ask(siege, DescribeConfigsRequest([resource] * (100_000 if whole else 3000), True, True), 4)
 
 
+@attack("80,000 settings of the broker asked for in one DescribeConfigs, each by itself", short=True)
+async def settings_one_by_one(siege: Siege, whole: bool) -> None:
+    count = 80_000 if whole else 3000
+    resources = [DescribeConfigsResource(4, "1", [f"setting.{number}"]) for number in range(count)]
+    await ask(siege, DescribeConfigsRequest(resources, True, True), 4)
+
+
 @attack("a partition of 2,000 producers asked for 10,000 times in one DescribeProducers")
 async def repeated_producers(siege: Siege, whole: bool) -> None:
     async with siege.wire() as wire:
