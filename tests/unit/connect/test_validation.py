@@ -258,3 +258,17 @@ async def test_a_variable_without_a_value_is_refused(with_file: dict[str, str], 
     variable = f"${{f:{tmp_path / 'secrets'}:missing}}"
     with pytest.raises(ConfigValueError, match=r"for configuration topic: the file .* has no key missing"):
         await report_with(with_file, {"topic": variable})
+
+
+@pytest.mark.parametrize("negate", ["true", "false"])
+async def test_a_negation_without_a_predicate_is_refused(negate: str) -> None:
+    message = (
+        "Config 'transforms.a.negate' was provided but there is no config 'transforms.a.predicate' defining a "
+        "predicate to be negated."
+    )
+    assert await transform_errors("Filter", negate=negate) == {"type": [message]}
+    assert await errors(
+        **{"transforms": "a", "transforms.a.type": TRANSFORMS + "Filter", "transforms.a.negate": negate,
+           "transforms.a.predicate": "p", "predicates": "p",
+           "predicates.p.type": TRANSFORMS + "predicates.RecordIsTombstone"}
+    ) == {}  # fmt: skip
