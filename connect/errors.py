@@ -40,6 +40,14 @@ class MissingConfigError(ConfigValueError):
         self.name = name
 
 
+class IncompleteConfigError(ConfigValueError):
+    """A setting has no effect without another one, which is missing."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        ConnectError.__init__(self, problem)
+        self.name = name
+
+
 class WrongClassError(ConfigValueError):
     """A setting names a class that does not implement the required plugin interface."""
 

@@ -32,7 +32,8 @@ class SourceTask(ABC):
     """A task: reads records of the source.
 
     Every method may be `async def`, or plain `def`: plain methods run in a thread that belongs to this task. Methods of
-    one task never run at the same time, except that `stop` may be called while a plain `poll` waits.
+    one task never run at the same time, with two exceptions: `stop` may be called while a plain `poll` waits, and
+    `commit_record` and `commit` while an `async def poll` waits.
 
     The worker sets `context`, then calls `start` once, `poll` repeatedly, and `stop` once.
     """

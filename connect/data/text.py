@@ -27,7 +27,7 @@ def header_text(value: Any, embedded: bool = False) -> str:
         case float():
             return java_double(value)
         case Decimal():
-            return format(value, "f")
+            return str(value)
         case bytes() | bytearray() | memoryview():
             return _quoted(base64.b64encode(value).decode(), embedded)
         case datetime.datetime():
@@ -43,8 +43,7 @@ def header_text(value: Any, embedded: bool = False) -> str:
             return f"[{','.join(header_text(each, True) for each in value)}]"
         case Struct():
             members = (
-                f"{header_text(each.name, True)}:{header_text(value.values[each.index], True)}"
-                for each in value.schema.fields
+                f"{header_text(each.name, True)}:{header_text(value[each.name], True)}" for each in value.schema.fields
             )
             return f"{{{','.join(members)}}}"
         case str():

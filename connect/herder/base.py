@@ -167,6 +167,7 @@ class BaseHerder:
             exactly_once=self.config.exactly_once,
             override_policy=self.config["connector.client.config.override.policy"],
             providers=self.config.providers,
+            creates_topics=self.config["topic.creation.enable"],
         )
 
     # -- offsets

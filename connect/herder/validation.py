@@ -52,6 +52,7 @@ async def validate_connector(
     exactly_once: bool,
     override_policy: str,
     providers: ConfigProviders,
+    creates_topics: bool = True,
 ) -> Json:
     """Return the response of the validate endpoint, in which variables of `providers` stand for their values.
 
@@ -65,7 +66,8 @@ async def validate_connector(
     table = enriched(_without_unknown_versions(table, given), config)
     values = {value.name: value for value in table.validate(config)}
     _check_exactly_once(connector, given, values, exactly_once)
-    _check_topic_groups(given, values)
+    if creates_topics:
+        _check_topic_groups(given, values)
     _check_versions(cls, given, values)
     for key, value in config.items():
         if value is None:

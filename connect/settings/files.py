@@ -10,7 +10,10 @@ from typing import Any, Final
 
 from ..errors import ConnectError
 
-_SEPARATOR: Final = re.compile(r"(?<!\\)(?:\\\\)*\s*([=:]|\s)\s*")
+_BLANK: Final = " \t\f"
+"""The characters that java.util.Properties ignores around a name."""
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_SEPARATOR: Final = re.compile(rf"(?<!\\)(?:\\\\)*[{_BLANK}]*([=:]|[{_BLANK}])[{_BLANK}]*")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -59,20 +62,20 @@ def _read(path: Path) -> str:
 def properties(text: str) -> dict[str, str]:
     """Parse settings from text in the format of java.util.Properties."""
     settings: dict[str, str] = {}
-    lines = iter(text.splitlines())
+    lines = iter(_LINE_END.split(text))
     for line in lines:
-        logical = line.lstrip()
+        logical = line.lstrip(_BLANK)
         if not logical or logical[0] in "#!":
             continue
         while len(logical) - len(logical.rstrip("\\")) & 1:  # an odd number of backslashes joins the next line
-            logical = logical[:-1] + next(lines, "").lstrip()
+            logical = logical[:-1] + next(lines, "").lstrip(_BLANK)
         separator = _SEPARATOR.search(logical)
         if separator is None:
             settings[_unescaped(logical)] = ""
             continue
-        name, rest = logical[: separator.start(1)].rstrip(), logical[separator.end() :]
-        if separator[1].isspace() and rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip()
+        name, rest = logical[: separator.start(1)].rstrip(_BLANK), logical[separator.end() :]
+        if separator[1] in _BLANK and rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_BLANK)
         settings[_unescaped(name)] = _unescaped(rest)
     return settings
 

@@ -102,7 +102,8 @@ _Allowed = Callable[[str], Path]
 
 
 def _allowed(setting: str, worker: Mapping[str, str]) -> _Allowed:
-    given = [each.strip() for each in worker.get(setting, "").split(",") if each.strip()]
+    text = worker.get(setting, "")
+    given = [each.strip() for each in text.split(",")] if text else []
     for each in given:
         if not Path(each).is_absolute() or not Path(each).exists():
             raise ConfigValueError(setting, each, "must be an absolute path that exists")

@@ -7,7 +7,6 @@ import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any, Final
 
 from ..api.records import SourceRecord
@@ -140,7 +139,7 @@ def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> An
     ):
         raise DataError(f"Cast transformation does not support casting a {type(value).__name__} to {kind.value}")
     if kind is SchemaType.STRING:
-        return _text(value)
+        return base64.b64encode(value).decode() if isinstance(value, bytes) else header_text(value)
     known = _NAMES.get(type(value))
     if known is not None:
         value = logical.encode(known, value)
@@ -155,15 +154,6 @@ def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> An
         raise DataError(
             f"Value ({value}) is out of range or is not a number for the requested type {kind.value}"
         ) from None
-
-
-def _text(value: Any) -> str:
-    match value:
-        case bytes():
-            return base64.b64encode(value).decode()
-        case Decimal():
-            return str(value)
-    return header_text(value)
 
 
 def _real(value: Any) -> float:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type, Validator, Width
 from ..config.types import Implements, parse
-from ..errors import ConfigValueError
+from ..errors import ConfigValueError, IncompleteConfigError
 from ..plugin_versions import mismatch, require
 from ..plugins import PluginKind, class_name, installed, load_class
 from ..version import VERSION
@@ -101,6 +101,24 @@ class _Installed:
         return True
 
 
+class _Plugin(Implements):
+    """Checks the class of a transformation or predicate, and that a negation has a predicate."""
+
+    def __init__(self, base: type, settings: Mapping[str, str | None], prefix: str) -> None:
+        super().__init__(base)
+        self._settings, self._prefix = settings, prefix
+
+    def __call__(self, name: str, value: object) -> None:
+        negate, predicate = f"{self._prefix}negate", f"{self._prefix}predicate"
+        if self._base is Transformation and negate in self._settings and predicate not in self._settings:
+            raise IncompleteConfigError(
+                name,
+                f"Config '{negate}' was provided but there is no config '{predicate}' defining a predicate to be "
+                "negated.",
+            )
+        super().__call__(name, value)
+
+
 def _keys(
     settings: Mapping[str, str | None], prefix: str, alias: str, group: str, kind: PluginKind, base: type[Configured]
 ) -> list[ConfigKey]:
@@ -113,7 +131,8 @@ def _keys(
     keys = [
         ConfigKey(
             f"{prefix}type", Type.CLASS, REQUIRED, Importance.HIGH, f"Class for the '{alias}' {word}.",
-            Implements(base), group, 0, Width.LONG, f"{word.capitalize()} type for {alias}", (), _Installed(kind),
+            _Plugin(base, settings, prefix), group, 0, Width.LONG, f"{word.capitalize()} type for {alias}", (),
+            _Installed(kind),
         ),
         ConfigKey(
             f"{prefix}plugin.version", Type.STRING, VERSION if known else None, Importance.HIGH,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oncelog import Admin, NewTopic
+from oncelog import Admin, Consumer, NewTopic
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from support.connect_workers import (
@@ -52,6 +52,31 @@ async def test_a_connector_created_through_a_follower_runs_on_both_workers(
             assert (await each.settled("GET", "/connectors"))[1] == ["beats"]
             assert len((await each.settled("GET", "/connectors/beats/tasks"))[1]) == 2
         assert (await rest("PUT", "/connectors/beats/fence"))[0] == (400 if protocol == "sessioned" else 204)
+
+
+async def test_the_config_topic_has_the_variables_of_settings_and_no_values(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    topic, name = fresh_name("beats"), fresh_name("group")
+    (tmp_path / "values").write_text(f"topic={topic}\n")
+    providers = {"config.providers": "file", "config.providers.file.class": "FileConfigProvider"}
+    variable = f"${{file:{tmp_path / 'values'}:topic}}"
+    async with group(bootstrap, name, tmp_path, providers) as workers:
+        await workers.add()
+        rest = workers.rest(await workers.add())
+        assert (await rest.settled("PUT", "/connectors/beats/config", beats(variable)))[0] == 201
+        await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+        assert_exactly_once(await committed(bootstrap, topic, each_has(20, 2)))
+        tasks = (await rest.settled("GET", "/connectors/beats/tasks"))[1]
+        assert [task["config"]["topic"] for task in tasks] == [variable] * 2
+    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(f"{name}-config", 0)])
+        end = (await consumer.end_offsets([(f"{name}-config", 0)])).popitem()[1]
+        stored = b""
+        while await consumer.position((f"{name}-config", 0)) < end:
+            stored += b"".join(record.value or b"" for record in await consumer.poll(200))
+    assert variable.encode() in stored
+    assert topic.encode() not in stored
 
 
 async def test_a_kill_of_the_leader_leaves_no_gap_and_no_duplicate(

@@ -95,6 +95,8 @@ def test_a_value_that_cannot_be_read_is_refused_without_the_content(tmp_path: Pa
         ("config.providers.p.class", ""),
         ("config.providers.p.class", "com.example.VaultConfigProvider"),
         ("config.providers.p.param.allowed.paths", "relative"),
+        ("config.providers.p.param.allowed.paths", " "),
+        ("config.providers.p.param.allowed.paths", "/usr,"),
         ("config.providers.p.param.allowed.paths", "/does/not/exist"),
     ],
 )

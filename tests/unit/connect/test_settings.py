@@ -38,6 +38,12 @@ CONVERTERS = {
         ("a=\\u00e9\\n\\t", {"a": "é\n\t"}),
         ("a=b=c", {"a": "b=c"}),
         ("url=http://:8083", {"url": "http://:8083"}),
+        ("a=b\x85c\u2028d\x0be\x1cf\r\ng=h\ri=j", {"a": "b\x85c\u2028d\x0be\x1cf", "g": "h", "i": "j"}),
+        ("\fa\f=\f b", {"a": "b"}),
+        ("a\xa0b=c", {"a\xa0b": "c"}),
+        ("a=\xa0b", {"a": "\xa0b"}),
+        ("a=b\\\r\n  c", {"a": "bc"}),
+        ("a=b\\", {"a": "b"}),
     ],
 )
 def test_properties_are_read_as_java_reads_them(text: str, settings: dict[str, str]) -> None:

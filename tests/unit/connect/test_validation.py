@@ -26,12 +26,16 @@ async def report(**settings: str | None) -> dict[str, Any]:
     return await report_with({}, settings)
 
 
-async def report_with(worker: dict[str, str], settings: Mapping[str, str | None]) -> dict[str, Any]:
+async def report_with(
+    worker: dict[str, str], settings: Mapping[str, str | None], *, creates_topics: bool = True
+) -> dict[str, Any]:
     """Return the report of a worker with these settings of config providers."""
     table = source_config_def({**CONVERTERS, "header.converter": "SimpleHeaderConverter"})
     providers = ConfigProviders(worker)
     given = {**FILE, **settings}
-    return await validate_connector(given, table, exactly_once=True, override_policy="All", providers=providers)
+    return await validate_connector(
+        given, table, exactly_once=True, override_policy="All", providers=providers, creates_topics=creates_topics
+    )
 
 
 async def errors(**settings: str | None) -> dict[str, list[str]]:
@@ -258,3 +262,25 @@ async def test_a_variable_without_a_value_is_refused(with_file: dict[str, str], 
     variable = f"${{f:{tmp_path / 'secrets'}:missing}}"
     with pytest.raises(ConfigValueError, match=r"for configuration topic: the file .* has no key missing"):
         await report_with(with_file, {"topic": variable})
+
+
+@pytest.mark.parametrize("negate", ["true", "false"])
+async def test_a_negation_without_a_predicate_is_refused(negate: str) -> None:
+    message = (
+        "Config 'transforms.a.negate' was provided but there is no config 'transforms.a.predicate' defining a "
+        "predicate to be negated."
+    )
+    assert await transform_errors("Filter", negate=negate) == {"type": [message]}
+    assert await errors(
+        **{"transforms": "a", "transforms.a.type": TRANSFORMS + "Filter", "transforms.a.negate": negate,
+           "transforms.a.predicate": "p", "predicates": "p",
+           "predicates.p.type": TRANSFORMS + "predicates.RecordIsTombstone"}
+    ) == {}  # fmt: skip
+
+
+@pytest.mark.parametrize("creates_topics", [True, False])
+async def test_settings_of_new_topics_count_only_for_a_worker_that_creates_topics(creates_topics: bool) -> None:
+    given = await report_with({}, {"topic.creation.default.partitions": "1"}, creates_topics=creates_topics)
+    refused = [error for each in given["configs"] if each["value"] for error in each["value"]["errors"]]
+    missing = 'Missing required configuration "topic.creation.default.replication.factor" which has no default value.'
+    assert refused == ([missing] if creates_topics else [])
