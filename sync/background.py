@@ -26,6 +26,13 @@ log = logging.getLogger(__name__)
 EXIT_TIMEOUT_S: Final = 5.0
 """Maximum seconds for which the interpreter's exit waits to close clients that were left open."""
 
+SIGNAL_CHECK_S: Final = 0.5
+"""Maximum seconds from a signal to its handler while a thread waits for a call.
+
+Usually a signal ends the wait at once. It does not if it arrives just before the wait begins, or in another thread.
+Python then calls the handler when the wait ends.
+"""
+
 
 class BackgroundLoop:
     """An event loop in a daemon thread, for one process. `background_loop()` returns the shared loop."""
@@ -118,8 +125,8 @@ class _Call(Generic[T]):
 
     def wait(self) -> None:
         """Wait until the coroutine has ended; may be called again if it was interrupted."""
-        if not self._has_ended:
-            self._running.acquire()
+        while not self._has_ended and not self._running.acquire(timeout=SIGNAL_CHECK_S):
+            pass
 
     def result(self) -> T:
         """Return the ended coroutine's result, or raise its exception."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dis
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -84,6 +85,42 @@ def test_an_interrupt_at_any_instruction_ends_the_work(background: BackgroundLoo
         finally:
             sys.settrace(None)
     pytest.fail(f"a call needs more than {LONGEST_CALL} instructions")
+
+
+MISSED_SIGNAL = """
+import asyncio
+import signal
+import sys
+import threading
+from oncelog.sync.background import BackgroundLoop
+
+background = BackgroundLoop()
+main = threading.main_thread().ident
+begun = threading.Event()
+
+async def work():
+    begun.set()
+    await asyncio.Event().wait()
+
+def interrupt():
+    begun.wait()
+    while sys._current_frames()[main].f_code.co_name != "wait":
+        pass
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    background.run(work())
+except KeyboardInterrupt:
+    print("interrupted")
+background.shut_down()
+"""
+"""The signal arrives in another thread. It does not end the system call in which the main thread waits."""
+
+
+def test_a_signal_that_does_not_end_the_wait_interrupts_the_call_nevertheless() -> None:
+    done = subprocess.run([sys.executable, "-c", MISSED_SIGNAL], capture_output=True, text=True, timeout=30, check=True)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
