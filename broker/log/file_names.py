@@ -9,6 +9,7 @@
         <offset, 20 digits>.snapshot           producer state after all batches below that offset
         leader-epoch-checkpoint
         flushed-offset                     offset up to which the partition is on disk (12 bytes, our own)
+        kafka-end                          offset up to which Apache Kafka has compacted the log (12 bytes, our own)
     <number, 20 digits>.journal            flushed bytes that may not be in the partitions' files yet (our own)
     .kafka_cleanshutdown, *-checkpoint, meta.properties, .lock, .boot-id
     removed/                               bytes that recovery and repair cut off
@@ -39,6 +40,7 @@ TEMPORARY: Final = ".tmp"
 DELETED_DIRECTORY: Final = "-delete"
 
 FLUSHED_OFFSET: Final = "flushed-offset"
+KAFKA_END: Final = "kafka-end"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"

@@ -11,6 +11,8 @@ torn tail, and rebuilding indexes and producer state. Rules:
 * The active segment's indexes and the producer state are loaded from the files in which `PartitionLog` saved them
   last. The batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not
   save the state for the sake of a few new batches (`unsaved_bytes`).
+* A segment begins where the one before it ends. Only Kafka's compaction leaves gaps between them
+  (`kafka_segments.py`).
 * From the recovery point on, every checksum is verified. The log ends at the first byte that begins no valid batch, or
   where segments do not join, if a torn write can explain it. A killed process tears only its last write. So a valid
   batch after the damage, but not inside the torn write (`batch_search.py`), means that the file is damaged, and the
@@ -60,6 +62,7 @@ from .flushed_mark import read_flushed_offset, remove_flushed_offset, write_flus
 from .flusher import LogFlusher, sync_path
 from .index_cache import IndexCache
 from .indexes import CorruptIndex
+from .kafka_segments import KafkaSegments
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
 from .partition_log import PartitionLog
@@ -246,11 +249,14 @@ class _Loader:
 
     def _load(self) -> int:
         """Load the segments, the producer state and the leader epochs, and sync them; return the log end offset."""
-        self._names = self._finish_interrupted(self._fs.list(self._directory))
+        listed = self._fs.list(self._directory)
+        self._names = self._finish_interrupted(listed)
         if not self._point.fresh:
             if FLUSHED_OFFSET in self._names:
                 self._flushed_offset = read_flushed_offset(self._fs, self._directory)
             self.recovery_point = max(self._point.recovery_point, self._flushed_offset)
+        on_disk_to = None if self._point.clean else self.recovery_point
+        self._of_kafka = KafkaSegments(self._fs, self._directory, listed, on_disk_to)
         files = [entry for entry in map(parse_segment_name, self._names) if entry is not None]
         bases = sorted(base for base, kind in files if kind == LOG)
         self._snapshots = sorted(offset for offset, kind in files if kind == SNAPSHOT)
@@ -263,8 +269,9 @@ class _Loader:
                 self._fs.unlink(self._path(base, kind))
                 self._altered = True
         start = self._point.log_start_offset
-        if start is None:
-            start = bases[0] if bases else 0
+        if bases and (start is None or (start < bases[0] and self._of_kafka.may_begin_at(bases[0]))):
+            start = bases[0]
+        start = start or 0
         self._check_beginning(start)
         if not self.segments:
             self._begin_at(start)
@@ -435,7 +442,7 @@ class _Loader:
         end_offset = self.segments[0].base_offset
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1].base_offset if number < last else None
-            if number and segment.base_offset != end_offset and segment.base_offset > start:
+            if number and segment.base_offset > start and not self._joins(number, end_offset):
                 self._end_before(number, end_offset)
                 return end_offset
             if following is None:
@@ -462,6 +469,13 @@ class _Loader:
                 f"the log ends here, but was on disk up to offset {self.recovery_point}",
             )
         return end_offset
+
+    def _joins(self, number: int, end_offset: int) -> bool:
+        """Whether segment `number` begins at `end_offset`, where the one before ends, or follows a gap of Kafka's."""
+        before, base_offset = self.segments[number - 1].base_offset, self.segments[number].base_offset
+        return base_offset == end_offset or (
+            base_offset > end_offset and self._of_kafka.may_end_before(before, base_offset)
+        )
 
     def _load_finished(self, segment: LogSegment) -> int | None:
         """Load a finished segment from its index files; return its end offset, or None if it must be scanned."""
@@ -754,6 +768,8 @@ class _Loader:
 
     def _make_durable(self, end_offset: int) -> None:
         """Sync the scanned segments and their rebuilt indexes before the log is used, and record it as flushed."""
+        if self._of_kafka.unrecorded:
+            self._take_over(end_offset)
         if self._point.fresh or (self._point.clean and not (self.changed or self._altered)):
             return  # the files of a new log are synced with its first records
         active = self.segments[-1]
@@ -771,6 +787,22 @@ class _Loader:
         self._fs.sync_directory(self._directory)
         with suppress(OSError):  # later damage to records that were read must not count as a torn write
             write_flushed_offset(self._fs, self._directory, end_offset)
+
+    def _take_over(self, end_offset: int) -> None:
+        """Sync all segments of a log that Kafka wrote, and record its gaps. Raises OSError, but not for a full disk.
+
+        The program that copied the files into the data directory may not have synced them. On a full disk, the gaps are
+        recorded at the next start.
+        """
+        try:
+            for segment in self.segments:
+                sync_path(self._fs, segment.path())
+            self._of_kafka.record()
+            write_flushed_offset(self._fs, self._directory, end_offset)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            logger.warning("gaps of Kafka's compaction not recorded", partition=self._name, reason=str(error))
 
     def _sync(self, segment: LogSegment) -> None:
         """Put a scanned segment on disk: write again what may not have been synced, and sync the file. Raises OSError.

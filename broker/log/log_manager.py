@@ -256,7 +256,9 @@ class LogManager:
             # a loss of power could remove a whole log.
             self._fs.sync_directory(self.path)
         try:
-            if start_offsets is None:
+            if start_offsets is None or any(
+                log.log_start_offset > self._start_offsets.get(key, 0) for key, log in self._logs.items()
+            ):
                 self._note_start_offsets()
                 self._write_start_offsets()  # from now on a missing checkpoint means that it was lost
             if cleaner_offsets is None and not self._logs and not self.offline:

@@ -31,6 +31,7 @@ from .file_names import (
 from .flushed_mark import read_flushed_offset, remove_flushed_offset
 from .journal_redo import LeftJournal, read_journal
 from .journal_view import RedoneFileSystem
+from .kafka_segments import KafkaSegments
 from .removed import REPAIR, keep, keep_directory
 from .segment import LogSegment
 
@@ -170,6 +171,7 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
+    unclean = data.clean_shutdown()
     missing = {key for key, offset in points.items() if offset > 0}
     damages = []
     names = sorted(fs.list(data.path))
@@ -183,7 +185,9 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
             recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path), journal.end_offset(name))
             start_offset = None if starts is None else starts.get(key, 0)
             cleaned_to = None if cleaned is None else cleaned.get(key, 0)
-            damage = _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, fs)
+            clean = unclean is not None and name not in unclean
+            of_kafka = KafkaSegments(fs, path, fs.list(path), None if clean else recovery_point)
+            damage = _inspect_partition(*key, path, recovery_point, start_offset, cleaned_to, of_kafka, fs)
             if damage is not None:
                 damages.append(damage)
     for key in sorted(missing - being_deleted(missing, names)):
@@ -234,6 +238,7 @@ def _inspect_partition(
     recovery_point: int,
     start_offset: int | None,
     cleaned_to: int | None,
+    of_kafka: KafkaSegments,
     fs: FileSystem,
 ) -> Damage | None:
     """Return the first damage of a partition, None if it has none. `start_offset` and `cleaned_to`: its checkpoints."""
@@ -246,8 +251,10 @@ def _inspect_partition(
         position = 0
         try:
             if number and segment.base_offset > end_offset:
-                gone = f"offsets {end_offset} to {segment.base_offset - 1} are gone"
-                raise BrokenBatch(0, f"the previous segment is missing: {gone}")
+                if not of_kafka.may_end_before(segments[number - 1].base_offset, segment.base_offset):
+                    gone = f"offsets {end_offset} to {segment.base_offset - 1} are gone"
+                    raise BrokenBatch(0, f"the previous segment is missing: {gone}")
+                end_offset = segment.base_offset
             for position_, header, _ in segment.batches():
                 active = segment is segments[-1]
                 gap = active and cleaned_to is not None and cleaned_to <= end_offset != header.base_offset
@@ -276,7 +283,12 @@ def _inspect_partition(
         finally:
             segment.release()
         assert position == segment.size
-    if segments and start_offset is not None and segments[0].base_offset > start_offset:
+    if (
+        segments
+        and start_offset is not None
+        and start_offset < segments[0].base_offset
+        and not of_kafka.may_begin_at(segments[0].base_offset)
+    ):
         first = segments[0]
         reason = f"the first segment is missing: offsets {start_offset} to {first.base_offset - 1} are gone"
         return Damage(topic, partition, first.path(), 0, reason, start_offset, 0, 0, 0, True, first.base_offset)
@@ -329,6 +341,7 @@ def _cut(path: str, damage: Damage, fs: FileSystem) -> None:
         else:
             fs.unlink(segment.path())
     remove_flushed_offset(fs, path)
+    KafkaSegments(fs, path, fs.list(path), 0).lower(damage.lost_from_offset)
     _remove_derived(path, damage.lost_from_offset, {segment.base_offset for segment in doomed}, fs)
     fs.sync_directory(path)
 

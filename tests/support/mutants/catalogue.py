@@ -180,8 +180,15 @@ MUTANTS: Final = (
         "recovery keeps a segment that does not continue the one before",
         "log",
         "broker/log/log_loader.py",
-        "            if number and segment.base_offset != end_offset and segment.base_offset > start:\n",
+        "            if number and segment.base_offset > start and not self._joins(number, end_offset):\n",
         "            if number and segment.base_offset < 0:\n",
+    ),
+    Mutant(
+        "a gap behind any segment is taken for a gap that Kafka's compaction left",
+        "log",
+        "broker/log/kafka_segments.py",
+        "following <= self._recorded or (base_offset in self._bases and self._is_on_disk(following))",
+        "following <= self._recorded or self._is_on_disk(following)",
     ),
     Mutant(
         "writers are answered before the sync has ended",

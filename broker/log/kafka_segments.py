@@ -1,0 +1,88 @@
+"""Recognise the segments that Apache Kafka wrote, and the gaps that its compaction leaves between them.
+
+Owns a partition's `kafka-end` file. Kafka's cleaner keeps the last batch of all that it compacts in one round, but not
+of each segment. So a compacted segment may end before the next one begins, and no record is missing. oncelog's own
+cleaner keeps the last batch of each segment (`cleaner.py`): a gap behind one of its segments is a lost segment.
+
+A segment of Kafka has an `.index` file but no `.checksums` file. It gets one when oncelog rebuilds its indexes. So when
+a log with such gaps is opened for the first time, its files are synced, and `kafka-end` records the base offset of the
+segment after the last gap. Up to there, gaps stay allowed, also after oncelog has compacted the segments again.
+
+A segment of oncelog above the recovery point may lack its `.checksums` file, too, after a loss of power. So a gap that
+is not recorded is accepted only where all files were on disk: below the recovery point, or after a clean stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from ..system.ports import FileSystem
+from .file_names import CHECKSUMS, KAFKA_END, OFFSET_INDEX, SWAP, parse_segment_name
+from .small_files import read_derived, write_file
+
+_OFFSET: Final = Struct(">q")
+_END: Final = Struct(">qI")
+
+
+class KafkaSegments:
+    """The segments of Apache Kafka in a partition's directory.
+
+    `names`: the files in the directory. `on_disk_to`: the files of segments with lower base offsets are known to be on
+    disk; None if all files are. Raises OSError.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, names: Iterable[str], on_disk_to: int | None) -> None:
+        self._fs = fs
+        self._path = f"{directory}/{KAFKA_END}"
+        self._on_disk_to = on_disk_to
+        names = frozenset(names)
+        # A `.swap` file replaces segments as soon as the log is opened, without its indexes.
+        files = {entry for name in names if (entry := parse_segment_name(name.removesuffix(SWAP))) is not None}
+        bases = {base for base, kind in files if kind == OFFSET_INDEX}
+        self._bases = bases - {base for base, kind in files if kind == CHECKSUMS}
+        self._recorded = self._read() if KAFKA_END in names else 0
+        self._gaps_end = self._recorded
+
+    def may_begin_at(self, base_offset: int) -> bool:
+        """Whether the log may begin with this segment, because Kafka wrote it and has deleted what came before."""
+        return base_offset in self._bases and self._is_on_disk(base_offset)
+
+    def may_end_before(self, base_offset: int, following: int) -> bool:
+        """Whether the segment at `base_offset` may end before the next one, which begins at offset `following`."""
+        allowed = following <= self._recorded or (base_offset in self._bases and self._is_on_disk(following))
+        if allowed:
+            self._gaps_end = max(self._gaps_end, following)
+        return allowed
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether gaps were accepted that `kafka-end` does not allow yet."""
+        return self._gaps_end > self._recorded
+
+    def record(self) -> None:
+        """Write and sync `kafka-end`, before any `.checksums` file is written. Raises OSError."""
+        self._write(self._gaps_end)
+
+    def lower(self, offset: int) -> None:
+        """Forget the gaps from `offset` on, because the log is cut there and goes on with other segments."""
+        if offset < self._recorded:
+            self._write(offset)
+
+    def _is_on_disk(self, base_offset: int) -> bool:
+        return self._on_disk_to is None or base_offset < self._on_disk_to
+
+    def _read(self) -> int:
+        """Return the recorded offset; 0 if the file is missing or damaged."""
+        content = read_derived(self._fs, self._path) or b""
+        if len(content) != _END.size:
+            return 0
+        offset, crc = _END.unpack(content)
+        return max(offset, 0) if crc == crc32c(content[: _OFFSET.size]) else 0
+
+    def _write(self, offset: int) -> None:
+        write_file(self._fs, self._path, _END.pack(offset, crc32c(_OFFSET.pack(offset))), sync=True)
+        self._recorded = offset
