@@ -432,23 +432,21 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     compression_gzip_level: int = integer(
         -1,
         gzip_level,
-        doc="Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can"
-        " set it.",
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
     )
     compression_lz4_level: int = integer(
         9,
         between(1, 17),
-        doc="Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can"
-        " set it.",
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
     )
     compression_zstd_level: int = integer(
         3,
         between(-131072, 22),
-        doc="Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can"
-        " set it.",
+        doc="Accepted without effect, because batches are stored as the producer compressed them.",
     )
     unclean_leader_election_enable: bool = boolean(
-        False, doc="Has no effect, because a partition has a single replica and no other leader can be elected."
+        False,
+        doc="Accepted without effect, because a partition has a single replica: no other leader can be elected.",
     )
 
     # log
@@ -544,7 +542,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         ["delete"],
         choices=("delete", "compact"),
         doc="What happens to old records. delete: their segments are deleted; compact: the newest record of each key"
-        " is kept.",
+        " is kept; an empty list: all records are kept.",
         dynamic=True,
     )
     log_cleaner_enable: bool = boolean(True, doc="Whether topics with the cleanup policy compact are compacted.")
@@ -570,7 +568,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         10485760, at_least(4), doc="The largest size in bytes of a segment's offset index or time index.", dynamic=True
     )
     log_index_interval_bytes: int = integer(
-        4096, at_least(0), doc="The bytes of records between two entries of an index.", dynamic=True
+        4096, at_least(0), doc="The number of bytes of records between two entries of an index.", dynamic=True
     )
     log_index_cache_bytes: int = long(
         134217728,
@@ -590,18 +588,16 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     log_flush_interval_messages: int = long(
         INT64_MAX,
         at_least(1),
-        doc="Has no effect, because `durability` decides when data is flushed. Accepted so that topics can set it.",
+        doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
         dynamic=True,
     )
     log_flush_interval_ms: int = long(
         INT64_MAX,
         at_least(0),
-        doc="Has no effect, because `durability` decides when data is flushed. Accepted so that topics can set it.",
+        doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
         dynamic=True,
     )
-    log_preallocate: bool = boolean(
-        False, doc="Has no effect, because segment files grow as they fill. Accepted so that topics can set it."
-    )
+    log_preallocate: bool = boolean(False, doc="Accepted without effect, because segment files grow as they fill.")
     log_message_timestamp_type: str = text(
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),

@@ -334,13 +334,13 @@ class BrokerKeywords(TypedDict, total=False):
     them.
     """
     compression_gzip_level: int
-    """Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can set it."""
+    """Accepted without effect, because batches are stored as the producer compressed them."""
     compression_lz4_level: int
-    """Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can set it."""
+    """Accepted without effect, because batches are stored as the producer compressed them."""
     compression_zstd_level: int
-    """Has no effect, because batches are stored as the producer compressed them. Accepted so that topics can set it."""
+    """Accepted without effect, because batches are stored as the producer compressed them."""
     unclean_leader_election_enable: bool
-    """Has no effect, because a partition has a single replica and no other leader can be elected."""
+    """Accepted without effect, because a partition has a single replica: no other leader can be elected."""
     log_dirs: str
     """The path of the data directory."""
     durability: Literal["flush", "os"]
@@ -401,7 +401,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The time in ms between two checks for segments that retention deletes."""
     log_cleanup_policy: str | Iterable[str]
     """What happens to old records. delete: their segments are deleted; compact: the newest record of each key is
-    kept.
+    kept; an empty list: all records are kept.
     """
     log_cleaner_enable: bool
     """Whether topics with the cleanup policy compact are compacted."""
@@ -418,7 +418,7 @@ class BrokerKeywords(TypedDict, total=False):
     log_index_size_max_bytes: int
     """The largest size in bytes of a segment's offset index or time index."""
     log_index_interval_bytes: int
-    """The bytes of records between two entries of an index."""
+    """The number of bytes of records between two entries of an index."""
     log_index_cache_bytes: int
     """The memory in bytes for the indexes of inactive segments of all partitions. The least recently used indexes
     are dropped and read again when they are needed.
@@ -430,11 +430,11 @@ class BrokerKeywords(TypedDict, total=False):
     log_segment_delete_delay_ms: int
     """The time in ms before the files of a deleted segment are removed."""
     log_flush_interval_messages: int
-    """Has no effect, because `durability` decides when data is flushed. Accepted so that topics can set it."""
+    """Accepted without effect, because the broker's `durability` decides when data is flushed."""
     log_flush_interval_ms: int
-    """Has no effect, because `durability` decides when data is flushed. Accepted so that topics can set it."""
+    """Accepted without effect, because the broker's `durability` decides when data is flushed."""
     log_preallocate: bool
-    """Has no effect, because segment files grow as they fill. Accepted so that topics can set it."""
+    """Accepted without effect, because segment files grow as they fill."""
     log_message_timestamp_type: Literal["CreateTime", "LogAppendTime"]
     """The source of records' timestamps: the producer (CreateTime) or the broker (LogAppendTime)."""
     log_message_timestamp_before_max_ms: int

@@ -3,168 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...protocol.record_walk import RecordLimits
 from ..config import BrokerConfig
 from ..log import LogConfig
-from ..settings import (
-    INT64_MAX,
-    ConfigError,
-    ConfigTable,
-    Setting,
-    at_least,
-    between,
-    boolean,
-    double,
-    gzip_level,
-    integer,
-    long,
-    text,
-    text_list,
-)
+from ..settings import ConfigError, ConfigTable, Setting, at_least, long
+
+
+def _as_broker(name: str) -> Any:
+    """Declare a topic setting like the broker setting `name`, whose value it has if the topic does not set it."""
+    return replace(BrokerConfig.settings[name], aliases=(), dynamic=False, synonyms=(name,))
 
 
 class TopicConfig(ConfigTable):
     """All settings of a topic. `topic_config` creates them from the broker's settings and the topic's overrides."""
 
-    cleanup_policy: list[str] = text_list(
-        ["delete"],
-        choices=("delete", "compact"),
-        doc="What happens to old records. delete: their segments are deleted; compact: the newest record of each key"
-        " is kept; an empty list: all records are kept.",
-        synonyms=("log.cleanup.policy",),
-    )
-    compression_type: str = text(
-        "producer",
-        choices=("producer",),
-        doc="The compression of stored batches. The only value is producer: batches are stored as the producer"
-        " compressed them.",
-        synonyms=("compression.type",),
-    )
-    compression_gzip_level: int = integer(
-        -1,
-        gzip_level,
-        doc="Accepted without effect, because batches are stored as the producer compressed them.",
-        synonyms=("compression.gzip.level",),
-    )
-    compression_lz4_level: int = integer(
-        9,
-        between(1, 17),
-        doc="Accepted without effect, because batches are stored as the producer compressed them.",
-        synonyms=("compression.lz4.level",),
-    )
-    compression_zstd_level: int = integer(
-        3,
-        between(-131072, 22),
-        doc="Accepted without effect, because batches are stored as the producer compressed them.",
-        synonyms=("compression.zstd.level",),
-    )
-    delete_retention_ms: int = long(
-        86400000,
-        at_least(0),
-        doc="The time in ms for which compaction keeps tombstones.",
-        synonyms=("log.cleaner.delete.retention.ms",),
-    )
-    file_delete_delay_ms: int = long(
-        60000,
-        at_least(0),
-        doc="The time in ms before the files of a deleted segment are removed.",
-        synonyms=("log.segment.delete.delay.ms",),
-    )
-    flush_messages: int = long(
-        INT64_MAX,
-        at_least(1),
-        doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
-        synonyms=("log.flush.interval.messages",),
-    )
-    flush_ms: int = long(
-        INT64_MAX,
-        at_least(0),
-        doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
-        synonyms=("log.flush.interval.ms",),
-    )
-    index_interval_bytes: int = integer(
-        4096,
-        at_least(0),
-        doc="The number of bytes of records between two entries of an index.",
-        synonyms=("log.index.interval.bytes",),
-    )
-    max_compaction_lag_ms: int = long(
-        INT64_MAX,
-        at_least(1),
-        doc="The age in ms at which records are compacted even if the share of uncleaned bytes is small.",
-        synonyms=("log.cleaner.max.compaction.lag.ms",),
-    )
-    max_message_bytes: int = integer(
-        1048588,
-        at_least(0),
-        doc="The largest record batch in bytes, as compressed by the client.",
-        synonyms=("message.max.bytes",),
-    )
-    message_timestamp_after_max_ms: int = long(
-        3600000,
-        at_least(0),
-        doc="The time in ms by which a record's timestamp may lie in the future.",
-        synonyms=("log.message.timestamp.after.max.ms",),
-    )
-    message_timestamp_before_max_ms: int = long(
-        INT64_MAX,
-        at_least(0),
-        doc="The time in ms by which a record's timestamp may lie in the past.",
-        synonyms=("log.message.timestamp.before.max.ms",),
-    )
-    message_timestamp_type: str = text(
-        "CreateTime",
-        choices=("CreateTime", "LogAppendTime"),
-        doc="The source of records' timestamps: the producer (CreateTime) or the broker (LogAppendTime).",
-        synonyms=("log.message.timestamp.type",),
-    )
-    min_cleanable_dirty_ratio: float = double(
-        0.5,
-        between(0, 1),
-        doc="The share of uncleaned bytes (0 to 1) at which the log is compacted.",
-        synonyms=("log.cleaner.min.cleanable.ratio",),
-    )
-    min_compaction_lag_ms: int = long(
-        0,
-        at_least(0),
-        doc="The age in ms below which records are not compacted.",
-        synonyms=("log.cleaner.min.compaction.lag.ms",),
-    )
-    min_insync_replicas: int = integer(
-        1,
-        at_least(1),
-        doc="Accepted without effect. A number above that of the replicas counts as the number of replicas, and a"
-        " partition has one.",
-        synonyms=("min.insync.replicas",),
-    )
-    preallocate: bool = boolean(
-        False, doc="Accepted without effect, because segment files grow as they fill.", synonyms=("log.preallocate",)
-    )
-    retention_bytes: int = long(
-        -1,
-        doc="The size in bytes beyond which the oldest segments of a partition are deleted. -1 or less: no limit.",
-        synonyms=("log.retention.bytes",),
-    )
+    cleanup_policy: list[str] = _as_broker("log.cleanup.policy")
+    compression_type: str = _as_broker("compression.type")
+    compression_gzip_level: int = _as_broker("compression.gzip.level")
+    compression_lz4_level: int = _as_broker("compression.lz4.level")
+    compression_zstd_level: int = _as_broker("compression.zstd.level")
+    delete_retention_ms: int = _as_broker("log.cleaner.delete.retention.ms")
+    file_delete_delay_ms: int = _as_broker("log.segment.delete.delay.ms")
+    flush_messages: int = _as_broker("log.flush.interval.messages")
+    flush_ms: int = _as_broker("log.flush.interval.ms")
+    index_interval_bytes: int = _as_broker("log.index.interval.bytes")
+    max_compaction_lag_ms: int = _as_broker("log.cleaner.max.compaction.lag.ms")
+    max_message_bytes: int = _as_broker("message.max.bytes")
+    message_timestamp_after_max_ms: int = _as_broker("log.message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = _as_broker("log.message.timestamp.before.max.ms")
+    message_timestamp_type: str = _as_broker("log.message.timestamp.type")
+    min_cleanable_dirty_ratio: float = _as_broker("log.cleaner.min.cleanable.ratio")
+    min_compaction_lag_ms: int = _as_broker("log.cleaner.min.compaction.lag.ms")
+    min_insync_replicas: int = _as_broker("min.insync.replicas")
+    preallocate: bool = _as_broker("log.preallocate")
+    retention_bytes: int = _as_broker("log.retention.bytes")
     retention_ms: int = long(
         604800000,
         at_least(-1),
         doc="The time in ms for which records are kept. -1: forever.",
         synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     )
-    segment_bytes: int = integer(
-        1073741824,
-        at_least(1024),
-        doc="The size in bytes at which a new segment is started.",
-        synonyms=("log.segment.bytes",),
-    )
-    segment_index_bytes: int = integer(
-        10485760,
-        at_least(4),
-        doc="The largest size in bytes of a segment's offset index or time index.",
-        synonyms=("log.index.size.max.bytes",),
-    )
+    segment_bytes: int = _as_broker("log.segment.bytes")
+    segment_index_bytes: int = _as_broker("log.index.size.max.bytes")
     segment_jitter_ms: int = long(
         0,
         at_least(0),
@@ -177,11 +60,7 @@ class TopicConfig(ConfigTable):
         doc="The age in ms at which a new segment is started.",
         synonyms=("log.roll.ms", "log.roll.hours"),
     )
-    unclean_leader_election_enable: bool = boolean(
-        False,
-        doc="Accepted without effect, because a partition has a single replica and no other leader can be elected.",
-        synonyms=("unclean.leader.election.enable",),
-    )
+    unclean_leader_election_enable: bool = _as_broker("unclean.leader.election.enable")
 
 
 def broker_default(setting: Setting, broker: BrokerConfig) -> Any:
