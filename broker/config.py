@@ -636,7 +636,14 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         " the partitions and may then be assigned none. Use a higher value if many members of a group start at the"
         " same time.",
     )
-    group_max_size: int = integer(INT32_MAX, at_least(1), doc="The maximum number of members of a group.")
+    group_max_size: int = integer(
+        1000,
+        at_least(1),
+        doc="The maximum number of members of a group. A JoinGroup of a further member fails with"
+        " GROUP_MAX_SIZE_REACHED. Kafka has no limit by default. A higher value lets a rebalance delay all other"
+        " requests: by about 5 ms for each 1000 members of its group. A group must also fit into one record"
+        " (`message.max.bytes`), and its members into one response (`response.max.rows`).",
+    )
     group_max_groups: int = integer(
         200000,
         at_least(1),

@@ -11,6 +11,7 @@ from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..api.handling import Deferred, RequestContext, handles
 from ..coordinator.group.member import ClientIdentity, OfferedProtocol
 from ..coordinator.group.membership import Join
+from ..scheduling.steps import Steps
 
 KNOWN_MEMBER_ID_FROM = 4
 NULL_PROTOCOL_FROM = 7
@@ -22,7 +23,8 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinG
     """Let the member join; send the response when the generation begins. Other requests are executed meanwhile.
 
     Raises KafkaError INCONSISTENT_GROUP_PROTOCOL if there are more protocols than `group.member.max.protocols`. Kafka
-    uses this code for a list of protocols with which no member can join.
+    uses this code for a list of protocols with which no member can join. The leader's response fails with
+    INVALID_REQUEST if it would list more members than `response.max.rows`.
     """
     version = context.api_version
     most = context.broker.config.group_member_max_protocols
@@ -46,9 +48,15 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinG
         supports_skipping_assignment=version >= SKIPPING_ASSIGNMENT_FROM,
     )
 
-    def finish(response: JoinGroupResponse) -> JoinGroupResponse:
+    def finish(response: JoinGroupResponse) -> JoinGroupResponse | Steps[JoinGroupResponse]:
         if response.protocol_name is None and version < NULL_PROTOCOL_FROM:
             response.protocol_name = ""
-        return response
+        return _counted(context, response) if response.members else response
 
     return Deferred(context.broker.group_coordinator.join(join), finish)
+
+
+def _counted(context: RequestContext, response: JoinGroupResponse) -> Steps[JoinGroupResponse]:
+    """Count the members that the leader's response lists."""
+    yield context.rows(len(response.members))
+    return response

@@ -3,8 +3,12 @@
 The cycle is EMPTY or STABLE → PREPARING_REBALANCE → COMPLETING_REBALANCE → STABLE. PREPARING_REBALANCE lasts until all
 members have joined or the rebalance timeout is over; the first rebalance of an empty group also waits
 `group.initial.rebalance.delay.ms` for more members. COMPLETING_REBALANCE lasts until the leader's assignment is
-durable. All JoinGroups of a generation are answered together, and so are its SyncGroups. A member that does not join or
-sync in time, or whose session ends, is removed.
+durable. A member that does not join or sync in time, or whose session ends, is removed.
+
+When a generation begins, its JoinGroups are answered, and when its assignment is durable, its SyncGroups. In a group
+with many members, only some are answered in one turn of the event loop, and the other requests stay parked. If the next
+rebalance begins meanwhile, a JoinGroup that is still parked counts for it, and a SyncGroup that is still parked gets
+REBALANCE_IN_PROGRESS.
 
 Owns the timers of groups. Never decides whether a request is acceptable; `membership` does. Responses go through the
 members' callbacks `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain calls. They get
@@ -13,7 +17,8 @@ the time from the clock and the timer, and reach the log through `GroupStore`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -30,6 +35,12 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 SHORTEST_SYNC_MS: Final = 1000
 """The minimum time in ms that members have for their SyncGroup, because their rebalance timeout may be 0."""
+
+_ANSWERED_AT_ONCE: Final = 50
+"""How many members are answered before the event loop runs other tasks."""
+
+_NAMED: Final = 10
+"""How many of the members that did not join or sync in time are named in the log."""
 
 Stored = Callable[[KafkaError | None], None]
 
@@ -157,6 +168,14 @@ class Rebalance:
         answer_sync(member, failed_sync(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
+    def _remove_missing(self, group: ClassicGroup, missing: Sequence[ClassicGroupMember], event: str) -> None:
+        """Remove members that did not join or sync in time. Write one line to the log, which names a few of them."""
+        if missing:
+            named = [member.member_id for member in missing[:_NAMED]]
+            self._logger.info(event, group=group.group_id, count=len(missing), members=named)
+        for member in missing:
+            self.remove_member(group, member)
+
     def after_removal(self, group: ClassicGroup, reason: str) -> None:
         """Continue or begin a rebalance after a removal.
 
@@ -183,6 +202,9 @@ class Rebalance:
         """
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        elif self._timer.is_scheduled(_answers_key(group)):
+            self._refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._timer.cancel(_answers_key(group))
         group.pending_sync.clear()
         self._timer.cancel(_sync_key(group))
         is_initial = group.state is GroupState.EMPTY
@@ -242,9 +264,8 @@ class Rebalance:
     def complete_join(self, group: ClassicGroup) -> None:
         """Complete the join phase: remove dynamic members that have not joined, and begin the next generation."""
         self._timer.cancel(_join_key(group))
-        for member in [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]:
-            self._logger.info("member_missed_rebalance", group=group.group_id, member=member.member_id)
-            self.remove_member(group, member)
+        missing = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
+        self._remove_missing(group, missing, "members_missed_rebalance")
         if group.members and not group.elect_joined_leader():
             # Only static members are left and none has joined: wait until one joins, or their sessions end. Apache
             # Kafka checks again after each rebalance timeout, which may be 0.
@@ -256,11 +277,30 @@ class Rebalance:
             self._store.store_group(group, {}, lambda error: self._stored_empty(group, error))
             return
         self.on_generation(group)
-        for member in group.members.values():
-            answer_join(member, joined(group, member.member_id))
-            self.keep_alive(group, member)
-            member.is_new = False
-            group.pending_sync.add(member.member_id)
+        group.pending_sync.update(group.members)
+        self._answer_members(group)
+
+    def _answer_members(self, group: ClassicGroup) -> None:
+        """Answer the parked requests of all members, if they are many in several turns of the event loop."""
+        self._answer_next(group, iter(list(group.members.values())))
+
+    def _answer_next(self, group: ClassicGroup, members: Iterator[ClassicGroupMember]) -> None:
+        answered = 0
+        for member in islice(members, _ANSWERED_AT_ONCE):
+            answered += 1
+            if member.awaiting_join is not None:
+                answer_join(member, joined(group, member.member_id))
+                self.keep_alive(group, member)
+                member.is_new = False
+            if group.state is GroupState.STABLE and answer_sync(member, assigned(group, member)):
+                self.keep_alive(group, member)
+        if answered == _ANSWERED_AT_ONCE:
+            self._timer.schedule(_answers_key(group), 0, lambda: self._answer_next(group, members))
+        elif group.pending_sync and not self._timer.is_scheduled(_sync_key(group)):
+            self._await_syncs(group)
+
+    def _await_syncs(self, group: ClassicGroup) -> None:
+        """Schedule the end of the sync phase after the group's rebalance timeout."""
         generation_id = group.generation_id
         self._timer.schedule(
             _sync_key(group),
@@ -290,9 +330,7 @@ class Rebalance:
         ):
             return
         missing = [group.members[member_id] for member_id in sorted(group.pending_sync)]
-        for member in missing:
-            self._logger.info("member_missed_sync", group=group.group_id, member=member.member_id)
-            self.remove_member(group, member)
+        self._remove_missing(group, missing, "members_missed_sync")
         self.prepare(group, f"{len(missing)} members sent no SyncGroup in time")
 
     def store_assignment(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
@@ -319,8 +357,7 @@ class Rebalance:
             group.transition_to(GroupState.STABLE, self._clock.now_ms())
             for member in group.members.values():
                 group.assign(member, complete.get(member.member_id, b""))
-                if answer_sync(member, assigned(group, member)):
-                    self.keep_alive(group, member)
+            self._answer_members(group)
             self._logger.info(
                 "group_stable", group=group.group_id, generation=generation_id, members=len(group.members)
             )
@@ -330,12 +367,21 @@ class Rebalance:
     def _reset_assignments(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():
             group.assign(member, b"")
+        self._refuse_syncs(group, code)
+
+    def _refuse_syncs(self, group: ClassicGroup, code: ErrorCode) -> None:
+        """Answer every parked SyncGroup with `code`."""
+        for member in group.members.values():
             if answer_sync(member, failed_sync(code)):
                 self.keep_alive(group, member)
 
 
 def _session_key(group: ClassicGroup, member_id: str) -> tuple[str, str, str]:
     return "session", group.group_id, member_id
+
+
+def _answers_key(group: ClassicGroup) -> tuple[str, str]:
+    return "answers", group.group_id
 
 
 def _join_key(group: ClassicGroup) -> tuple[str, str]:

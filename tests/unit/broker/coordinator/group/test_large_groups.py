@@ -1,0 +1,124 @@
+"""Groups with very many members: how much of a rebalance happens in one turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.join_group import JoinGroupResponse
+from support.group_world import GroupWorld, in_virtual_time
+
+MEMBERS = 400
+
+MOST_PER_TURN = 100
+"""The most members that may be answered in one turn."""
+
+
+class Turns:
+    """Counts how many of some futures resolve in each turn of the event loop."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._resolved: Counter[int] = Counter()
+
+    async def of(self, futures: Iterable[asyncio.Future[Any]]) -> Counter[int]:
+        """Wait for the futures; return how many of them resolved in each turn."""
+        watched = list(futures)
+        for future in watched:
+            future.add_done_callback(lambda _: self._resolved.update([self._turn]))
+        ticking = asyncio.get_running_loop().create_task(self._tick())
+        await asyncio.wait(watched)
+        ticking.cancel()
+        return self._resolved
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self._turn += 1
+
+
+def _joins(world: GroupWorld, count: int = MEMBERS) -> list[asyncio.Future[JoinGroupResponse]]:
+    """Let members join that need no member id first, because their JoinGroup has version 3."""
+    return [world.join(version=3) for _ in range(count)]
+
+
+def _leader(joined: Iterable[JoinGroupResponse]) -> JoinGroupResponse:
+    return next(answer for answer in joined if answer.leader == answer.member_id)
+
+
+@in_virtual_time
+async def test_few_joins_are_answered_in_one_turn() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        joins = _joins(world)
+        resolved = await Turns().of(joins)
+        assert sum(resolved.values()) == MEMBERS
+        assert max(resolved.values()) <= MOST_PER_TURN
+        answers = [await join for join in joins]
+        assert {(answer.error_code, answer.generation_id) for answer in answers} == {(0, 1)}
+        assert [len(answer.members) for answer in answers if answer.members] == [MEMBERS]
+
+
+@in_virtual_time
+async def test_few_syncs_are_answered_in_one_turn() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        joined = await asyncio.gather(*_joins(world))
+        leader = _leader(joined)
+        syncs = [world.sync(answer) for answer in joined if answer is not leader]
+        syncs.append(world.sync(leader, {answer.member_id: answer.member_id.encode() for answer in joined}))
+        resolved = await Turns().of(syncs)
+        assert max(resolved.values()) <= MOST_PER_TURN
+        assert {sync.result().assignment for sync in syncs} == {answer.member_id.encode() for answer in joined}
+
+
+@in_virtual_time
+async def test_a_member_whose_join_is_not_answered_yet_takes_part_in_the_next_generation() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        joins = _joins(world)
+        await asyncio.wait(joins, return_when=asyncio.FIRST_COMPLETED)
+        early = [join.result() for join in joins if join.done()]
+        assert len(early) < MEMBERS
+        assert world.leave(early[1].member_id) == [0]
+        late = [join for join in joins if not join.done()]
+        again = [world.join(answer.member_id) for answer in early if answer is not early[1]]
+        answers = await asyncio.gather(*again, *late)
+        assert {(answer.error_code, answer.generation_id) for answer in answers} == {(0, 2)}
+
+
+@in_virtual_time
+async def test_syncs_that_are_not_answered_yet_learn_of_the_next_rebalance() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        joined = await asyncio.gather(*_joins(world))
+        leader = _leader(joined)
+        syncs = {answer.member_id: world.sync(answer) for answer in joined if answer is not leader}
+        await world.sync(leader, {answer.member_id: b"part" for answer in joined})
+        assert world.state() == "Stable"
+        assert any(not sync.done() for sync in syncs.values())
+        assert world.leave(leader.member_id) == [0]
+        answers = await asyncio.gather(*syncs.values())
+        assert {answer.error_code for answer in answers} == {0, ErrorCode.REBALANCE_IN_PROGRESS}
+        assert all((answer.error_code == 0) == (answer.assignment == b"part") for answer in answers)
+        assert {world.heartbeat(answer) for answer in joined if answer is not leader} == {
+            ErrorCode.REBALANCE_IN_PROGRESS
+        }
+        again = await asyncio.gather(*[world.join(member_id) for member_id in syncs])
+        assert {(answer.error_code, answer.generation_id) for answer in again} == {(0, 2)}
+
+
+@in_virtual_time
+async def test_a_stopping_broker_answers_every_join() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        joins = _joins(world)
+        await asyncio.wait(joins, return_when=asyncio.FIRST_COMPLETED)
+        await world.coordinator.stop()
+        answers = await asyncio.gather(*joins)
+        assert {answer.error_code for answer in answers} == {0, ErrorCode.NOT_COORDINATOR}
+
+
+@in_virtual_time
+async def test_by_default_a_group_has_at_most_a_thousand_members() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        answers = await asyncio.gather(*_joins(world, 1_001))
+        assert Counter(answer.error_code for answer in answers) == {0: 1_000, ErrorCode.GROUP_MAX_SIZE_REACHED: 1}
