@@ -778,14 +778,14 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     transaction_retry_backoff_ms: int = integer(
         50,
         at_least(1),
-        doc="The time in ms before writing a transaction marker, or reading the transaction state at start, is"
-        " retried. It doubles with every retry.",
+        doc="The time in ms before writing a transaction marker, or reading the state of transactions and groups at"
+        " start, is retried. It doubles with every retry.",
     )
     transaction_retry_backoff_max_ms: int = integer(
         5000,
         at_least(1),
-        doc="The longest time in ms between two retries of writing a transaction marker or of reading the transaction"
-        " state.",
+        doc="The longest time in ms between two retries of writing a transaction marker or of reading the state of"
+        " transactions and groups.",
     )
     group_transaction_max_partitions: int = integer(
         10000, at_least(1), doc="The maximum number of partitions of one group-aware InitProducerId request."

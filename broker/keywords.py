@@ -544,12 +544,12 @@ class BrokerKeywords(TypedDict, total=False):
     fail at once with CONCURRENT_TRANSACTIONS.
     """
     transaction_retry_backoff_ms: int
-    """The time in ms before writing a transaction marker, or reading the transaction state at start, is retried. It
-    doubles with every retry.
+    """The time in ms before writing a transaction marker, or reading the state of transactions and groups at start,
+    is retried. It doubles with every retry.
     """
     transaction_retry_backoff_max_ms: int
-    """The longest time in ms between two retries of writing a transaction marker or of reading the transaction
-    state.
+    """The longest time in ms between two retries of writing a transaction marker or of reading the state of
+    transactions and groups.
     """
     group_transaction_max_partitions: int
     """The maximum number of partitions of one group-aware InitProducerId request."""

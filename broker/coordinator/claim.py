@@ -60,6 +60,13 @@ class ClaimKeeper(Protocol):
         dropped, a part of them may have been dropped. Call again to drop the rest.
         """
 
+    def restore(self, group_id: str, in_offsets: Mapping[TopicPartition, Claim]) -> None:
+        """Enforce the claims of a group whose records were read after the broker's start.
+
+        `in_offsets` are the claims that the group's committed offsets contain. Claims that became invalid meanwhile are
+        dropped.
+        """
+
 
 class ClaimedGroups(Protocol):
     """The operations that the transaction coordinator needs from the group coordinator, in order to manage claims.

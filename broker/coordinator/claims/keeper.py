@@ -132,6 +132,16 @@ class GroupClaims:
         for group_id in dict.fromkeys((*self._groups, *self._in_offsets)):
             self._settle(group_id)
 
+    def restore(self, group_id: str, in_offsets: Mapping[TopicPartition, Claim]) -> None:
+        """Enforce the claims of a group whose records were read after the broker's start.
+
+        `in_offsets` are the claims that the group's committed offsets contain. Claims that became invalid meanwhile are
+        dropped.
+        """
+        if self._active and in_offsets:
+            self._in_offsets[group_id] = dict(in_offsets)
+        self._settle(group_id)
+
     def stop(self) -> None:
         """Cancel the scheduled enforcement of claims that were read after the broker's start."""
         if self._late_timer is not None:

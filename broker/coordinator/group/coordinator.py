@@ -24,8 +24,10 @@ from ....protocol.messages.join_group import JoinGroupResponse
 from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ...config import BrokerConfig
+from ...scheduling.slices import in_slices
 from ...scheduling.steps import Steps
 from ...system.ports import Clock, RandomIds
+from ..backoff import RetryBackoff
 from ..claim import Claim, ClaimKeeper
 from ..state_log import StateLog
 from .claims import ClaimMap
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 _DUE_AT_ONCE: Final = 50
 """How many timed actions run before the event loop runs other tasks. Very many sessions may end at the same moment."""
+
+_TAKEN_UP_AT_ONCE: Final = 20
+"""How many groups that were read from the log are added before the event loop runs other tasks."""
 
 _MAX_PREPARATIONS: Final = 20
 """How many times a group's tombstones are prepared before its deletion fails.
@@ -141,7 +146,9 @@ class GroupCoordinator:
         self._rebalance.on_emptied = self._upkeep.group_emptied
         self._rebalance.on_generation = self._upkeep.generation_began
         self._rebalance.on_pending_gone = self._upkeep.forget_if_unused
+        self._log.take_up = self._take_up
         self._expiry: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
         self._wake_up: asyncio.TimerHandle | None = None
         self._loaded = False
         self._stopped = False
@@ -150,33 +157,60 @@ class GroupCoordinator:
 
     async def start(self) -> None:
         """Replay `__consumer_offsets` and restore the groups, without starting a timer."""
-        groups = await self._log.load()
-        for group in groups.values():
-            self._membership.resume(group)
-        for group_id in self._offsets.groups():
-            self._membership.get_or_create(group_id)
+        await self._log.load()
         self._loaded = True
-        if self._group_aware:
-            for group_id, claims in self.claims_in_offsets().items():
-                self._claims.install(group_id, claims)
         self._upkeep.remove_offsets_of_lost_topics()
 
     def begin_sessions(self) -> None:
         """Start the session timers. Call it when clients can reach the broker.
 
         If the timers started earlier, every session would end during a long start of the broker, and every group would
-        be empty.
+        be empty. Partitions that could not be read are read again from now on.
         """
-        self._membership.begin_sessions()
+        self._membership.begin_sessions(self._membership.groups.values())
         self._schedule_expiry()
         self._rearm()
+        if self._log.is_incomplete:
+            self._loading = asyncio.get_running_loop().create_task(self._load_again(), name="read-groups-again")
+
+    async def _load_again(self) -> None:
+        config = self._config
+        backoff = RetryBackoff(config.transaction_retry_backoff_ms, config.transaction_retry_backoff_max_ms)
+        while self._log.is_incomplete:
+            await backoff.pause()
+            try:
+                await self._log.load_again()
+            except Exception:
+                self._logger.exception("groups_not_read")
+
+    async def _take_up(self, found: dict[str, ClassicGroup | None]) -> None:
+        """Add the groups that were read from one partition, before they are served.
+
+        At the broker's start, the offsets of deleted topics are removed later, and the sessions begin later.
+        """
+        if self._loaded:
+            await self._upkeep.remove_offsets_of_lost_topics_in_slices(found)
+        async for group_id, group in in_slices(found.items(), _TAKEN_UP_AT_ONCE):
+            if group is not None:
+                self._membership.resume(group)
+            else:
+                self._membership.get_or_create(group_id)
+            claims = self._claims_of_offsets(group_id)
+            if not self._loaded:
+                if claims and self._group_aware:
+                    self._claims.install(group_id, claims)
+                continue
+            if self.claim_keeper is not None:
+                self.claim_keeper.restore(group_id, claims)
+            self._membership.begin_sessions([self._membership.get_or_create(group_id)])
 
     async def stop(self) -> None:
         """Answer parked requests and stop the timers. Everything acknowledged is in the log already."""
         self._stopped = True
         self._timer.clear()
-        if self._expiry is not None:
-            self._expiry.cancel()
+        for task in (self._expiry, self._loading):
+            if task is not None:
+                task.cancel()
         if self._wake_up is not None:
             self._wake_up.cancel()
         self._membership.release_all(ErrorCode.NOT_COORDINATOR)
@@ -652,11 +686,10 @@ class GroupCoordinator:
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
         """Return the claims that the records of committed offsets contain, by group id."""
-        return {
-            group_id: found
-            for group_id in self._offsets.groups()
-            if (found := {p: o.claim for p, o in self._offsets.of_group(group_id).items() if o.claim is not None})
-        }
+        return {group_id: found for group_id in self._offsets.groups() if (found := self._claims_of_offsets(group_id))}
+
+    def _claims_of_offsets(self, group_id: str) -> dict[TopicPartition, Claim]:
+        return {p: o.claim for p, o in self._offsets.of_group(group_id).items() if o.claim is not None}
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""

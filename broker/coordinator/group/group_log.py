@@ -11,7 +11,7 @@ append can become durable, so no response reports records that may be lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ....protocol.codec import UnknownRecord
@@ -19,6 +19,7 @@ from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ...scheduling.slices import in_slices
 from ...system.ports import Clock
 from ..last_records import LastOffsets
+from ..state_loader import StateLoader
 from ..state_log import StateLog, StateRecord
 from .classic_group import ClassicGroup
 from .offset_reader import OffsetReader
@@ -50,7 +51,8 @@ class GroupLog:
     def __init__(
         self, state_log: StateLog, offsets: OffsetStore, clock: Clock, commit_timeout_ms: int, logger: Any
     ) -> None:
-        self.unreadable: dict[int, str] = {}
+        self._loader = StateLoader(self._load_partition, logger, "group_state_unreadable", "groups")
+        self.unreadable = self._loader.unreadable
         """The partitions that could not be replayed, with the reason.
 
         A group that is not in memory may be in one of them.
@@ -63,6 +65,13 @@ class GroupLog:
         self._commit_timeout_ms = commit_timeout_ms
         self._logger = logger
         self._end_offsets: dict[int, int] = {}
+        self._meanwhile: dict[int, list[tuple[int, bool, int]]] = {}
+        """The markers (producer id, commit, offset) appended to a partition while it is replayed."""
+        self.take_up: Callable[[dict[str, ClassicGroup | None]], Awaitable[None]] = _ignore
+        """Called for each replayed partition, before its groups are served.
+
+        Receives the groups that have records, by id. The value is None if a group has only offsets.
+        """
 
     def partition_for(self, group_id: str) -> int:
         """Return the index of the partition that holds the group."""
@@ -179,8 +188,14 @@ class GroupLog:
 
         Afterwards `settled` returns a future that resolves when the marker is durable.
         """
-        self._end_offsets[partition] = max(self._end_offsets.get(partition, 0), marker_offset + 1)
-        self._offsets.complete_transaction((partition, producer_id), commit, marker_offset)
+        self._extend(partition, marker_offset + 1)
+        if partition in self._meanwhile:
+            self._meanwhile[partition].append((producer_id, commit, marker_offset))
+        else:
+            self._offsets.complete_transaction((partition, producer_id), commit, marker_offset)
+
+    def _extend(self, partition: int, end_offset: int) -> None:
+        self._end_offsets[partition] = max(self._end_offsets.get(partition, 0), end_offset)
 
     def _append(
         self,
@@ -251,35 +266,47 @@ class GroupLog:
 
     # ---- reading
 
-    async def load(self) -> dict[str, ClassicGroup]:
-        """Replay every partition of `__consumer_offsets`. Return the groups whose metadata was found, by group id.
+    async def load(self) -> None:
+        """Replay every partition of `__consumer_offsets`.
 
-        The offsets are restored in the OffsetStore. A partition that cannot be read is recorded in `unreadable`. A
-        group whose last record of a key cannot be decoded is recorded in `unreadable_groups`. All other groups are
-        served.
+        The offsets are restored in the OffsetStore, and `take_up` receives the groups. A partition that cannot be read
+        is recorded in `unreadable`. A group whose last record of a key cannot be decoded is recorded in
+        `unreadable_groups`. All other groups are served.
         """
-        groups: dict[str, ClassicGroup] = {}
-        reader = OffsetReader()
         for partition in self._state_log.existing():
-            try:
-                await self._load_partition(partition, groups, reader)
-            except (KafkaError, ValueError) as error:
-                self.unreadable[partition] = str(error)
-                self._logger.error(
-                    "group_state_unreadable",
-                    partition=partition,
-                    error=str(error),
-                    remedy="its groups are not served; repair the log (oncelog log repair), then restart",
-                )
-        return groups
+            await self._loader.load(partition)
 
-    async def _load_partition(self, partition: int, groups: dict[str, ClassicGroup], reader: OffsetReader) -> None:
-        last_offsets = LastOffsets()
-        async for batches in in_slices(self._state_log.replay(partition), 1):
-            last_offsets.take(batches)
-            self._end_offsets[partition] = last_offsets.end_offset
-        async for producer_id, record in in_slices(last_offsets.records(), _DECODED_AT_ONCE):
-            self._take_up(partition, producer_id, record, groups, reader)
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether there are unreadable partitions that `load_again` reads again."""
+        return bool(self._loader.read_later)
+
+    async def load_again(self) -> None:
+        """Replay the partitions that could not be read, but may have become readable."""
+        for partition in sorted(self._loader.read_later):
+            await self._loader.load(partition)
+
+    async def _load_partition(self, partition: int) -> None:
+        """Replay a partition. Transactions may end meanwhile; nothing else is appended, because it is not served.
+
+        A marker that is appended meanwhile may be among the records that are read or not. It is applied to the result,
+        and has no effect if it was read.
+        """
+        self._meanwhile[partition] = []
+        try:
+            last_offsets = LastOffsets()
+            async for batches in in_slices(self._state_log.replay(partition), 1):
+                last_offsets.take(batches)
+                self._extend(partition, last_offsets.end_offset)
+            groups: dict[str, ClassicGroup | None] = {}
+            reader = OffsetReader()
+            async for producer_id, record in in_slices(last_offsets.records(), _DECODED_AT_ONCE):
+                self._take_up(partition, producer_id, record, groups, reader)
+        finally:
+            meanwhile = self._meanwhile.pop(partition)
+        for producer_id, commit, marker_offset in meanwhile:
+            self._offsets.complete_transaction((partition, producer_id), commit, marker_offset)
+        await self.take_up(groups)
         self._logger.info("group_state_loaded", partition=partition, records=last_offsets.count)
 
     def _take_up(
@@ -287,7 +314,7 @@ class GroupLog:
         partition: int,
         producer_id: int | None,
         record: StateRecord,
-        groups: dict[str, ClassicGroup],
+        groups: dict[str, ClassicGroup | None],
         reader: OffsetReader,
     ) -> None:
         """Apply the last record of a key to the groups or offsets.
@@ -311,12 +338,16 @@ class GroupLog:
             else:
                 producer = None if producer_id is None else (partition, producer_id)
                 self._offsets.put(group_id, target, reader.offset(value, offset), producer)
+                groups.setdefault(group_id, None)
         except DecodeError as error:
             why = f"{GROUP_METADATA_TOPIC}-{partition}, offset {offset}: {error}"
             self.unreadable_groups[group_id] = why
             self._logger.error(
                 "group_unreadable", group=group_id, why=why, remedy="start the broker release that wrote the record"
             )
+
+
+async def _ignore(groups: dict[str, ClassicGroup | None]) -> None: ...
 
 
 def _failure(done: asyncio.Future[None]) -> KafkaError | None:

@@ -118,12 +118,12 @@ class GroupMembership:
         group.count_in(self._footprint)
         self.groups[group.group_id] = group
 
-    def begin_sessions(self) -> None:
-        """Start the session timer of every replayed member, with a full session timeout.
+    def begin_sessions(self, groups: Iterable[ClassicGroup]) -> None:
+        """Start the session timer of every member of these replayed groups, with a full session timeout.
 
         A group that exceeds `group.max.size` begins a rebalance.
         """
-        for group in list(self.groups.values()):
+        for group in list(groups):
             for member in group.members.values():
                 self._rebalance.keep_alive(group, member)
             if len(group.members) > self._max_size:

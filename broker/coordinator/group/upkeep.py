@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ....protocol.errors import KafkaError
 from ...scheduling.steps import Steps, run_in_slices
@@ -31,6 +32,9 @@ from .state import GroupState
 if TYPE_CHECKING:
     from ...metadata import Metadata
 
+
+IsGone: TypeAlias = Callable[[TopicPartition, "OffsetAndMetadata | None"], bool]
+"""Whether the topic of a partition is gone; receives the partition's committed offset, None if it has none."""
 
 _EXPIRED_AT_ONCE: Final = 200
 """How many offsets are checked for expiry in one step."""
@@ -199,15 +203,16 @@ class GroupUpkeep:
             if failure is not None:
                 raise failure
             return None
-        return self._remove_in_slices(gone)
+        return self._remove_in_slices(
+            dict.fromkeys((*self._offsets.groups(), *self._claims.groups())), lambda partition, _: partition[0] in gone
+        )
 
-    async def _remove_in_slices(self, topics: Collection[str]) -> None:
-        groups = list(dict.fromkeys((*self._offsets.groups(), *self._claims.groups())))
+    async def _remove_in_slices(self, groups: Iterable[str], is_gone: IsGone) -> None:
         examined = 0
         failure: KafkaError | None = None
         for group_id in groups:
             known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
-            doomed = [partition for partition in known if partition[0] in topics]
+            doomed = [p for p in known if is_gone(p, self._offsets.get(group_id, p))]
             for start in range(0, len(doomed), _REMOVED_AT_ONCE):
                 await asyncio.sleep(0)
                 portion = doomed[start : start + _REMOVED_AT_ONCE]
@@ -231,19 +236,25 @@ class GroupUpkeep:
         dropped offsets again, pending or committed.
         """
 
-        def is_replaced(partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
-            topic = self._metadata.topic(partition[0])
-            return topic is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
+        self._offsets.drop_pending_where(self._is_replaced)
+        self._remove_where(self._is_lost)
 
-        def is_lost(partition: TopicPartition, offset: OffsetAndMetadata | None) -> bool:
-            if self._metadata.topic(partition[0]) is None:
-                return True
-            return offset is not None and is_replaced(partition, offset)
+    async def remove_offsets_of_lost_topics_in_slices(self, groups: Iterable[str]) -> None:
+        """Do the same for groups that are read after the broker's start, before they are served."""
+        self._offsets.drop_pending_where(self._is_replaced)
+        with suppress(KafkaError):  # logged; the next start of the broker tries again
+            await self._remove_in_slices(groups, self._is_lost)
 
-        self._offsets.drop_pending_where(is_replaced)
-        self._remove_where(is_lost)
+    def _is_replaced(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        topic = self._metadata.topic(partition[0])
+        return topic is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
 
-    def _remove_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata | None], bool]) -> KafkaError | None:
+    def _is_lost(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> bool:
+        if self._metadata.topic(partition[0]) is None:
+            return True
+        return offset is not None and self._is_replaced(partition, offset)
+
+    def _remove_where(self, is_gone: IsGone) -> KafkaError | None:
         failure: KafkaError | None = None
         for group_id in dict.fromkeys((*self._offsets.groups(), *self._claims.groups())):
             known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))

@@ -17,8 +17,8 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ...config import BrokerConfig
 from ...observability.metrics import KNOWN_IDS, PARKED, Metrics
 from ...system.ports import Clock
+from ..backoff import RetryBackoff
 from ..state_log import StateLog
-from .backoff import RetryBackoff
 from .entry import TransactionEntry
 from .events import Caller, TransactionEvents
 from .gateway import PartitionGateway

@@ -27,7 +27,7 @@ from ...partitions.markers import Marker
 from ...scheduling.slices import in_slices
 from ...scheduling.steps import Steps, ordered, run_in_slices
 from ...system.ports import Clock
-from .backoff import RetryBackoff
+from ..backoff import RetryBackoff
 from .entry import TransactionEntry
 from .gateway import PartitionGateway
 from .metadata import TransactionMetadata, complete_end

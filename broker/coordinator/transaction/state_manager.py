@@ -20,11 +20,12 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ....protocol.codec import UnknownRecord
-from ....protocol.errors import DecodeError, ErrorCode, KafkaError
+from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.transaction_log import GroupAssignmentKey
 from ...scheduling.slices import in_slices
 from ...system.ports import Clock
 from ..last_records import LastRecords
+from ..state_loader import StateLoader
 from ..state_log import StateLog, StateRecord
 from .entry import TransactionEntry
 from .metadata import TransactionMetadata
@@ -80,13 +81,14 @@ class TransactionStateManager:
         self._unchecked: Iterator[TransactionEntry] | None = None
         """The entries that the search for expired ids has not checked yet, None if no search is under way."""
         self._loaded = False
-        self.unreadable: dict[int, str] = {}
+        self._loader = StateLoader(self._load_partition, logger, "transaction_state_unreadable", "transactional ids")
+        self.unreadable = self._loader.unreadable
         """The state partitions that could not be replayed, with the reason.
 
         Their transactional ids are not served. An id that is not in memory may be stored in one of them, so it does not
         count as unknown.
         """
-        self.read_later: set[int] = set()
+        self.read_later = self._loader.read_later
         """The unreadable partitions that are read again later, because they may have become readable.
 
         A partition with undecodable records is not among them.
@@ -229,22 +231,7 @@ class TransactionStateManager:
 
         May be called again for a partition that was `unreadable`.
         """
-        try:
-            await self._load_partition(partition)
-        except (KafkaError, DecodeError, ValueError) as error:
-            if self.unreadable.get(partition) != str(error):
-                self._logger.error(
-                    "transaction_state_unreadable",
-                    partition=partition,
-                    error=str(error),
-                    remedy="its transactional ids are not served; if this persists, run oncelog log repair and restart",
-                )
-            self.unreadable[partition] = str(error)
-            (self.read_later.add if isinstance(error, KafkaError) else self.read_later.discard)(partition)
-            return False
-        self.unreadable.pop(partition, None)
-        self.read_later.discard(partition)
-        return True
+        return await self._loader.load(partition)
 
     async def _load_partition(self, partition: int) -> None:
         last_records = LastRecords()

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ....protocol.errors import KafkaError
 from ...scheduling.steps import Steps
-from .backoff import RetryBackoff
+from ..backoff import RetryBackoff
 from .entry import TransactionEntry
 from .events import Caller, Cause, TransactionEvents, described
 from .gateway import PartitionGateway

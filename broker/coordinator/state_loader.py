@@ -1,0 +1,59 @@
+"""Reads the partitions of a coordinator's state log, and remembers which of them could not be read.
+
+The keys of an unreadable partition are not served. A partition that could not be read because of the disk, or of a lack
+of descriptors, may become readable: it is read again later. A partition with malformed records is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...protocol.batch_header import CorruptBatch
+from ...protocol.errors import DecodeError, KafkaError
+
+
+class StateLoader:
+    """The unreadable partitions of one internal topic.
+
+    `unreadable` contains the reason for each partition that could not be read. `read_later` are those of them that have
+    to be read again. Both are changed in place only.
+    """
+
+    def __init__(self, read: Callable[[int], Awaitable[None]], logger: Any, event: str, keys: str) -> None:
+        """Create a loader that has read nothing.
+
+        `read` replays one partition, and makes its state ready to be served. It may be called again for a partition for
+        which it raised KafkaError. `event` is the event that the log shows for an unreadable partition, and `keys` says
+        what the partition contains.
+        """
+        self.unreadable: dict[int, str] = {}
+        self.read_later: set[int] = set()
+        self._read = read
+        self._logger = logger
+        self._event = event
+        self._keys = keys
+
+    async def load(self, partition: int) -> bool:
+        """Read one partition. Return whether its keys are served now.
+
+        There is no await between the end of `read` and the return. A reason is logged once, however often it repeats.
+        """
+        try:
+            await self._read(partition)
+        except (KafkaError, DecodeError, ValueError) as error:
+            reason = str(error)
+            if self.unreadable.get(partition) != reason:
+                self._logger.error(
+                    self._event,
+                    partition=partition,
+                    error=reason,
+                    remedy=f"its {self._keys} are not served; if this persists, run oncelog log repair and restart",
+                )
+            self.unreadable[partition] = reason
+            may_pass = isinstance(error, KafkaError) and not isinstance(error, CorruptBatch)
+            (self.read_later.add if may_pass else self.read_later.discard)(partition)
+            return False
+        self.unreadable.pop(partition, None)
+        self.read_later.discard(partition)
+        return True
