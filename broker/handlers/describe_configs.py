@@ -19,7 +19,7 @@ from ...protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from ..api.config_sources import ConfigRow, ResourceType, describe_broker, describe_topic
-from ..api.group_configs import describe_group
+from ..api.group_configs import CLAIMS, describe_group
 from ..api.handling import RequestContext, handles
 from ..metadata import Topic
 from ..metadata.topic_config import stored_config
@@ -52,7 +52,10 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[De
                     yield 300
                 result.configs = alike[like]
             else:
-                result.configs = _configs(request, _rows(context, resource_type, name), wanted)
+                rows = yield from _rows(context, resource_type, name)
+                if resource_type == ResourceType.GROUP and wanted is not None and CLAIMS in wanted:
+                    wanted = None  # the claims may need several settings
+                result.configs = _configs(request, rows, wanted)
                 context.rows(len(result.configs))
                 yield 300
         except KafkaError as error:
@@ -111,7 +114,7 @@ def _topic(context: RequestContext, name: str) -> Topic:
     return topic
 
 
-def _rows(context: RequestContext, resource_type: int, name: str) -> list[ConfigRow]:
+def _rows(context: RequestContext, resource_type: int, name: str) -> Steps[list[ConfigRow]]:
     """Return the settings of a broker or a group; raise KafkaError for an unknown resource."""
     broker = context.broker
     if resource_type == ResourceType.BROKER:
@@ -123,5 +126,5 @@ def _rows(context: RequestContext, resource_type: int, name: str) -> list[Config
             )
         return describe_broker(broker)
     if resource_type == ResourceType.GROUP and broker.group_aware:
-        return describe_group(broker, name)
+        return (yield from describe_group(context, name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no settings in this broker.")

@@ -38,7 +38,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> Step
     if ResourceType.BROKER in wanted:
         resources.append(ConfigResource(str(broker.node_id), int(ResourceType.BROKER)))
     if ResourceType.GROUP in wanted and broker.group_aware:
-        for group_id in broker.group_initialiser.groups():
+        for group_id in (yield from broker.group_initialiser.groups()):
             resources.append(ConfigResource(group_id, int(ResourceType.GROUP)))
             yield context.rows()
     return response

@@ -1,7 +1,8 @@
 """Reads and removes the claims of group-aware producers on the input partitions of a consumer group.
 
-The claims are the config `transaction.claims` of a resource of type GROUP. A broker without the transaction extension
-does not have that config.
+The claims are the config `transaction.claims` of a resource of type GROUP. If they do not fit into one value, the rest
+is in `transaction.claims.2`, `transaction.claims.3` and so on. A broker without the transaction extension does not have
+these configs.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ async def group_claims(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
     """
     resource = ConfigResource(ResourceType.GROUP, group_id)
     try:
-        entry = (await describe_configs(calls, [resource]))[resource].get(CONFIG)
+        configs = (await describe_configs(calls, [resource]))[resource]
     except KafkaError as error:
         if error.code is not ErrorCode.INVALID_REQUEST:
             raise
-        entry = None  # before Kafka 3.9, groups have no configs
-    if entry is None:
+        configs = {}  # before Kafka 3.9, groups have no configs
+    if CONFIG not in configs:
         raise UnsupportedVersionError(
             ErrorCode.UNSUPPORTED_VERSION,
             "the broker keeps no claims of groups: use oncelog with inter.broker.protocol.version 4.1 or above",
@@ -54,6 +55,8 @@ async def group_claims(calls: AdminCalls, group_id: str) -> list[GroupClaim]:
             claim["producer_id"],
             claim["generation"],
         )
+        for name, entry in configs.items()
+        if name == CONFIG or name.startswith(f"{CONFIG}.")
         for claim in json.loads(entry.value or "[]")
     )
 

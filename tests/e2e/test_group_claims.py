@@ -34,13 +34,13 @@ async def command(address: str, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def claim(address: str, topic: str, group: str, transactional_id: str) -> int:
-    """Initialise a producer for both partitions of the topic; its producer id."""
+async def claim(address: str, topic: str, group: str, transactional_id: str, partitions: int = 2) -> int:
+    """Initialise a producer for all partitions of the topic; its producer id."""
     async with RawConnection(address) as wire:
-        await wire.create_topic(topic, 2)
+        await wire.create_topic(topic, partitions)
         request = InitProducerIdRequest(transactional_id, 60_000)
         request.consumer_group_id, request.consumer_group_generation = group, 7
-        request.assigned_partitions = [AssignedPartitions(topic, [0, 1])]
+        request.assigned_partitions = [AssignedPartitions(topic, list(range(partitions)))]
         answer = await wire.call(request, 5, extension_version=1)
         assert answer.error_code == 0
         return answer.producer_id
@@ -58,6 +58,15 @@ class TestClaims:
             assert await admin.unfence_group(group) == claims
             assert await admin.group_claims(group) == []
             assert await admin.unfence_group(group) == []
+
+    async def test_more_than_one_setting_can_have_are_shown(self, bootstrap: str, fresh_name: Names) -> None:
+        topic, group, name = fresh_name("topic"), fresh_name("group"), fresh_name("id")
+        producer_id = await claim(bootstrap, topic, group, name, 1000)
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            claims = [GroupClaim(TopicPartition(topic, index), name, producer_id, 7) for index in range(1000)]
+            assert await admin.group_claims(group) == claims
+            assert await admin.unfence_group(group) == claims
+            assert await admin.group_claims(group) == []
 
     async def test_are_dropped_by_command(self, bootstrap: str, fresh_name: Names) -> None:
         topic, group, name = fresh_name("topic"), fresh_name("group"), fresh_name("id")

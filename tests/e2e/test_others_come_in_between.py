@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -11,6 +12,8 @@ from types import GeneratorType
 from typing import Any
 
 import pytest
+from oncelog.broker.coordinator.claims.assignments import Assignment, GroupAssignments
+from oncelog.broker.coordinator.transaction.metadata import new_metadata
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
 from oncelog.broker.node import BrokerNode
@@ -268,6 +271,7 @@ async def test_others_come_in_between_the_rows_of_a_request(broker: BrokerNode, 
 
 
 ROWS = 40_000
+GROUP = 32
 LINES_AT_ONCE = 36_000
 """A turn of the event loop executes fewer lines of Python than a large request has rows."""
 
@@ -583,6 +587,55 @@ async def lines_of_longest_turn(broker: BrokerNode, request: Request[Any], versi
 async def test_no_turn_goes_through_all_rows_of_a_request(broker: BrokerNode, name: str) -> None:
     build, version = IN_SHORT_TURNS[name]
     assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
+
+
+async def test_no_turn_goes_through_all_claims_of_a_group(broker: BrokerNode) -> None:
+    claimed = frozenset(("wide", index) for index in range(10_000))
+    for number in range(4):
+        more = frozenset((f"wide-{number}", index) for _, index in claimed)
+        broker.group_initialiser._claims.claim("g", f"id-{number}", 1, more)
+    request = DescribeConfigsRequest([DescribeConfigsResource(GROUP, "g", None)])
+    assert await lines_of_longest_turn(broker, request, 4) < LINES_AT_ONCE
+    async with RawConnection(broker.address) as wire:
+        (result,) = (await wire.call(request, 4)).results
+        claims = [claim for config in result.configs for claim in json.loads(config.value or "")]
+        assert len(claims) == ROWS
+        assert claims == sorted(claims, key=lambda claim: (claim["topic"], claim["partition"]))
+
+
+async def test_the_claims_of_a_described_group_are_rows() -> None:
+    async with (
+        BrokerNode(durability="os", logging_level="error", response_max_rows=10) as broker,
+        RawConnection(broker.address) as wire,
+    ):
+        request = DescribeConfigsRequest([DescribeConfigsResource(GROUP, "g", None)])
+        broker.group_initialiser._claims.claim("g", "id", 1, frozenset(("t", index) for index in range(8)))
+        assert (await wire.call(request, 4)).results[0].error_code == ErrorCode.NONE
+        broker.group_initialiser._claims.claim("g", "id", 1, frozenset(("t", index) for index in range(11)))
+        assert (await wire.call(request, 4)).results[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_no_turn_goes_through_all_groups_with_claims(broker: BrokerNode) -> None:
+    held = Assignment(1, frozenset([("wide", 0)]), 0, 1)
+    claims = broker.group_initialiser._claims._groups
+    for number in range(ROWS):
+        claims[f"g-{number:05}"] = GroupAssignments()
+        claims[f"g-{number:05}"].put("id", held)
+    request = ListConfigResourcesRequest([GROUP])
+    assert await lines_of_longest_turn(broker, request, 1) < LINES_AT_ONCE
+    async with RawConnection(broker.address) as wire:
+        listed = (await wire.call(request, 1)).config_resources
+        assert [item.resource_name for item in listed] == sorted(claims)
+
+
+async def test_no_turn_goes_through_all_transactional_ids(broker: BrokerNode) -> None:
+    for number in range(ROWS):
+        empty = new_metadata(f"id-{number}", number, 60_000, 0)
+        broker.transaction_coordinator.state.create(replace(empty, producer_epoch=0))
+    request = ListTransactionsRequest()
+    assert await lines_of_longest_turn(broker, request, 1) < LINES_AT_ONCE
+    async with RawConnection(broker.address) as wire:
+        assert len((await wire.call(request, 1)).transaction_states) == ROWS
 
 
 LINES_OF_A_RECORD = 4 * ROWS

@@ -150,6 +150,18 @@ class GroupAssignments:
         """
         return len(self._holders) + sum(partition not in self._holders for partition in self.found)
 
+    @property
+    def is_owned(self) -> bool:
+        """Whether any partition has an owner. Claims known only from committed offsets (`found`) are included."""
+        return bool(self._holders or self.found)
+
+    def owned_partitions(self) -> set[TopicPartition]:
+        """Return the partitions that have an owner.
+
+        Claims known only from committed offsets (`found`) are included.
+        """
+        return {*self._holders, *self.found}
+
     def holders(self, partitions: Iterable[TopicPartition]) -> dict[str, int]:
         """Return every transactional id that holds any of the partitions, as owner or not, with its generation."""
         holders: dict[str, int] = {}

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ...scheduling.steps import Steps, run_in_slices
 from ..claim import NO_GENERATION, ClaimedGroups, TopicPartition
 from ..transaction.decisions import ProducerIdentity
 from ..transaction.events import Caller
@@ -155,23 +156,26 @@ class GroupAwareInitialiser:
         Raise KafkaError CONCURRENT_TRANSACTIONS (not complete in time; retry), or with an error code of either
         coordinator.
         """
-        self._claimed.check_served(group_id)
-        self._homes.check_home(group_id)
+        self.check_served(group_id)
         deadline = asyncio.get_running_loop().time() + self._max_wait_s
         async with self._turn(group_id, deadline, by):
-            self._events.unfenced(group_id, self._claims.owned(group_id), by)
+            self._events.unfenced(group_id, await run_in_slices(self._claims.owned(group_id)), by)
             durable = self._claims.drop(group_id, None, "unfenced by hand")
             if durable is not None:
                 await asyncio.shield(durable)
 
-    def owned(self, group_id: str) -> list[OwnedPartition]:
-        """Return the claim on each partition of a group. Raise KafkaError if the group cannot be served."""
+    def check_served(self, group_id: str) -> None:
+        """Raise KafkaError if the group, or the state of its claims, cannot be served."""
         self._claimed.check_served(group_id)
         self._homes.check_home(group_id)
+
+    def owned(self, group_id: str) -> Steps[list[OwnedPartition]]:
+        """Return, in steps, the claim on each partition of a group. Raise KafkaError if the group cannot be served."""
+        self.check_served(group_id)
         return self._claims.owned(group_id)
 
-    def groups(self) -> list[str]:
-        """Return the sorted ids of the groups in which a partition has an owner."""
+    def groups(self) -> Steps[list[str]]:
+        """Return, in steps, the sorted ids of the groups in which a partition has an owner."""
         return self._claims.groups()
 
     # ---- the steps of an initialisation
@@ -180,8 +184,7 @@ class GroupAwareInitialiser:
         group_id = request.group_id
         if self._stopped:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The broker is stopping.")
-        self._claimed.check_served(group_id)
-        self._homes.check_home(group_id)
+        self.check_served(group_id)
         if len(request.partitions) > self._max_partitions:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,

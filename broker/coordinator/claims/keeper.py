@@ -24,10 +24,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages.transaction_log import GroupAssignmentKey
+from ...scheduling.steps import Steps, ordered
 from ...system.ports import Clock
 from ..claim import NO_GENERATION, Claim, ClaimedGroups, TopicPartition
 from ..state_log import StateLog, StateRecord
@@ -40,6 +42,9 @@ FORGOTTEN: Final = ""
 """The transactional id under which a group's `forgotten_generation` is recorded. No producer can have this id."""
 
 _LATE_LOOK_S: Final = 0.05
+
+_DESCRIBED_AT_ONCE: Final = 50
+"""How many claims are described in one step."""
 
 _DROPPED_AT_ONCE: Final = 200_000
 _RECORD_OVERHEAD: Final = 40
@@ -213,21 +218,40 @@ class GroupClaims:
             claims[partition] = Claim(self._homes.producer_id_of(name), name, held.generation_id, held.made_ms)
         return claims
 
-    def owned(self, group_id: str) -> list[OwnedPartition]:
-        """Return the claim on each partition of the group, sorted by partition, for operators."""
-        return [
-            OwnedPartition(topic, index, claim.transactional_id, claim.producer_id, claim.generation_id)
-            for (topic, index), claim in sorted(self.of_group(group_id).items())
-        ]
+    def owned(self, group_id: str) -> Steps[list[OwnedPartition]]:
+        """Return, in steps, the claim on each partition of the group, sorted by partition, for operators.
+
+        Each claim is in the state of its step.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return []
+        owned: list[OwnedPartition] = []
+        partitions = yield from ordered(group.owned_partitions())
+        while portion := list(islice(partitions, _DESCRIBED_AT_ONCE)):
+            group = self._groups.get(group_id) or GroupAssignments()
+            owned += [
+                OwnedPartition(topic, index, claim.transactional_id, claim.producer_id, claim.generation_id)
+                for (topic, index), claim in self._claims_on(group, portion).items()
+                if claim is not None
+            ]
+            yield 5 * len(portion)
+        return owned
 
     @property
     def claimed_partitions(self) -> int:
         """The number of partitions that have an owner, in all groups together."""
         return sum(group.owned for group in self._groups.values())
 
-    def groups(self) -> list[str]:
-        """Return the sorted ids of the groups in which a partition has an owner."""
-        return sorted(group_id for group_id, group in self._groups.items() if group.owned)
+    def groups(self) -> Steps[list[str]]:
+        """Return, in steps, the sorted ids of the groups in which a partition has an owner."""
+        claimed = []
+        for group_id in (yield from ordered(list(self._groups))):
+            group = self._groups.get(group_id)
+            if group is not None and group.is_owned:
+                claimed.append(group_id)
+            yield 2
+        return claimed
 
     # ---- changes: each is appended and takes effect, or raises KafkaError and changes nothing
 

@@ -286,10 +286,11 @@ class TransactionCoordinator(TransactionCore):
     def list(self, wanted: TransactionFilter) -> Steps[list[TransactionMetadata]]:
         """Handle a ListTransactions request: return, in steps, the states of the ids that `wanted` selects.
 
-        Raise KafkaError INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
+        Each id is in the state of its step. Ids that are new since the call are left out. Raise KafkaError
+        INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
         """
         self.state.check_loaded()
-        known = [entry.metadata for entry in self.state.entries()]
+        known = (entry.metadata for entry in self.state.snapshot())
         return wanted.select(known, self.clock.now_ms(), self.config.transactional_id_pattern_max_size)
 
 

@@ -99,6 +99,11 @@ class TransactionStateManager:
         """Iterate over the entries of all known transactional ids, except new ones (epoch -1, not yet in the log)."""
         return (entry for entry in self._entries.values() if entry.metadata.producer_epoch != NO_PRODUCER_EPOCH)
 
+    def snapshot(self) -> Iterator[TransactionEntry]:
+        """Iterate over the same entries, of which none comes or goes while the caller pauses."""
+        known = list(self._entries.values())
+        return (entry for entry in known if entry.metadata.producer_epoch != NO_PRODUCER_EPOCH)
+
     def check_loaded(self) -> None:
         """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the replay is done."""
         if not self._loaded:

@@ -124,7 +124,7 @@ class TransactionUpkeep:
         """
         next_deadline: int | None = None
         unwritten = False
-        for count, entry in enumerate(list(self._state.entries()), 1):
+        for count, entry in enumerate(self._state.snapshot(), 1):
             if count % _IDS_PER_UNIT == 0:
                 yield 1
             metadata = entry.metadata

@@ -12,6 +12,7 @@ from oncelog.broker.coordinator.claims.keeper import GroupClaims
 from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
 from oncelog.broker.coordinator.group.records import decode_key, decode_offset
 from oncelog.broker.log import PartitionLog
+from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.control_records import read_control_record
 from oncelog.protocol.messages.group_log import OffsetCommitKey
@@ -401,7 +402,7 @@ def _groups_with_outlived_claims(world: World) -> set[str]:
     assert isinstance(keeper, GroupClaims)
     return {
         name
-        for name in keeper.groups()
+        for name in run_at_once(keeper.groups())
         if any(groups.is_outlived(name, claim) for claim in keeper.of_group(name).values())
     }
 
