@@ -302,18 +302,32 @@ class GroupUpkeep:
         yield from self._expire_offsets(group, now_ms)
         if self._is_deleted(group) or group.state is not GroupState.EMPTY:
             return
-        offsets = self._offsets.of_group(group_id)
-        idle = [
+        idle: list[tuple[TopicPartition, Claim]] = []
+        claims = list(self._claims.of_group(group_id).items())
+        for start in range(0, len(claims), _EXPIRED_AT_ONCE):
+            portion = claims[start : start + _EXPIRED_AT_ONCE]
+            idle += [item for item in portion if self._is_idle(group, *item, now_ms)]
+            yield len(portion)
+        if self._is_deleted(group) or group.state is not GroupState.EMPTY:
+            return
+        # Of the claims that are idle, some may have been replaced or used since their step.
+        dropped = [
             partition
-            for partition, claim in self._claims.of_group(group_id).items()
-            if self.is_outlived(group, claim)
-            or (partition not in offsets and claim.made_ms <= now_ms - self._retention_ms)
+            for partition, claim in idle
+            if self._claims.get(group_id, partition) == claim and self._is_idle(group, partition, claim, now_ms)
         ]
-        if idle:
-            self._drop(group_id, idle, "the claim expired")
+        if dropped:
+            self._drop(group_id, dropped, "the claim expired")
+        offsets = self._offsets.of_group(group_id)
         left = offsets or self._offsets.has_pending(group_id)
         if not (left or self._claims.of_group(group_id) or group.pending_join):
             self.delete_group(group)
+
+    def _is_idle(self, group: ClassicGroup, partition: TopicPartition, claim: Claim, now_ms: int) -> bool:
+        """Whether the claim is outlived, or older than the retention while its partition has no offset."""
+        return self.is_outlived(group, claim) or (
+            claim.made_ms <= now_ms - self._retention_ms and self._offsets.get(group.group_id, partition) is None
+        )
 
     def _expire_offsets(self, group: ClassicGroup, now_ms: int) -> Steps[None]:
         group_id = group.group_id

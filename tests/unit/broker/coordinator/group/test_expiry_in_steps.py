@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any, cast
 
 import pytest
+from oncelog.broker.coordinator.claim import Claim, ClaimKeeper, TopicPartition
 from oncelog.protocol.errors import ErrorCode
 from support.group_world import GroupWorld, in_virtual_time
+from support.virtual_time import LoopClock
 
 PARTITIONS = 2_000
 STEPS = 5
@@ -135,4 +138,85 @@ async def test_offsets_whose_expiry_cannot_be_written_stay_until_the_next_one() 
     for _ in world.coordinator._upkeep.expiry():
         pass
     assert world.committed() == {}
+    await world.coordinator.stop()
+
+
+class Keeper:
+    """A keeper of claims that records what is dropped."""
+
+    def __init__(self, world: GroupWorld) -> None:
+        self.dropped: list[TopicPartition] = []
+        self._world = world
+        world.coordinator.claim_keeper = cast(ClaimKeeper, self)
+
+    def newest_generation(self, group_id: str) -> int:
+        return 1
+
+    def drop(self, group_id: str, partitions: Collection[TopicPartition], reason: str, *, forget: bool = False) -> None:
+        self.dropped += partitions
+        self._world.coordinator.change_claims(group_id, dict.fromkeys(partitions))
+
+
+async def claimed() -> tuple[GroupWorld, Keeper]:
+    """A world with a group whose claims are past the retention, and only the first of them has an offset."""
+    world = GroupWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10**9)
+    world.topics.topics["orders"].partitions = PARTITIONS
+    await world.__aenter__()
+    made_ms = LoopClock().now_ms()
+    await asyncio.sleep(61)
+    world.commit({("orders", 0): 7})
+    world.coordinator.install_claims(
+        "g", {("orders", index): Claim(1, "id", 1, made_ms) for index in range(PARTITIONS)}
+    )
+    return world, Keeper(world)
+
+
+@in_virtual_time
+async def test_each_step_looks_at_few_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, keeper = await claimed()
+    world.commit({("orders", index): 7 for index in range(PARTITIONS)})
+    is_outlived = world.coordinator._upkeep.is_outlived
+    looks = 0
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_outlived(*arguments)
+
+    monkeypatch.setattr(world.coordinator._upkeep, "is_outlived", counted)
+    before = 0
+    for _ in world.coordinator._upkeep.expiry():
+        assert looks - before <= LONGEST_STEP
+        before = looks
+    assert looks >= PARTITIONS
+    assert keeper.dropped == []
+    await world.coordinator.stop()
+
+
+@in_virtual_time
+async def test_claims_renewed_or_used_in_between_do_not_expire() -> None:
+    world, keeper = await claimed()
+    steps = world.coordinator._upkeep.expiry()
+    for _ in range(STEPS):
+        next(steps)
+    assert keeper.dropped == []
+    renewed, used = ("orders", 1), ("orders", 2)
+    world.coordinator.change_claims("g", {renewed: Claim(1, "id", 2, LoopClock().now_ms())})
+    world.commit({used: 7})
+    for _ in steps:
+        pass
+    assert sorted(keeper.dropped) == [("orders", index) for index in range(3, PARTITIONS)]
+    await world.coordinator.stop()
+
+
+@in_virtual_time
+async def test_claims_of_a_group_that_gets_members_in_between_do_not_expire() -> None:
+    world, keeper = await claimed()
+    steps = world.coordinator._upkeep.expiry()
+    for _ in range(STEPS):
+        next(steps)
+    world.join(protocols=[("range", SUBSCRIPTION)], version=3)
+    for _ in steps:
+        pass
+    assert keeper.dropped == []
     await world.coordinator.stop()
