@@ -17,6 +17,7 @@ from oncelog.broker.coordinator.transaction.metadata import new_metadata
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.handlers.produce import PARTITIONS_AT_ONCE
 from oncelog.broker.node import BrokerNode
+from oncelog.broker.observability.metrics import KNOWN_IDS
 from oncelog.broker.partitions.markers import Marker
 from oncelog.broker.scheduling.steps import Steps
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -636,6 +637,11 @@ async def test_no_turn_goes_through_all_transactional_ids(broker: BrokerNode) ->
     assert await lines_of_longest_turn(broker, request, 1) < LINES_AT_ONCE
     async with RawConnection(broker.address) as wire:
         assert len((await wire.call(request, 1)).transaction_states) == ROWS
+    with CountedLines() as counted:
+        counted.begin()
+        assert broker.metrics.value(KNOWN_IDS) == ROWS
+        await asyncio.sleep(0)
+    assert counted.longest < LINES_AT_ONCE
 
 
 LINES_OF_A_RECORD = 4 * ROWS

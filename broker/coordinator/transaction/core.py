@@ -93,7 +93,7 @@ class TransactionCore:
             remove_expired=self.upkeep.remove_expired,
         )
         metrics.watch(PARKED, lambda: self.waits.parked)
-        metrics.watch(KNOWN_IDS, lambda: sum(1 for _ in self.state.entries()))
+        metrics.watch(KNOWN_IDS, lambda: self.state.count)
 
     def transaction_version(self) -> TransactionVersion:
         """Return the finalized level of the feature transaction.version."""

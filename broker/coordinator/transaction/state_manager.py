@@ -99,6 +99,11 @@ class TransactionStateManager:
         """Iterate over the entries of all known transactional ids, except new ones (epoch -1, not yet in the log)."""
         return (entry for entry in self._entries.values() if entry.metadata.producer_epoch != NO_PRODUCER_EPOCH)
 
+    @property
+    def count(self) -> int:
+        """The number of known transactional ids, including new ones that are not in the log yet."""
+        return len(self._entries)
+
     def snapshot(self) -> Iterator[TransactionEntry]:
         """Iterate over the same entries, of which none comes or goes while the caller pauses."""
         known = list(self._entries.values())
