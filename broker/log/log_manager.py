@@ -874,7 +874,7 @@ class LogManager:
             if log.failure is None:
                 what = f"retention of {log.name}"
                 try:
-                    log.retain(now_ms)
+                    await run_in_slices(log.retain_in_steps(now_ms))
                 except Exception as error:
                     self._episodes.failed(what, error)
                 else:
@@ -918,7 +918,7 @@ class LogManager:
             if log.failure is not None:
                 return None
             try:
-                return self._cleaner.plan(log, first_dirty, now_ms)
+                return await run_in_slices(self._cleaner.plan_in_steps(log, first_dirty, now_ms))
             except NotAtHand as missing:
                 if not await run_in_slices(side_reads.get(missing)):
                     break
