@@ -164,7 +164,7 @@ class SnapshotWriter:
             reason = "it is missing"
         except CorruptSnapshot as error:
             reason = str(error)
-        logger.warning("producer snapshot made again", file=path, reason=reason)
+        logger.info("producer snapshot made again", file=path, reason=reason)
         producers = ProducerStateManager(log.fs, log.directory, log.name)
         start = producers.load(segments[0].base_offset, offset, log.producers.snapshot_offsets())
         for _ in replay(segments, producers, start):
