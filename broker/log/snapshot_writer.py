@@ -131,7 +131,7 @@ class SnapshotWriter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether so many snapshots are not written yet that no segment should be finished before some are."""
+        """Whether the unwritten snapshots exceed their limit, so that no segment should be finished before some are."""
         return bool(self._pending) and sum(snapshot.cost for snapshot in self._pending.values()) > _MOST_PENDING
 
     def _collect(self) -> None:
