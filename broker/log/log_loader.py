@@ -421,8 +421,7 @@ class _Loader:
         """
         if len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
             try:
-                snapshot = self.producers.take_snapshot() or self.producers.snapshot_path(self.producers.end_offset)
-                renew_file(self._fs, snapshot)
+                renew_file(self._fs, self.producers.take_snapshot())
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
