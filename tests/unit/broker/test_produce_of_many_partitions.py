@@ -13,6 +13,7 @@ from oncelog.broker.api import transactional_produce
 from oncelog.broker.api.handling import Deferred, RequestContext
 from oncelog.broker.api.transactional_produce import ProduceAppend
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity
+from oncelog.broker.coordinator.transaction.state import TransactionVersion
 from oncelog.broker.handlers import produce
 from oncelog.broker.node import BrokerNode
 from oncelog.broker.scheduling.steps import SLICE, run_in_slices
@@ -172,9 +173,7 @@ async def test_transaction_that_ends_while_its_partitions_are_registered_gets_no
         nonlocal calls
         calls += 1
         if calls == PARTITIONS:  # the last one of the registration, before any append
-            broker.transaction_coordinator.end_txn_now(
-                ID, *producer, False, transactional_produce.TransactionVersion.TV_0
-            )
+            broker.transaction_coordinator.end_txn_now(ID, *producer, False, TransactionVersion.TV_0)
         return verify(context, tid, append)
 
     monkeypatch.setattr(transactional_produce, "_verify", ending)
