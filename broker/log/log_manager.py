@@ -151,6 +151,8 @@ class LogManager:
         self._unmade: set[TopicPartition] = set()
         # The recovery points in the checkpoint while newer ones wait to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
+        # The path of the checkpoint of recovery points if the disk could not read it, else empty.
+        self._unread_points = ""
         self._checkpoint_lock = self._threads.lock()
         self._root = SharedDirectory(fs, directory, self._threads.lock())
         self._callbacks: list[Callable[[KafkaError], None]] = []
@@ -221,11 +223,10 @@ class LogManager:
         started = self._clock.monotonic()
         unclean = self.directory.clean_shutdown()
         self.clean_start = unclean is not None
-        self._recovery_points = self.checkpoints.read(RECOVERY_POINTS) or {}
-        self._written_recovery_points = self._recovery_points
-        start_offsets = self.checkpoints.read(LOG_START_OFFSETS)
+        self._read_recovery_points()
+        start_offsets = self._read_start_offsets()
         self._start_offsets = start_offsets or {}
-        cleaner_offsets = self.checkpoints.read(CLEANER_OFFSETS)
+        cleaner_offsets = self._read_cleaner_offsets()
         self._cleaner_offsets, self._cleaned_known = cleaner_offsets or {}, cleaner_offsets is not None
         missing = {key for key, offset in self._recovery_points.items() if offset > 0}
         journal = self._left_journal = read_journal(self._fs, self.path)
@@ -289,6 +290,48 @@ class LogManager:
                 seconds=round(self._clock.monotonic() - started, 3),
             )
 
+    def _read_recovery_points(self) -> None:
+        """Read the recovery points. If the disk cannot read them (EIO), the partitions' own files have to suffice.
+
+        Then no partition is cut, and a partition whose directory is missing is not noticed. Raises OSError.
+        """
+        try:
+            self._recovery_points = self.checkpoints.read(RECOVERY_POINTS) or {}
+        except OSError as error:
+            self._unread_points = self._unreadable(RECOVERY_POINTS, error)
+        self._written_recovery_points = self._recovery_points
+
+    def _read_start_offsets(self) -> dict[TopicPartition, int] | None:
+        """Return the log start offsets, None if they were never written. Raises OSError.
+
+        Raises DataDirectoryError if the disk cannot read them (EIO): nothing else has them.
+        """
+        try:
+            return self.checkpoints.read(LOG_START_OFFSETS)
+        except OSError as error:
+            path = self._unreadable(LOG_START_OFFSETS, error)
+            raise DataDirectoryError(
+                f"{path} cannot be read: {error}. Only this file says up to which offsets DeleteRecords has deleted"
+                " records. Check the disk and start the broker again, or restore the file from a copy. As a last"
+                " resort remove the file: then such records may be read again"
+            ) from error
+
+    def _read_cleaner_offsets(self) -> dict[TopicPartition, int] | None:
+        """Return the cleaner offsets, None if they are not known: compaction then begins anew. Raises OSError."""
+        try:
+            return self.checkpoints.read(CLEANER_OFFSETS)
+        except OSError as error:
+            self._unreadable(CLEANER_OFFSETS, error)
+            return None
+
+    def _unreadable(self, name: str, error: OSError) -> str:
+        """Log that the disk cannot read a checkpoint (EIO), and return its path; raise any other error."""
+        if error.errno != errno.EIO:
+            raise error
+        path = f"{self.path}/{name}"
+        logger.error("checkpoint not read", file=path, reason=str(error))
+        return path
+
     def _finish_redo(self, journal: LeftJournal) -> None:
         """Remove the journal that was redone. Keep what it has of the partitions that could not be redone.
 
@@ -332,6 +375,7 @@ class LogManager:
             same_boot=self.directory.same_boot,
             cleaned_to=self._cleaner_offsets.get(key, 0) if self._cleaned_known else None,
             unsynced_from=unsynced_from,
+            unread=self._unread_points,
         )
         try:
             if not self._fs.is_directory(path):
@@ -343,6 +387,9 @@ class LogManager:
             if self.clean_start and not log.log_end_offset:
                 log.sync_name(self._root.changed())  # a clean stop does not sync the names of empty partitions
         except CorruptLog as damage:
+            if self._unread_points:
+                # The next start can read the checkpoint again, and must not take the damage for a torn write either.
+                self._recovery_points[key] = max(known, damage.offset + 1)
             if not self._open_sound_part(key, path, point, damage):
                 self._take_offline(key, damage)
         except KafkaError as error:
