@@ -432,7 +432,7 @@ async def test_a_batch_of_a_deleted_topic_skips_no_record_of_the_new_topic_of_it
         if len(topic_ids) > 1:
             noticed.set()
 
-    settings = {"metadata_max_age_ms": 100}
+    settings = {"metadata_max_age_ms": 100, "allow_auto_create_topics": False}
     async with job.processor(process=process, consumer_settings=settings) as processor:
         watching = asyncio.create_task(watch_topic_id(processor, job.source, notice))
         with pytest.raises(ValueError, match="ends here"):
