@@ -35,12 +35,12 @@ from .errors import (
     UnknownTopicError,
     error_for,
 )
-from .given import topic_of
 from .links import Links
 from .login.settings import login_of
 from .metadata import ClusterMetadata, Node, TopicMetadata
 from .shared_task import outcome_of
 from .tls import context_of
+from .validation import topic_of
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")

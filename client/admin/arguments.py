@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ..given import MAX_INT16, MAX_INT32, MAX_INT64, name_of, partition_of, whole_number
+from ..validation import MAX_INT16, MAX_INT32, MAX_INT64, name_of, partition_of, whole_number
 from ..values import ByPartition, TopicPartition
 from .transaction_values import AbortTransactionSpec
 from .values import ConfigResource, NewTopic, ResourceType

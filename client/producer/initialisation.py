@@ -23,7 +23,7 @@ from ..cluster import KeyType
 from ..config import ProducerConfig
 from ..connection import Connection
 from ..errors import ConfigError, FatalError, IllegalGenerationError, UnsupportedVersionError, error_for
-from ..given import partitions_of
+from ..validation import partitions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment
 from ..versions import GROUP_AWARE_TRANSACTION
 from .coordinator_call import CoordinatorCaller, Refusals

@@ -18,9 +18,9 @@ from ...protocol.records import Headers
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPartitionError, copy_of
-from ..given import MAX_INT32, topic_of, whole_number
 from ..metadata import ClusterMetadata
 from ..shared_task import outcome_of
+from ..validation import MAX_INT32, topic_of, whole_number
 from ..values import HeadersLike
 from .accumulator import RecordAccumulator, TopicQueues
 from .batch import Delivery

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeGuard
 
 from ...protocol.records import Headers
-from ..given import MAX_INT32, MAX_INT64, whole_number
+from ..validation import MAX_INT32, MAX_INT64, whole_number
 from ..values import HeadersLike
 
 

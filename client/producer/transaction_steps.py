@@ -18,7 +18,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import AbortableError, ConcurrentProducerCommitError, ConfigError, RetriableError, UnknownPartitionError
-from ..given import partitions_of, positions_of
+from ..validation import partitions_of, positions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator
 from .coordinator_call import CoordinatorCaller

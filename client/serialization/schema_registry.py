@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from ...protocol.errors import ErrorCode
 from ..errors import RetriableError
-from ..given import duration_setting
+from ..validation import duration_setting
 from .protocols import NotReadyError, T
 
 if TYPE_CHECKING:
