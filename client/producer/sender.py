@@ -336,7 +336,7 @@ class Sender:
                     self._outcomes.give_up(queue.waiting[0], error)
         except KafkaError as error:
             log.debug("node %d: %s", node_id, error)
-            if error.code is ErrorCode.BROKER_NOT_AVAILABLE:  # no attempt was made, so the link does not back off
+            if error.code is ErrorCode.BROKER_NOT_AVAILABLE:  # no attempt was made, so there is no backoff
                 await asyncio.sleep(self._cluster.retry_backoff(0))
         finally:
             self._connecting.discard(node_id)
