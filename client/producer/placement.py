@@ -26,7 +26,7 @@ from .accumulator import RecordAccumulator, TopicQueues
 from .batch import Delivery
 from .partitioner import partition_for_key
 from .record_values import are_plain_headers, bytes_of, headers_of, record_of, timestamp_of
-from .transaction_steps import Transactions
+from .transaction_lifecycle import Transactions
 
 log = logging.getLogger(__name__)
 

@@ -41,8 +41,8 @@ from .record_values import read_once
 from .sender import Sender
 from .serialization import RecordSerializer
 from .transaction import Transaction
+from .transaction_lifecycle import Transactions
 from .transaction_state import State
-from .transaction_steps import Transactions
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from ..errors import AbortableError, ConcurrentProducerCommitError, ConfigError,
 from ..validation import partitions_of, positions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator
-from .coordinator_call import CoordinatorCaller
+from .coordinator_client import CoordinatorClient
 from .initialisation import SETTING, Initialisation
 from .sender import Sender
 from .transaction_calls import TransactionCalls
@@ -46,9 +46,9 @@ class Transactions:
     ) -> None:
         self.manager = TransactionManager(config.transactional_id)
         max_block_s = config.max_block_ms / 1000
-        caller = CoordinatorCaller(cluster, self.manager, max_block_s)
+        coordinators = CoordinatorClient(cluster, self.manager, max_block_s)
         self._calls = TransactionCalls(cluster, self.manager, config.transaction_timeout_ms, max_block_s)
-        self._initialisation = Initialisation(config, caller, self._calls, self.manager)
+        self._initialisation = Initialisation(config, coordinators, self._calls, self.manager)
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
