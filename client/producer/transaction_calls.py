@@ -227,7 +227,7 @@ class TransactionCalls:
         manager = self._manager
         lost = Lost(int(asked_before))
         try:
-            named = manager.to_name()
+            named = manager.partitions_for_end_txn()
             try:
                 answer = await self._end(committed, named, lost)
             except _NamesRefused as error:

@@ -327,7 +327,7 @@ class Transactions:
         """Give up unsent records, and wait for everything that was sent."""
         self._give_up_records()
         await self._accumulator.flush()
-        await self._sender.landed()  # also given-up batches: written later, they would outlive the transaction
+        await self._sender.drain()  # also given-up batches: written later, they would outlive the transaction
         if self._registering is not None:
             await asyncio.shield(self._registering)
         await self._offsets_sent()
