@@ -173,9 +173,9 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
         )
     except KafkaError as error:
         fenced = error.code is ErrorCode.PRODUCER_FENCED
-        told = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) if fenced else error
+        failure = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) if fenced else error
         for append in unregistered:
-            append.fail(told)
+            append.fail(failure)
         return None
     if step is None:
         return None
