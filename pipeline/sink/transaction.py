@@ -62,7 +62,7 @@ class SinkState(NamedTuple):
     """The query's id, or the write's id."""
     batch_id: int
     plan: str = ""
-    """Digest of Spark's plan (`plans.py`), which distinguishes the batch from others with its number, or empty.
+    """Digest of Spark's plan (`checkpoint.py`), which distinguishes the batch from others with its number, or empty.
     """
 
 

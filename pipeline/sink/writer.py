@@ -28,9 +28,9 @@ from ..arrow.encoder import encode
 from ..blocking import BlockingCluster
 from ..python_worker import freeze_gc_once
 from . import attempts
+from .checkpoint import LocalNotes, done_and_pending, local_path, planned_at, recent_plans
 from .expiry import state_expires_after_s
 from .ownership import FIRST_BATCH, StateError
-from .plans import LocalNotes, done_and_pending, local_path, planned_at, recent_plans
 from .produce import TransactionProducer, Written
 from .rows import grouped
 from .settings import SinkSettings

@@ -21,8 +21,8 @@ from oncelog.client.config import ProducerConfig  # noqa: E402
 from oncelog.client.errors import ProducerFencedError, UnsupportedVersionError  # noqa: E402
 from oncelog.pipeline.arrow.encoder import Payload, encode  # noqa: E402
 from oncelog.pipeline.sink import attempts  # noqa: E402
+from oncelog.pipeline.sink.checkpoint import LocalNotes  # noqa: E402
 from oncelog.pipeline.sink.ownership import StateError, let_go, take_over  # noqa: E402
-from oncelog.pipeline.sink.plans import LocalNotes  # noqa: E402
 from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
 from oncelog.pipeline.sink.settings import SinkSettings  # noqa: E402
 from oncelog.pipeline.sink.transaction import (  # noqa: E402
