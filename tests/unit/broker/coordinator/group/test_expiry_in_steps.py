@@ -31,7 +31,7 @@ async def outdated() -> GroupWorld:
 
 def expire(world: GroupWorld, between: Callable[[], object]) -> None:
     """Expire in steps; `between` is called after some of them."""
-    steps = world.coordinator._upkeep.expiry()
+    steps = world.coordinator._cleanup.expiry()
     for _ in range(STEPS):
         next(steps)
     assert 0 < len(world.committed()) < PARTITIONS
@@ -44,7 +44,7 @@ def expire(world: GroupWorld, between: Callable[[], object]) -> None:
 async def test_each_step_expires_few_offsets() -> None:
     world = await outdated()
     left = PARTITIONS
-    for _ in world.coordinator._upkeep.expiry():
+    for _ in world.coordinator._cleanup.expiry():
         assert left - len(world.committed()) <= LONGEST_STEP
         left = len(world.committed())
     assert left == 0
@@ -66,7 +66,7 @@ async def test_each_step_looks_at_few_offsets(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(world.coordinator._offsets, "get", counted)
     before = 0
-    for _ in world.coordinator._upkeep.expiry():
+    for _ in world.coordinator._cleanup.expiry():
         assert looks - before <= LONGEST_STEP
         before = looks
     assert looks == PARTITIONS
@@ -132,7 +132,7 @@ async def test_offsets_whose_expiry_cannot_be_written_stay_until_the_next_one() 
     expire(world, between)
     assert 0 < len(world.committed()) < PARTITIONS
     world.log.refuse = None
-    for _ in world.coordinator._upkeep.expiry():
+    for _ in world.coordinator._cleanup.expiry():
         pass
     assert world.committed() == {}
     await world.coordinator.stop()
