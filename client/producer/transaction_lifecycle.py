@@ -144,22 +144,22 @@ class Transactions:
                     f"topic {name!r} has only partitions 0 to {count - 1}, not {highest}",
                 )
 
-    def _group(self, given: ConsumerGroupMetadata | ConsumerAssignment | str | None) -> ConsumerGroupMetadata:
+    def _group(self, group: ConsumerGroupMetadata | ConsumerAssignment | str | None) -> ConsumerGroupMetadata:
         """Return the group and member to commit offsets for: the given ones, else those of the last initialisation."""
-        if isinstance(given, str):
+        if isinstance(group, str):
             warnings.warn(
                 "send_offsets with a group id alone fences nothing, so that a record may be processed twice: pass "
                 "consumer.group_metadata(), or set transactional_group_id and pass no group",
                 DeprecationWarning,
                 stacklevel=4,  # of Producer.send_offsets or Transaction.send_offsets
             )
-            return ConsumerGroupMetadata(given)
-        if isinstance(given, ConsumerAssignment):
-            return given.metadata
-        if isinstance(given, ConsumerGroupMetadata):
-            return given
-        if given is not None:
-            raise TypeError(f"{given!r} is not a consumer's group_metadata() or group_assignment()")
+            return ConsumerGroupMetadata(group)
+        if isinstance(group, ConsumerAssignment):
+            return group.metadata
+        if isinstance(group, ConsumerGroupMetadata):
+            return group
+        if group is not None:
+            raise TypeError(f"{group!r} is not a consumer's group_metadata() or group_assignment()")
         manager = self.manager
         if manager.group is None:
             raise ConfigError(

@@ -235,7 +235,7 @@ def _by_topic(settings: Mapping[str, object] | None) -> dict[str, object]:
     """Return settings with Kafka's usual subjects, `{topic}-key` and `{topic}-value`, unless they say otherwise."""
     from confluent_kafka.schema_registry import topic_subject_name_strategy
 
-    given = dict(settings or {})
-    if "subject.name.strategy.type" in given:
-        return given
-    return {"subject.name.strategy": topic_subject_name_strategy, **given}
+    config = dict(settings or {})
+    if "subject.name.strategy.type" in config:
+        return config
+    return {"subject.name.strategy": topic_subject_name_strategy, **config}
