@@ -157,15 +157,15 @@ def read_listeners(
 
 
 def _protocols(items: Iterable[str]) -> dict[str, SecurityProtocol]:
-    given: dict[str, SecurityProtocol] = {}
+    protocols: dict[str, SecurityProtocol] = {}
     for item in items:
         name, _, protocol = item.partition(":")
         if (
-            given.setdefault(name.strip().upper(), SecurityProtocol(protocol.strip().upper()))
+            protocols.setdefault(name.strip().upper(), SecurityProtocol(protocol.strip().upper()))
             != protocol.strip().upper()
         ):
             raise ConfigError("listener.security.protocol.map", f"gives {name.strip()} two protocols. Keep one of them")
-    return _DEFAULT_MAP | given
+    return _DEFAULT_MAP | protocols
 
 
 def _protocol(setting: str, name: str, protocols: dict[str, SecurityProtocol]) -> SecurityProtocol:
