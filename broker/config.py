@@ -768,6 +768,13 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         doc="The maximum number of requests that may wait at a time for the end of a previous transaction. Further"
         " ones fail at once with CONCURRENT_TRANSACTIONS.",
     )
+    transaction_max_partitions: int = integer(
+        10000,
+        at_least(1),
+        doc="The maximum number of partitions of one transaction, because each change of a transaction writes all of"
+        " its partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction has to be aborted."
+        " Not a setting of Kafka.",
+    )
     transaction_retry_backoff_ms: int = integer(
         50,
         at_least(1),

@@ -539,6 +539,11 @@ class BrokerKeywords(TypedDict, total=False):
     """The maximum number of requests that may wait at a time for the end of a previous transaction. Further ones
     fail at once with CONCURRENT_TRANSACTIONS.
     """
+    transaction_max_partitions: int
+    """The maximum number of partitions of one transaction, because each change of a transaction writes all of its
+    partitions. A request that adds more fails with POLICY_VIOLATION, and the transaction has to be aborted. Not a
+    setting of Kafka.
+    """
     transaction_retry_backoff_ms: int
     """The time in ms before writing a transaction marker, or reading the transaction state at start, is retried. It
     doubles with every retry.

@@ -61,6 +61,11 @@ class ClusterMetadata:
         """Return the name of a topic by its id, or None."""
         return self.names_by_id.get(topic_id)
 
+    def is_recreated(self, topic: str, topic_id: bytes) -> bool:
+        """Whether the topic is known to have another id than `topic_id`: it was deleted and created again."""
+        known = self.topics.get(topic)
+        return known is not None and known.topic_id != topic_id and NO_UUID not in (known.topic_id, topic_id)
+
     def leader_of(self, partition: tuple[str, int]) -> int | None:
         """Return the id of the partition's leader, or None if the partition has no leader or is unknown."""
         return self.leaders.get(partition)  # type: ignore[call-overload, no-any-return]  # a plain tuple is equal to it

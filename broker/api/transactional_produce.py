@@ -21,6 +21,7 @@ from ...protocol.records import BatchHeader, CorruptBatch, read_batch_header
 from ...protocol.schema import Buffer
 from ..coordinator.transaction.state import TransactionVersion
 from ..log import AppendOrigin, Inspection, InvalidRecords
+from ..scheduling.steps import Steps, run_at_once, run_in_slices
 from ..system.ports import Threads
 from .handling import RequestContext
 
@@ -31,6 +32,14 @@ FIRST_VERSION_REGISTERING: Final = 12
 
 ATTRIBUTES: Final = 22  # the position of the low byte of a batch's attributes
 TRANSACTIONAL: Final = 0x10
+
+MANY_BATCHES: Final = 100
+"""The batches of a request with more than this many are registered in slices and appended in portions."""
+
+_BATCHES_PER_STEP: Final = 20
+
+_UNITS_PER_BATCH: Final = 5
+"""The cost of reading a batch's header and looking up its partition in the transaction, in units of work."""
 
 TopicPartition = tuple[str, int]
 
@@ -140,31 +149,47 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
 
     Return the operation that must complete first, or None if the remaining batches may be appended at once.
     """
+    unregistered = _unregistered(context, transactional_id, appends)
+    return run_at_once(_join(context, transactional_id, unregistered)) if unregistered else None
+
+
+def register_in_steps(
+    context: RequestContext, transactional_id: str, appends: list[ProduceAppend]
+) -> Steps[Registration | None]:
+    """Register the partitions of many batches like `register`, in steps.
+
+    The transaction may end between two steps, so `verify_again` must be called before a batch is appended.
+    """
     unregistered: list[ProduceAppend] = []
-    for append in appends:
-        append.exempt = False
-        if append.is_transactional():
-            code = _verify(context, transactional_id, append)
-            if code is ErrorCode.NONE or not _comes_to_register(context, transactional_id, append, code):
-                continue
-            if append.has_room():
-                unregistered.append(append)
-    if not unregistered:
-        return None
+    for start in range(0, len(appends), _BATCHES_PER_STEP):
+        part = appends[start : start + _BATCHES_PER_STEP]
+        unregistered += _unregistered(context, transactional_id, part)
+        yield _UNITS_PER_BATCH * len(part)
+    return (yield from _join(context, transactional_id, unregistered)) if unregistered else None
+
+
+def _join(
+    context: RequestContext, transactional_id: str, unregistered: list[ProduceAppend]
+) -> Steps[Registration | None]:
+    """Add the partitions of these batches to the transaction of the first one; fail the batches of other producers."""
     first = unregistered[0].header
     assert first is not None
-    for append in list(unregistered):
+    joining: list[ProduceAppend] = []
+    for done, append in enumerate(unregistered, 1):
         header = append.header
         assert header is not None
-        if (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
-            unregistered.remove(append)
+        if (header.producer_id, header.producer_epoch) == (first.producer_id, first.producer_epoch):
+            joining.append(append)
+        else:
             append.fail(
                 KafkaError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     "The request has batches of two producers. Send them in separate requests.",
                 )
             )
-    partitions = [(p.topic, p.index) for append in unregistered if (p := append.partition) is not None]
+        if done % _BATCHES_PER_STEP == 0:
+            yield _BATCHES_PER_STEP
+    partitions = [(p.topic, p.index) for append in joining if (p := append.partition) is not None]
     registering = context.api_version >= FIRST_VERSION_REGISTERING
     version = TransactionVersion.TV_2 if registering else TransactionVersion.TV_0
     try:
@@ -174,17 +199,35 @@ def register(context: RequestContext, transactional_id: str, appends: list[Produ
     except KafkaError as error:
         fenced = error.code is ErrorCode.PRODUCER_FENCED
         failure = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) if fenced else error
-        for append in unregistered:
+        for done, append in enumerate(joining, 1):
             append.fail(failure)
+            if done % _BATCHES_PER_STEP == 0:
+                yield _BATCHES_PER_STEP
         return None
     if step is None:
         return None
     flush = step if isinstance(step, asyncio.Future) else None
-    return Registration(transactional_id, unregistered, flush)
+    return Registration(transactional_id, joining, flush)
+
+
+def _unregistered(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> list[ProduceAppend]:
+    """Return the transactional batches whose partitions may join the transaction; fail those that may not."""
+    unregistered: list[ProduceAppend] = []
+    for append in appends:
+        append.exempt = False
+        if append.is_transactional():
+            code = _verify(context, transactional_id, append)
+            if code is ErrorCode.NONE or not _comes_to_register(context, transactional_id, append, code):
+                continue
+            if append.has_room():
+                unregistered.append(append)
+    return unregistered
 
 
 async def registered(context: RequestContext, registration: Registration, appends: list[ProduceAppend]) -> None:
     """Wait for the registration and check that it still holds. Afterwards the remaining batches may be appended.
+
+    If there are more than `MANY_BATCHES`, the caller must check them by `verify_again` just before it appends them.
 
     After waiting for the previous transaction, all batches are checked from the beginning: the session in which a batch
     would have opened the next transaction may have ended, and then the batch belongs to a transaction that has ended
@@ -204,8 +247,12 @@ async def registered(context: RequestContext, registration: Registration, append
             for append in left.appends:
                 append.fail(KafkaError(error.code, error.message))
             break
-        left = register(context, transactional_id, appends)
-    verify_again(context, transactional_id, appends)
+        if len(appends) > MANY_BATCHES:
+            left = await run_in_slices(register_in_steps(context, transactional_id, appends))
+        else:
+            left = register(context, transactional_id, appends)
+    if len(appends) <= MANY_BATCHES:
+        verify_again(context, transactional_id, appends)
 
 
 def verify_again(context: RequestContext, transactional_id: str, appends: list[ProduceAppend]) -> None:

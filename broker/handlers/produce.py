@@ -24,21 +24,24 @@ from ...protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ...protocol.schema import Buffer
+from ...protocol.schema import Buffer, Response
 from ..api.handling import Answer, Deferred, Reply, RequestContext, handles
 from ..api.transactional_produce import (
     ATTRIBUTES,
     FIRST_VERSION_REGISTERING,
+    MANY_BATCHES,
     TRANSACTIONAL,
     ProduceAppend,
     Registration,
     register,
+    register_in_steps,
     registered,
     verify_again,
     wrote,
 )
 from ..log import AT_ONCE_BYTES
-from ..scheduling.steps import Steps, run_in_slices, run_slice
+from ..scheduling.slices import in_slices
+from ..scheduling.steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 from ..topic_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_BY_ID: Final = 13
 FIRST_VERSION_WITH_ZSTD: Final = 7
 
-PARTITIONS_AT_ONCE: Final = 100
+PARTITIONS_AT_ONCE: Final = MANY_BATCHES
 """A request for more partitions than this is prepared in slices and appended in portions of this size."""
 
 _PARTITIONS_PER_STEP: Final = 20
@@ -93,8 +96,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Reply:
             partitions += len(topic.partition_data)
         many = partitions > PARTITIONS_AT_ONCE
     if many:
-        preparing = _prepare_in_steps(context, request, response, appends)
-        return _append_prepared(context, request, response, appends, preparing)
+        return _append_many(context, request, response, appends)
     needs = 0
     for topic in request.topic_data:
         answers = TopicProduceResponse(topic.name, topic.topic_id)
@@ -108,6 +110,57 @@ def handle(context: RequestContext, request: ProduceRequest) -> Reply:
         if run_slice(opening) is None:
             return _append_prepared(context, request, response, appends, opening)
     return _append_known(context, request, response, appends, transactional)
+
+
+async def _append_many(
+    context: RequestContext, request: ProduceRequest, response: ProduceResponse, appends: list[ProduceAppend]
+) -> Reply:
+    """Execute a request for many partitions in slices."""
+    await run_in_slices(_counted(context, request))
+    transactional = await run_in_slices(_prepare_in_steps(context, request, response, appends))
+    broker = context.broker
+    for append in await run_in_slices(_inspect_in_steps(appends)):
+        await asyncio.sleep(0)
+        await append.finish_inspection(broker.threads, broker.replica_manager.decompression_slots)
+    if transactional:
+        if request.transactional_id is None:
+            await run_in_slices(_fail_without_id(appends))
+        else:
+            registering = register_in_steps(context, request.transactional_id, appends)
+            registration = await run_in_slices(registering)
+            if registration is not None:
+                await registered(context, registration, appends)
+    return await _append_in_portions(context, request, response, appends, 0, [])
+
+
+def _counted(context: RequestContext, request: ProduceRequest) -> Steps[None]:
+    """Count the response's rows before a batch is appended, so that a request for too many changes nothing."""
+    for topic in request.topic_data:
+        context.rows(len(topic.partition_data))
+        yield 1
+
+
+def _inspect_in_steps(appends: list[ProduceAppend]) -> Steps[list[ProduceAppend]]:
+    """Check the contents of many batches like `_inspect`, which is called for a portion per turn."""
+    unfinished: list[ProduceAppend] = []
+    for start in range(0, len(appends), PARTITIONS_AT_ONCE):
+        part = appends[start : start + PARTITIONS_AT_ONCE]
+        if any(append.partition is not None for append in part):
+            unfinished += _inspect(part)
+            yield SLICE
+        yield len(part) // 4
+    return unfinished
+
+
+def _fail_without_id(appends: list[ProduceAppend]) -> Steps[None]:
+    """Fail the batches of a request that has a transactional batch, but no transactional id."""
+    error = KafkaError(
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "The request has a transactional batch, but no transactional id. Send the id, too.",
+    )
+    for append in appends:
+        append.fail(error)
+        yield 1
 
 
 async def _append_prepared(
@@ -181,12 +234,7 @@ def _admit(
     """Append the batches if they may be appended now; otherwise return a coroutine that waits and then appends them."""
     if transactional:
         if request.transactional_id is None:
-            error = KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "The request has a transactional batch, but no transactional id. Send the id, too.",
-            )
-            for append in appends:
-                append.fail(error)
+            run_at_once(_fail_without_id(appends))
         elif (registration := register(context, request.transactional_id, appends)) is not None:
             return _append_registered(context, request, response, appends, registration)
     return _append(context, request, response, appends)
@@ -316,7 +364,7 @@ def _append(
         return _answer(context, request, response, appends, _append_each(context, request, appends))
     waiting: list[ProduceAppend] = []
     for start in range(0, len(appends), _BETWEEN_LOOKS):
-        if start == PARTITIONS_AT_ONCE or crowding.end is not None:
+        if crowding.end is not None:
             return _append_in_portions(context, request, response, appends, start, waiting)
         waiting += _append_each(context, request, appends[start : start + _BETWEEN_LOOKS])
     return _answer(context, request, response, appends, waiting)
@@ -340,7 +388,14 @@ async def _append_in_portions(
         if request.transactional_id is not None:
             verify_again(context, request.transactional_id, portion)
         waiting += _append_each(context, request, portion)
-    return _answer(context, request, response, appends, waiting)
+    if len(appends) <= PARTITIONS_AT_ONCE:
+        return _answer(context, request, response, appends, waiting)
+    if request.acks == 0:
+        failed = await run_in_slices(_first_failed(appends))
+        return _answer(context, request, response, [] if failed is None else [failed], [])
+    if not waiting:
+        return response
+    return Deferred(_flushed_in_slices(waiting), lambda _: _conclude_in_steps(response, waiting))
 
 
 def _append_each(context: RequestContext, request: ProduceRequest, appends: list[ProduceAppend]) -> list[ProduceAppend]:
@@ -399,6 +454,32 @@ def _answer(
     if not waiting:
         return response
     return Deferred(_all_flushed(waiting), lambda _: _conclude(response, waiting))
+
+
+def _first_failed(appends: list[ProduceAppend]) -> Steps[ProduceAppend | None]:
+    """Return the first batch that was not appended, None if all were."""
+    for done, append in enumerate(appends, 1):
+        if append.answer.error_code:
+            return append
+        if done % PARTITIONS_AT_ONCE == 0:
+            yield PARTITIONS_AT_ONCE // 10
+    return None
+
+
+async def _flushed_in_slices(waiting: list[ProduceAppend]) -> None:
+    """Wait until all flushes have ended, successfully or not."""
+    async for append in in_slices(waiting, PARTITIONS_AT_ONCE):
+        assert append.flush is not None
+        if not append.flush.done():
+            await asyncio.wait([append.flush])
+
+
+def _conclude_in_steps(response: ProduceResponse, waiting: list[ProduceAppend]) -> Steps[Response | None]:
+    for start in range(0, len(waiting), PARTITIONS_AT_ONCE):
+        part = waiting[start : start + PARTITIONS_AT_ONCE]
+        _conclude(response, part)
+        yield len(part)
+    return response
 
 
 def _all_flushed(waiting: list[ProduceAppend]) -> asyncio.Future[None]:

@@ -14,14 +14,12 @@ from operator import attrgetter
 
 import structlog
 
-from ...protocol.control_records import read_control_record
-from ...protocol.records import decode_batch
 from .at_hand import SideReads
-from .batch_scan import BrokenBatch
 from .file_names import TXN_INDEX
 from .indexes import CorruptIndex
 from .producer_state_manager import ProducerStateManager
-from .results import AbortedTxn, CorruptLog
+from .replay import replay
+from .results import AbortedTxn
 from .segment import LogSegment
 from .segments import LogSegments
 
@@ -105,20 +103,4 @@ def _replayed(sources: Sequence[LogSegment], producers: ProducerStateManager) ->
     """
     base_offset = sources[-1].base_offset
     start = producers.load(sources[0].base_offset, base_offset, producers.snapshot_offsets())
-    first = max(bisect_left(sources, start + 1, key=attrgetter("base_offset")) - 1, 0)
-    aborted: list[AbortedTxn] = []
-    for source in sources[first:]:
-        try:
-            for _, header, batch in source.batches():
-                if header.last_offset < start or header.producer_id < 0:
-                    continue
-                records = decode_batch(batch, 0, header) if header.is_control else ()
-                marker = read_control_record(records[0]) if records else None
-                entry = producers.update(header, marker, header.base_offset)
-                if entry is not None and header.base_offset >= base_offset:
-                    aborted.append(entry)
-        except BrokenBatch as error:
-            raise CorruptLog(source.path(), error.position, max(start, source.base_offset), error.reason) from None
-        finally:
-            source.release()
-    return aborted
+    return [entry for entry in replay(sources, producers, start) if entry.last_offset >= base_offset]

@@ -46,12 +46,14 @@ from ...protocol.control_records import ControlType, read_control_record
 from ...protocol.record_skim import SkimmedRecord, select, skim
 from ...protocol.record_walk import DEFAULT_LIMITS, RecordLimits
 from ...protocol.records import decode_batch
+from ..scheduling.steps import Steps, run_at_once
 from ..system.ports import FileSystem
 from .batch_scan import BrokenBatch
 from .episodes import Episodes
 from .file_names import CLEANED, LOG, SWAP
 from .flusher import sync_path
 from .partition_log import PartitionLog
+from .producer_state import ProducerStateEntry
 from .results import AbortedTxn, CorruptLog
 from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
 
@@ -75,6 +77,9 @@ class SegmentGroup:
 class CleaningPlan:
     """One compaction of one log.
 
+    `producers` and `ended` are the producers' states and the aborted transactions, in lists that never change;
+    `map_keys` sets `last_offsets`, `epochs` and `aborted` from them.
+
     `first_dirty`: the offset up to which the log was compacted before. `end_offset` (exclusive): the offset up to which
     this compaction goes. `as_of`: the log end offset when the plan read the state of the producers. It must be on disk
     before a segment is replaced: otherwise a crash could lose a producer's last batch after compaction has removed the
@@ -90,16 +95,26 @@ class CleaningPlan:
     first_dirty: int
     end_offset: int
     segments: list[tuple[LogSegment, int]]
-    aborted: dict[int, list[AbortedTxn]]
     as_of: int
-    last_offsets: dict[int, int]
-    epochs: dict[int, int]
+    producers: list[ProducerStateEntry]
+    ended: list[list[AbortedTxn]]
     limits: RecordLimits = DEFAULT_LIMITS
+    last_offsets: dict[int, int] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
+    aborted: dict[int, list[AbortedTxn]] = field(default_factory=dict)
     keys: dict[bytes, int] = field(default_factory=dict)
     groups: list[SegmentGroup] = field(default_factory=list)
     undecided: set[int] = field(default_factory=set)
     key_bytes: int = 0
     unreadable: int = 0
+
+    def look_up(self) -> None:
+        """Set the tables by producer id, which takes long with very many producers."""
+        self.last_offsets = {entry.producer_id: entry.last_offset for entry in self.producers}
+        self.epochs = {entry.producer_id: entry.producer_epoch for entry in self.producers}
+        for entries in self.ended:
+            for entry in entries:
+                self.aborted.setdefault(entry.producer_id, []).append(entry)
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether a batch belongs to an aborted transaction."""
@@ -136,11 +151,17 @@ class Cleaner:
         self._unfinished: list[tuple[PartitionLog, Callable[[], None]]] = []
 
     def plan(self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = False) -> CleaningPlan | None:
+        """Do the work of `plan_in_steps` without pauses, and return its result."""
+        return run_at_once(self.plan_in_steps(log, first_dirty, now_ms, force=force))
+
+    def plan_in_steps(
+        self, log: PartitionLog, first_dirty: int, now_ms: int, *, force: bool = False
+    ) -> Steps[CleaningPlan | None]:
         """Return the plan of a compaction, or None if too little of the log is dirty (min.cleanable.dirty.ratio).
 
-        `force` ignores this ratio. Return None also while a replacement in this log is unfinished, because its new
-        segment still has the `.swap` suffix. May roll the active segment (max.compaction.lag.ms). Raises NotAtHand if
-        an index must be loaded in a thread first; raises KafkaError, CorruptLog, OSError.
+        `force` ignores this ratio. Return None also if the log has failed, and while a replacement in it is unfinished,
+        because its new segment still has the `.swap` suffix. May roll the active segment (max.compaction.lag.ms).
+        Raises NotAtHand if an index must be loaded in a thread first; raises KafkaError, CorruptLog, OSError.
         """
         if any(other is log for other, _ in self._unfinished):
             return None
@@ -162,13 +183,17 @@ class Cleaner:
             if end > first_dirty:
                 dirty += segment.size
                 overdue = overdue or segment.max_timestamp < now_ms - config.max_compaction_lag_ms
+            yield 2
         if not dirty or not (force or overdue or dirty >= config.min_cleanable_dirty_ratio * total):
             return None
-        aborted: dict[int, list[AbortedTxn]] = {}
-        for segment in log.segments:
-            for entry in log.reader.aborted.in_segment(segment):
-                aborted.setdefault(entry.producer_id, []).append(entry)
-        entries = list(log.producers.entries())
+        # The markers of all transactions with records below `bound` are in the segments that exist now.
+        ended: list[list[AbortedTxn]] = []
+        for segment in list(log.segments):
+            if log.failure is not None:
+                return None
+            entries = log.reader.aborted.in_segment(segment)
+            ended.append(list(entries) if segment is log.segments.active else entries)  # the others never grow
+            yield 2
         return CleaningPlan(
             directory=log.directory,
             name=log.name,
@@ -179,10 +204,9 @@ class Cleaner:
             first_dirty=first_dirty,
             end_offset=segments[-1][1],
             segments=segments,
-            aborted=aborted,
             as_of=log.log_end_offset,
-            last_offsets={entry.producer_id: entry.last_offset for entry in entries},
-            epochs={entry.producer_id: entry.producer_epoch for entry in entries},
+            producers=log.producers.capture(),
+            ended=ended,
             limits=config.record_limits,
         )
 
@@ -212,6 +236,7 @@ class Cleaner:
 
         The results are the plan's `keys`, `end_offset` and `groups`. Raises CorruptLog, CleaningStopped, OSError.
         """
+        plan.look_up()
         covered: list[tuple[LogSegment, int]] = []
         for segment, end in plan.segments:
             covered.append((segment, end))

@@ -9,6 +9,7 @@ after a restart, it was lost and is not part of a torn write.
 
 from __future__ import annotations
 
+import errno
 from struct import Struct
 from typing import Final
 
@@ -30,12 +31,20 @@ def write_flushed_offset(fs: FileSystem, directory: str, offset: int) -> None:
         file.close()
 
 
-def read_flushed_offset(fs: FileSystem, directory: str) -> int:
-    """Return the flushed offset of the partition in `directory`; 0 if the file is missing or damaged."""
+def read_flushed_offset(fs: FileSystem, directory: str) -> int | None:
+    """Return the flushed offset of the partition in `directory`; 0 if the file is missing or damaged.
+
+    Return None if the disk cannot read the file (EIO): then any record may have been on disk. Raises OSError for all
+    other errors.
+    """
     try:
         content = fs.read_file(f"{directory}/{FLUSHED_OFFSET}")
     except FileNotFoundError:
         return 0
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return None
     if len(content) != _MARK.size:
         return 0
     offset, crc = _MARK.unpack(content)

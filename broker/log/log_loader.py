@@ -92,7 +92,8 @@ class LoadPoint:
     partition's directory was created just now. `same_boot`: whether the operating system has run without a restart
     since the last start of a broker, so that no written byte can have been lost. `cleaned_to`: compaction has left no
     gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on, records
-    may be in the page cache alone, after a sync that failed.
+    may be in the page cache alone, after a sync that failed. `unread`: the path of a file that cannot be read and may
+    have a higher `recovery_point`; empty if there is none. Then nothing counts as a torn write.
     """
 
     clean: bool = False
@@ -102,6 +103,7 @@ class LoadPoint:
     same_boot: bool = False
     cleaned_to: int | None = None
     unsynced_from: int = 0
+    unread: str = ""
 
 
 def load_log(
@@ -235,6 +237,7 @@ class _Loader:
         # From the partition's own `flushed-offset` file, which is written only after a sync of the directory's names.
         self._flushed_offset = 0
         self.recovery_point = 0
+        self._unread = point.unread
         # Whether a file was created, cut or removed. A loss of power must not undo that.
         self._altered = False
 
@@ -253,7 +256,12 @@ class _Loader:
         self._names = self._finish_interrupted(listed)
         if not self._point.fresh:
             if FLUSHED_OFFSET in self._names:
-                self._flushed_offset = read_flushed_offset(self._fs, self._directory)
+                flushed = read_flushed_offset(self._fs, self._directory)
+                if flushed is None:
+                    self._unread = f"{self._directory}/{FLUSHED_OFFSET}"
+                    if self._damage is None:
+                        logger.warning("flushed offset not read", file=self._unread)
+                self._flushed_offset = flushed or 0
             self.recovery_point = max(self._point.recovery_point, self._flushed_offset)
         on_disk_to = None if self._point.clean else self.recovery_point
         self._of_kafka = KafkaSegments(self._fs, self._directory, listed, on_disk_to)
@@ -338,10 +346,16 @@ class _Loader:
         if not self.segments and self.recovery_point > start:
             reason = f"the partition has no segment, but was on disk up to offset {self.recovery_point}"
             raise CorruptLog(self._directory, 0, start, reason)
+        if not self.segments and self._unread:
+            raise CorruptLog(self._directory, 0, start, self._in_doubt("the partition has no segment"))
         if self.segments and self.segments[0].base_offset > start:
             first = self.segments[0]
             reason = f"the first segment is missing: offsets {start} to {first.base_offset - 1} are gone"
             raise CorruptLog(first.path(), 0, start, reason)
+
+    def _in_doubt(self, reason: str) -> str:
+        """Return the reason of a damage that may be a torn write, but cannot be told from lost records."""
+        return f"{reason}; whether records were on disk here is not known, because {self._unread} cannot be read"
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -421,8 +435,7 @@ class _Loader:
         """
         if len(self.segments) > 1 and self.segments[1].base_offset <= self.start_offset:
             try:
-                snapshot = self.producers.take_snapshot() or self.producers.snapshot_path(self.producers.end_offset)
-                renew_file(self._fs, snapshot)
+                renew_file(self._fs, self.producers.take_snapshot())
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
@@ -591,6 +604,8 @@ class _Loader:
         behind = number + 1 < len(self.segments)
         if self._point.clean or end_offset < self.recovery_point:
             raise CorruptLog(segment.path(), broken.position, end_offset, broken.reason)
+        if self._unread:
+            raise CorruptLog(segment.path(), broken.position, end_offset, self._in_doubt(broken.reason))
         if self._point.same_boot:
             try:
                 valid = BatchSearch(segment.file, broken.position, size, end_offset).find()
@@ -635,6 +650,8 @@ class _Loader:
                 return
         if self._damage is not None or self._point.clean or self._point.same_boot or end_offset < self.recovery_point:
             raise CorruptLog(before.path(), size, end_offset, reason)
+        if self._unread:
+            raise CorruptLog(before.path(), size, end_offset, self._in_doubt(reason))
         self._keep_and_log(number - 1, size, end_offset, reason)
         self._cut_behind(number - 1)
 

@@ -33,7 +33,7 @@ import structlog
 
 from ...protocol.errors import KafkaError
 from ..scheduling.slices import in_slices
-from ..scheduling.steps import run_in_slices
+from ..scheduling.steps import Steps, run_in_slices, run_slice
 from ..system.descriptor_relief import Crowding
 from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..system.ports import Clock, FileSystem, Lane, RandomIds, Threads
@@ -151,6 +151,8 @@ class LogManager:
         self._unmade: set[TopicPartition] = set()
         # The recovery points in the checkpoint while newer ones wait to be written: a crash may come first.
         self._written_recovery_points: dict[TopicPartition, int] = {}
+        # The path of the checkpoint of recovery points if the disk could not read it, else empty.
+        self._unread_points = ""
         self._checkpoint_lock = self._threads.lock()
         self._root = SharedDirectory(fs, directory, self._threads.lock())
         self._callbacks: list[Callable[[KafkaError], None]] = []
@@ -167,6 +169,7 @@ class LogManager:
         self._cleaning: asyncio.Task[None] | None = None
         self._retaining: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
+        self._checkpointing: asyncio.Task[None] | None = None
         self._episodes = Episodes()
         self._opened = False
 
@@ -220,11 +223,10 @@ class LogManager:
         started = self._clock.monotonic()
         unclean = self.directory.clean_shutdown()
         self.clean_start = unclean is not None
-        self._recovery_points = self.checkpoints.read(RECOVERY_POINTS) or {}
-        self._written_recovery_points = self._recovery_points
-        start_offsets = self.checkpoints.read(LOG_START_OFFSETS)
+        self._read_recovery_points()
+        start_offsets = self._read_start_offsets()
         self._start_offsets = start_offsets or {}
-        cleaner_offsets = self.checkpoints.read(CLEANER_OFFSETS)
+        cleaner_offsets = self._read_cleaner_offsets()
         self._cleaner_offsets, self._cleaned_known = cleaner_offsets or {}, cleaner_offsets is not None
         missing = {key for key, offset in self._recovery_points.items() if offset > 0}
         journal = self._left_journal = read_journal(self._fs, self.path)
@@ -288,6 +290,48 @@ class LogManager:
                 seconds=round(self._clock.monotonic() - started, 3),
             )
 
+    def _read_recovery_points(self) -> None:
+        """Read the recovery points. If the disk cannot read them (EIO), the partitions' own files have to suffice.
+
+        Then no partition is cut, and a partition whose directory is missing is not noticed. Raises OSError.
+        """
+        try:
+            self._recovery_points = self.checkpoints.read(RECOVERY_POINTS) or {}
+        except OSError as error:
+            self._unread_points = self._unreadable(RECOVERY_POINTS, error)
+        self._written_recovery_points = self._recovery_points
+
+    def _read_start_offsets(self) -> dict[TopicPartition, int] | None:
+        """Return the log start offsets, None if they were never written. Raises OSError.
+
+        Raises DataDirectoryError if the disk cannot read them (EIO): nothing else has them.
+        """
+        try:
+            return self.checkpoints.read(LOG_START_OFFSETS)
+        except OSError as error:
+            path = self._unreadable(LOG_START_OFFSETS, error)
+            raise DataDirectoryError(
+                f"{path} cannot be read: {error}. Only this file says up to which offsets DeleteRecords has deleted"
+                " records. Check the disk and start the broker again, or restore the file from a copy. As a last"
+                " resort remove the file: then such records may be read again"
+            ) from error
+
+    def _read_cleaner_offsets(self) -> dict[TopicPartition, int] | None:
+        """Return the cleaner offsets, None if they are not known: compaction then begins anew. Raises OSError."""
+        try:
+            return self.checkpoints.read(CLEANER_OFFSETS)
+        except OSError as error:
+            self._unreadable(CLEANER_OFFSETS, error)
+            return None
+
+    def _unreadable(self, name: str, error: OSError) -> str:
+        """Log that the disk cannot read a checkpoint (EIO), and return its path; raise any other error."""
+        if error.errno != errno.EIO:
+            raise error
+        path = f"{self.path}/{name}"
+        logger.error("checkpoint not read", file=path, reason=str(error))
+        return path
+
     def _finish_redo(self, journal: LeftJournal) -> None:
         """Remove the journal that was redone. Keep what it has of the partitions that could not be redone.
 
@@ -331,6 +375,7 @@ class LogManager:
             same_boot=self.directory.same_boot,
             cleaned_to=self._cleaner_offsets.get(key, 0) if self._cleaned_known else None,
             unsynced_from=unsynced_from,
+            unread=self._unread_points,
         )
         try:
             if not self._fs.is_directory(path):
@@ -342,6 +387,9 @@ class LogManager:
             if self.clean_start and not log.log_end_offset:
                 log.sync_name(self._root.changed())  # a clean stop does not sync the names of empty partitions
         except CorruptLog as damage:
+            if self._unread_points:
+                # The next start can read the checkpoint again, and must not take the damage for a torn write either.
+                self._recovery_points[key] = max(known, damage.offset + 1)
             if not self._open_sound_part(key, path, point, damage):
                 self._take_offline(key, damage)
         except KafkaError as error:
@@ -404,6 +452,7 @@ class LogManager:
     def forget(self, key: TopicPartition) -> None:
         """Forget a lost partition whose topic no longer exists."""
         del self.lost[key]
+        self._drop_recovery_points({key})
 
     def holdings(self, besides: TopicPartition) -> str | None:
         """Return the name of a partition that is not `besides` and is stored or lost; None if the directory is new."""
@@ -648,7 +697,10 @@ class LogManager:
     def _drop_recovery_points(self, keys: set[TopicPartition]) -> None:
         """Remove these partitions from the recovery points for the next checkpoint, not from a write under way."""
         if not keys.isdisjoint(self._recovery_points):
-            self._recovery_points = {key: at for key, at in self._recovery_points.items() if key not in keys}
+            points = self._recovery_points.copy()
+            for key in keys:
+                points.pop(key, None)
+            self._recovery_points = points
 
     def _finish_deletion(self, key: TopicPartition, path: str) -> None:
         """Remove the recovery point of a deleted partition, then its files. Raises OSError.
@@ -750,14 +802,36 @@ class LogManager:
 
         After a crash, recovery then need not verify older batches.
         """
-        points = self._points()
-        if self._flusher is not None and points != self._recovery_points:
-            self._recovery_points = points
+        if self._checkpointing is None or self._checkpointing.done():
+            steps = self._checkpoint_in_steps()
+            if run_slice(steps) is None:
+                loop = asyncio.get_running_loop()
+                self._checkpointing = loop.create_task(run_in_slices(steps), name="log-checkpoint")
+
+    def _checkpoint_in_steps(self) -> Steps[None]:
+        """Do the work of `_checkpoint`: look at all logs in slices, then note what has changed in one step."""
+        moved: list[TopicPartition] = []
+        grown: list[PartitionLog] = []
+        known = self._recovery_points
+        for log in list(self._logs.values()):
+            key = log.topic, log.partition
+            if known.get(key) != log.synced_offset:
+                moved.append(key)
+            if log.has_grown:
+                grown.append(log)
+            yield 1
+        # Logs may have been flushed or deleted since they were looked at.
+        self._note_synced(moved)
+        if grown and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.get_running_loop().create_task(self._save_all(grown), name="log-state")
+
+    def _note_synced(self, keys: Iterable[TopicPartition]) -> None:
+        """Begin to write the recovery points of these partitions, as far as they have logs, and all known others."""
+        moved = {key: log.synced_offset for key in keys if (log := self._logs.get(key)) is not None}
+        if moved:
+            self._recovery_points = self._recovery_points | moved
+        if self._flusher is not None and self._recovery_points is not self._written_recovery_points:
             self._flusher.submit(self._write_recovery_points, "recovery point checkpoint")
-        if self._saving is None or self._saving.done():
-            grown = [log for log in self._logs.values() if log.has_grown]
-            if grown:
-                self._saving = asyncio.get_running_loop().create_task(self._save_all(grown), name="log-state")
 
     async def _save_all(self, logs: list[PartitionLog]) -> None:
         """Save the state of these logs, one per turn of the event loop, to shorten a start after a crash."""
@@ -876,7 +950,7 @@ class LogManager:
             if log.failure is None:
                 what = f"retention of {log.name}"
                 try:
-                    log.retain(now_ms)
+                    await run_in_slices(log.retain_in_steps(now_ms))
                 except Exception as error:
                     self._episodes.failed(what, error)
                 else:
@@ -920,7 +994,7 @@ class LogManager:
             if log.failure is not None:
                 return None
             try:
-                return self._cleaner.plan(log, first_dirty, now_ms)
+                return await run_in_slices(self._cleaner.plan_in_steps(log, first_dirty, now_ms))
             except NotAtHand as missing:
                 if not await run_in_slices(side_reads.get(missing)):
                     break
@@ -939,7 +1013,7 @@ class LogManager:
             return  # the next round continues
         # The recovery point must lie above all compacted segments: then recovery takes a gap in the offsets for the
         # work of compaction, not for a torn tail, and writes no bytes of the journal into them.
-        self._checkpoint()
+        self._note_synced([(log.topic, log.partition)])
         await self._flusher.submit(lambda: None)
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
         if self._journal is not None and plan.groups:
@@ -970,7 +1044,7 @@ class LogManager:
         self._cleaner.stop()
         if self._cleaning is not None:
             await asyncio.gather(self._cleaning, return_exceptions=True)
-        for task in (self._retaining, self._saving):
+        for task in (self._retaining, self._checkpointing, self._saving):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -1017,7 +1091,7 @@ class LogManager:
     def abandon(self) -> None:
         """Drop all logs as a crash would, for tests: release the lock, but flush and write nothing."""
         self._cancel_timers()
-        for task in (self._retaining, self._saving):
+        for task in (self._retaining, self._checkpointing, self._saving):
             if task is not None:
                 task.cancel()
         if self._flusher is not None:

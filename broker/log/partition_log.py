@@ -344,7 +344,8 @@ class PartitionLog(RetainedLog):
             waited = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
             if waited <= config.segment_ms - config.segment_jitter_ms or not self._is_old(segment, waited, now_ms):
                 return False
-        if len(self.segments) >= config.max_segments:  # until retention or compaction has removed segments
+        # Until retention or compaction has removed segments, or threads have written snapshots.
+        if len(self.segments) >= config.max_segments or self.snapshots.is_behind:
             return segment.index_bytes >= max(config.segment_index_bytes, _LARGEST_INDEX)
         return True
 
@@ -435,7 +436,7 @@ class PartitionLog(RetainedLog):
         """Finish the active segment, create the next one and return it; an OSError leaves the log unchanged."""
         segment = LogSegment(self.fs, self.directory, self.log_end_offset, created_ms=now_ms)
         try:
-            paths = self.save_state()
+            paths = self.save_state(sync=True)
             segment.create()
         except OSError:
             raise
@@ -449,18 +450,21 @@ class PartitionLog(RetainedLog):
         self.sync_later(*paths)
         return segment
 
-    def save_state(self) -> list[str]:
-        """Write the active segment's indexes, the producer state and the leader epochs to files, without syncing them.
+    def save_state(self, *, sync: bool = False, replaces: int | None = None) -> list[str]:
+        """Write the active segment's indexes, the leader epochs and the producer state to files, without syncing them.
 
-        The next start loads these files and scans only the later batches. Return the paths of the files to sync. Raises
-        OSError.
+        The next start loads these files and scans only the later batches. If the log has a flusher, a thread writes the
+        producer state, with `sync` syncs it, and then removes the snapshot at offset `replaces`. Return the paths of
+        the files that are written already. Raises OSError.
         """
-        snapshot = self.producers.take_snapshot()
         self.leader_epochs.write()
-        active = self.segments.active
+        active, producers = self.segments.active, self.producers
         paths = active.write_indexes()
         self._saved_bytes = active.size
-        return [*paths, *([snapshot] if snapshot is not None else [])]
+        self.snapshots.take(sync=sync, replaces=replaces)
+        if producers.snapshot_offset == producers.end_offset:
+            paths.append(producers.snapshot_path(producers.end_offset))
+        return paths
 
     @property
     def unsaved_bytes(self) -> int:
@@ -474,14 +478,14 @@ class PartitionLog(RetainedLog):
         Saving costs more with more producers, so a log with many producers is saved less often.
         """
         producers = len(self.producers) * _SAVED_PER_PRODUCER
-        return self._failure is None and self.unsaved_bytes > self.config.save_interval_bytes + producers
+        grown = self._failure is None and self.unsaved_bytes > self.config.save_interval_bytes + producers
+        return grown and not self.snapshots.are_pending
 
     def save_grown(self) -> None:
         """Save the state, and remove the previous snapshot if it lies within the active segment. Raises OSError."""
         before = self.producers.snapshot_offset
-        self.save_state()
-        if self.segments.active.base_offset < before < self.log_end_offset:
-            self.producers.remove_snapshot(before)
+        replaces = before if self.segments.active.base_offset < before < self.log_end_offset else None
+        self.save_state(sync=replaces is not None, replaces=replaces)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,15 @@ still recognised.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from struct import Struct
 from struct import error as StructError
 from typing import Final
 
 from crc32c import crc32c
 
+from ..system.ports import File
 from .producer_state import BatchMetadata, ProducerStateEntry
 
 _HEAD: Final = Struct(">hI")
@@ -30,44 +32,82 @@ _OLDER: Final = Struct(">qb")
 _BATCH: Final = Struct(">iqiq")
 _VERSION: Final = 1
 
+_PER_PIECE: Final = 250
+"""Producers whose state is encoded at a time, in about half a millisecond."""
+
 
 class CorruptSnapshot(Exception):
     """A producer snapshot file is damaged, incomplete or of an unknown version."""
 
 
-def encode_snapshot(entries: Collection[ProducerStateEntry]) -> bytes:
-    """Return the content of a `.snapshot` file with these producers."""
-    body = bytearray(_COUNT.pack(len(entries)))
-    for entry in entries:
-        last = entry.batches[-1] if entry.batches else BatchMetadata(-1, -1, 0, entry.last_timestamp)
-        body += _ENTRY.pack(
-            entry.producer_id,
-            entry.producer_epoch,
-            last.last_sequence,
-            last.last_offset,
-            last.offset_delta,
-            entry.last_timestamp,
-            entry.coordinator_epoch,
-            entry.current_txn_first_offset,
-        )
-    with_older = [entry for entry in entries if len(entry.batches) > 1]
+def write_snapshot(file: File, entries: Sequence[ProducerStateEntry]) -> None:
+    """Write the content of a `.snapshot` file with these producers to an empty file, in pieces. Raises OSError.
+
+    The checksum in the head is written last. A thread that writes a large snapshot lets the event loop run during each
+    write, and needs memory for one piece only.
+    """
+    position, crc = _HEAD.size, 0
+    for piece in _body(entries):
+        file.write_at([piece], position)
+        position += len(piece)
+        crc = crc32c(piece, crc)
+    file.write_at([_HEAD.pack(_VERSION, crc)], 0)
+    file.truncate(position)
+
+
+def _body(entries: Sequence[ProducerStateEntry]) -> Iterator[bytes]:
+    """Yield the content of a snapshot behind its head in pieces."""
+    yield _COUNT.pack(len(entries))
+    pack_entry, pack_older, pack_batch = _ENTRY.pack, _OLDER.pack, _BATCH.pack
+    with_older: list[ProducerStateEntry] = []
+    left = iter(entries)
+    while some := list(islice(left, _PER_PIECE)):
+        packed = []
+        for entry in some:
+            batches = entry.batches
+            sequence, offset, delta = batches[-1][:3] if batches else (-1, -1, 0)
+            packed.append(
+                pack_entry(
+                    entry.producer_id,
+                    entry.producer_epoch,
+                    sequence,
+                    offset,
+                    delta,
+                    entry.last_timestamp,
+                    entry.coordinator_epoch,
+                    entry.current_txn_first_offset,
+                )
+            )
+            if len(batches) > 1:
+                with_older.append(entry)
+        yield b"".join(packed)
     if with_older:
-        body += _MAGIC + _COUNT.pack(len(with_older))
-        for entry in with_older:
-            body += _OLDER.pack(entry.producer_id, len(entry.batches) - 1)
-            for batch in entry.batches[:-1]:
-                body += _BATCH.pack(*batch)
-    return _HEAD.pack(_VERSION, crc32c(body)) + body
+        yield _MAGIC + _COUNT.pack(len(with_older))
+        left = iter(with_older)
+        while some := list(islice(left, _PER_PIECE)):
+            packed = []
+            for entry in some:
+                packed.append(pack_older(entry.producer_id, len(entry.batches) - 1))
+                packed += [pack_batch(*batch) for batch in entry.batches[:-1]]
+            yield b"".join(packed)
+
+
+def check_snapshot(data: bytes) -> None:
+    """Raise CorruptSnapshot if the content of a `.snapshot` file is damaged, incomplete or of an unknown version."""
+    try:
+        version, crc = _HEAD.unpack_from(data)
+    except StructError as error:
+        raise CorruptSnapshot(f"the snapshot ends early: {error}") from None
+    if version != _VERSION:
+        raise CorruptSnapshot(f"snapshot version {version} is unknown")
+    if crc32c(memoryview(data)[_HEAD.size :]) != crc:
+        raise CorruptSnapshot("the checksum does not match the snapshot's content")
 
 
 def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
     """Return the producers in the content of a `.snapshot` file; raise CorruptSnapshot if it is damaged."""
+    check_snapshot(data)
     try:
-        version, crc = _HEAD.unpack_from(data)
-        if version != _VERSION:
-            raise CorruptSnapshot(f"snapshot version {version} is unknown")
-        if crc32c(memoryview(data)[_HEAD.size :]) != crc:
-            raise CorruptSnapshot("the checksum does not match the snapshot's content")
         entries: dict[int, ProducerStateEntry] = {}
         position = _HEAD.size + _COUNT.size
         (count,) = _COUNT.unpack_from(data, _HEAD.size)

@@ -50,13 +50,15 @@ class ProducerStateEntry:
     the timestamp in the producer's last batch (ms). `last_seen` is the time of its last append, or of the broker's
     start if that was later, in seconds of the monotonic clock. `batches` has the last batches of the current epoch
     only, because each epoch begins with sequence 0. It is a tuple, because a tuple needs a tenth of a deque's memory,
-    and each producer has one in each partition.
+    and each producer has one in each partition. `generation` tells the partition's state manager whether a captured
+    state contains the entry, which must not change then.
     """
 
     __slots__ = (
         "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
+        "generation",
         "last_seen",
         "last_timestamp",
         "producer_epoch",
@@ -76,6 +78,7 @@ class ProducerStateEntry:
         self.coordinator_epoch = coordinator_epoch
         self.last_timestamp = last_timestamp
         self.current_txn_first_offset = current_txn_first_offset
+        self.generation = 0
         self.last_seen = 0.0
         self.batches: tuple[BatchMetadata, ...] = ()
 

@@ -182,7 +182,7 @@ def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[
         missing.discard(key)
         path = f"{data.path}/{name}"
         if fs.is_directory(path):
-            recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path), journal.end_offset(name))
+            recovery_point = max(points.get(key, 0), read_flushed_offset(fs, path) or 0, journal.end_offset(name))
             start_offset = None if starts is None else starts.get(key, 0)
             cleaned_to = None if cleaned is None else cleaned.get(key, 0)
             clean = unclean is not None and name not in unclean

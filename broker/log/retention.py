@@ -13,18 +13,19 @@ up to the high watermark, as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..scheduling.steps import Steps, run_at_once
 from ..system.ports import Clock, Lane, Threads
 from .flushed_log import FlushedLog
 from .log_reader import LogReader
 from .producer_state_manager import ProducerStateManager
 from .removal import unlink_all
 from .small_files import renew_file
+from .snapshot_writer import SnapshotWriter
 
 logger = structlog.get_logger(__name__)
 
@@ -39,6 +40,7 @@ class RetainedLog(FlushedLog):
         "_on_start_offset",
         "clock",
         "reader",
+        "snapshots",
     )
 
     def __init__(
@@ -56,6 +58,7 @@ class RetainedLog(FlushedLog):
         self.reader = LogReader(
             self.segments, threads, lambda: ProducerStateManager(self.fs, self.directory, self.name)
         )
+        self.snapshots = SnapshotWriter(self, threads)
         self._on_start_offset = on_start_offset
 
     def roll(self) -> None:
@@ -63,15 +66,22 @@ class RetainedLog(FlushedLog):
         raise NotImplementedError
 
     def retain(self, now_ms: int) -> int:
+        """Do the work of `retain_in_steps` without pauses, and return its result."""
+        return run_at_once(self.retain_in_steps(now_ms))
+
+    def retain_in_steps(self, now_ms: int) -> Steps[int]:
         """Expire idle producers, apply the retention settings, and return the number of segments deleted.
 
         The age of records is measured by the wall clock `now_ms`, as in Kafka. The idle time of producers is measured
         by the monotonic clock, because a jump of the wall clock must not make a repeated batch look like a new one.
 
-        The active segment is rolled first if it is too old, so that it can be deleted. Raises KAFKA_STORAGE_ERROR.
+        The active segment is rolled first if it is too old, so that it can be deleted. A log that has failed is left
+        alone. Raises KAFKA_STORAGE_ERROR.
         """
+        yield from self.producers.expire(self.clock.monotonic(), self.config.producer_id_expiration_ms)
+        if self.failure is not None:
+            return 0
         config = self.config
-        self.producers.expire(self.clock.monotonic(), config.producer_id_expiration_ms)
         keep_from = self.log_start_offset
         if "delete" in config.cleanup_policy:
             keep_from = max(keep_from, self._first_retained(now_ms))
@@ -139,14 +149,15 @@ class RetainedLog(FlushedLog):
             if not self.is_unsynced(segment):
                 self.close_file(segment)
         first = self.segments.first.base_offset
+        sources = [segment.reopened() for segment in doomed]
 
         def unlink() -> None:
+            # The producer state of the removed segments is in the snapshot that was begun with the next segment.
+            self.snapshots.require(first, sources)
             with self.files_lock:
                 if self.closed:
                     return  # the file names may belong to a new partition by now; the next start removes the segments
-                # The producer state of the removed segments is in the snapshot taken when the next segment began.
-                with suppress(FileNotFoundError):
-                    renew_file(self.fs, self.producers.snapshot_path(first))
+                renew_file(self.fs, self.producers.snapshot_path(first))
                 self.fs.sync_directory(self.directory)
                 aside = [segment.set_aside() for segment in doomed]
                 self.producers.remove_snapshots(below=first)

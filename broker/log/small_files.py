@@ -9,7 +9,8 @@ bits.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
@@ -39,14 +40,24 @@ def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False)
 
 def replace_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
     """Do the work of `write_file` without a sync of the name, which the caller then syncs together with others."""
-    temporary = path + TEMPORARY
-    file = fs.open(temporary, create=True)
-    try:
+    with replacing(fs, path) as file:
         if content:
             file.write_at([content], 0)
         file.truncate(len(content))
         if sync:
             file.fdatasync()
+
+
+@contextmanager
+def replacing(fs: FileSystem, path: str) -> Iterator[File]:
+    """Open a file under a temporary name; when the block ends without an error, give it the name `path`.
+
+    The block must truncate the file to the size of its content. Raises OSError.
+    """
+    temporary = path + TEMPORARY
+    file = fs.open(temporary, create=True)
+    try:
+        yield file
     finally:
         file.close()
     fs.rename(temporary, path)

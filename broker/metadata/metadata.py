@@ -67,8 +67,11 @@ class Metadata(Protocol):
         """The number of partitions of all topics, including topics being created but not topics being deleted."""
 
     @property
-    def on_topic_changed(self) -> list[Callable[[Topic], None]]:
-        """Callbacks for a topic whose new partitions or settings have become visible."""
+    def on_topic_changed(self) -> list[Callable[[Topic], Awaitable[None] | None]]:
+        """Callbacks for a topic whose new partitions or settings have become visible.
+
+        A callback may return an awaitable for the rest of its work.
+        """
 
     @property
     def on_topic_deleted(self) -> list[Callable[[Topic], Awaitable[None] | None]]:

@@ -123,10 +123,12 @@ class MetadataStore:
         self.on_delegation_token_changed: list[Callable[[str], None]] = []
         self.quotas: dict[QuotaEntity, QuotaValues] = {}
         self.on_quotas_changed: list[Callable[[], None]] = []
-        self.on_topic_changed: list[Callable[[Topic], None]] = []
+        self.on_topic_changed: list[Callable[[Topic], Awaitable[None] | None]] = []
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
         self._drops: dict[bytes, asyncio.Task[None]] = {}
+        # By topic id, the task that applies the newest change of the topic to its many partitions.
+        self._applying: dict[bytes, asyncio.Future[None]] = {}
         self._changes: set[asyncio.Future[None]] = set()  # the changes that are being flushed to disk
         self._log_manager = log_manager
         self._clock = clock
@@ -296,8 +298,8 @@ class MetadataStore:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no change is being flushed to disk and no deletion is running."""
-        return not (self._changes or self._drops)
+        """Whether no change is being flushed to disk or applied, and no deletion is running."""
+        return not (self._changes or self._drops or self._applying)
 
     async def settled(self) -> None:
         """Wait until the current changes are on disk and the running deletions have ended, even unsuccessfully.
@@ -305,7 +307,7 @@ class MetadataStore:
         A deletion begins when its record is on disk, and it writes a record when it ends.
         """
         while not self.is_settled:
-            await asyncio.wait([*self._changes, *self._drops.values()])
+            await asyncio.wait([*self._changes, *self._drops.values(), *self._applying.values()])
 
     # ---- changes
 
@@ -358,7 +360,8 @@ class MetadataStore:
     ) -> asyncio.Future[Topic]:
         """Change a topic's partitions or settings, as computed from `newest(topic)`; return a future of the topic.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic is being deleted.
+        The future is done when the change is on disk and in effect in all partitions. Raises KafkaError
+        UNKNOWN_TOPIC_OR_PARTITION if the topic is being deleted.
         """
         if topic.topic_id in self._doomed:
             # A record after the record of the deletion would restore the topic at the next start.
@@ -377,15 +380,30 @@ class MetadataStore:
             if topic.topic_id in self._by_id:  # the topic was not deleted meanwhile
                 self._partitions += newer.partitions - topic.partitions
                 topic.partitions, topic.configs = newer.partitions, newer.configs
-                for subscriber in self.on_topic_changed:
-                    subscriber(topic)
+                self._apply(topic)
             return topic
 
         def settled() -> None:
             self._coming_partitions -= more
             end()
 
-        return self._commit([topic_record(newer)], visible, settled)
+        return self._when_followed(topic, self._commit([topic_record(newer)], visible, settled), self._applying)
+
+    def _apply(self, topic: Topic) -> None:
+        """Let the subscribers apply a visible change of a topic."""
+        rest = [part for subscriber in self.on_topic_changed if (part := subscriber(topic)) is not None]
+        if rest:
+            self._applying[topic.topic_id] = asyncio.ensure_future(self._apply_rest(topic, rest))
+
+    async def _apply_rest(self, topic: Topic, rest: list[Awaitable[None]]) -> None:
+        try:
+            for part in rest:
+                await part
+        except Exception as error:
+            self._logger.error("topic_change_not_applied", topic=topic.name, exc_info=error)
+        finally:
+            if self._applying.get(topic.topic_id) is asyncio.current_task():  # else a later change is being applied
+                del self._applying[topic.topic_id]
 
     def newest(self, topic: Topic) -> Topic:
         """Return the topic with its pending changes applied, as the base of the next change."""
@@ -411,26 +429,31 @@ class MetadataStore:
         )
         if not deletion.done():
             self._doomed.add(topic.topic_id)
-        return self._when_dropped(topic, deletion)
+        return self._when_followed(topic, deletion, self._drops)
 
-    def _when_dropped(self, topic: Topic, deletion: asyncio.Future[Topic]) -> asyncio.Future[Topic]:
-        """Return a future that is done when the topic's remaining data is dropped, with the result of `deletion`."""
+    def _when_followed(
+        self, topic: Topic, change: asyncio.Future[Topic], tasks: Mapping[bytes, asyncio.Future[None]]
+    ) -> asyncio.Future[Topic]:
+        """Return a future that is done when `change` and what follows it in `tasks` are, with the result of `change`.
+
+        `tasks` has by topic id what remains to be done after a change: data to drop, or settings to apply.
+        """
         complete: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
         complete.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def settle(_: asyncio.Future[Any]) -> None:
             if complete.done():
                 return
-            error = deletion.exception()
-            drop = self._drops.get(topic.topic_id)
+            error = change.exception()
+            task = tasks.get(topic.topic_id)
             if error is not None:
                 complete.set_exception(error)
-            elif drop is not None:
-                drop.add_done_callback(settle)
+            elif task is not None:
+                task.add_done_callback(settle)
             else:
                 complete.set_result(topic)
 
-        deletion.add_done_callback(settle)
+        change.add_done_callback(settle)
         return complete
 
     def _drop(self, topic: Topic) -> None:

@@ -18,7 +18,7 @@ from ..log import AppendOrigin, Log, LogConfig, Logs
 from ..metadata import Metadata, Topic
 from ..metadata.topic_config import log_config
 from ..scheduling.slices import in_slices
-from ..scheduling.steps import Steps, run_in_slices, waited
+from ..scheduling.steps import Steps, run_in_slices, run_slice, waited
 from ..system.ports import Clock
 from ..topic_names import METADATA_TOPIC, OFFSETS_TOPIC
 from .markers import Marker, TopicPartition
@@ -36,6 +36,10 @@ _MARKER: Final = 10
 
 _FLUSHES_PER_TURN: Final = 500
 """How many completed flushes are handled before other tasks run."""
+
+
+_CONFIGURED_AT_ONCE: Final = 50
+"""How many logs get new settings between two checks whether the slice is over."""
 
 
 class OffsetsOwner(Protocol):
@@ -229,14 +233,28 @@ class ReplicaManager:
 
     # ---- following the metadata
 
-    def _topic_changed(self, topic: Topic) -> None:
-        """Apply the topic's new settings to the logs of its partitions."""
-        config = self.log_config(topic)
-        for index in range(topic.partitions):
-            if (topic.name, index) not in self._log_manager.offline:
-                log = self._log_manager.get(topic.name, index)
-                if log is not None:
-                    log.update_config(config)
+    def _topic_changed(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
+        """Apply the topic's new settings to its logs; return a coroutine for the rest, None if nothing is left."""
+        applying = self._apply_config(topic)
+        return None if run_slice(applying) is not None else run_in_slices(applying)
+
+    def _apply_config(self, topic: Topic) -> Steps[None]:
+        """Apply the topic's current settings to the logs of its partitions, until the topic is deleted.
+
+        Logs that are created in the meantime have these settings already.
+        """
+        partitions = range(topic.partitions)
+        for start in range(0, len(partitions), _CONFIGURED_AT_ONCE):
+            if self._metadata.topic(topic.name) is not topic:
+                return
+            config = self.log_config(topic)  # they may have changed again
+            part = partitions[start : start + _CONFIGURED_AT_ONCE]
+            for index in part:
+                if (topic.name, index) not in self._log_manager.offline:
+                    log = self._log_manager.get(topic.name, index)
+                    if log is not None:
+                        log.update_config(config)
+            yield 2 * len(part)
 
     def _topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
         """Forget the topic's partitions; return a coroutine that deletes their data, None if they have no data."""

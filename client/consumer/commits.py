@@ -10,7 +10,6 @@ import asyncio
 import logging
 
 from ...protocol.errors import KafkaError
-from ...protocol.schema import NO_UUID
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..values import OffsetAndMetadata, TopicPartition
@@ -55,14 +54,9 @@ class Commits:
         return {
             one: OffsetAndMetadata(offset, "", epoch)
             for one, (offset, epoch) in self._subscription.positions().items()
-            if (only is None or one in only) and not self._is_recreated(one)
+            if (only is None or one in only)
+            and not self._cluster.metadata.is_recreated(one.topic, self._subscription.assigned[one].topic_id)
         }
-
-    def _is_recreated(self, partition: TopicPartition) -> bool:
-        """Return whether the topic is known to have another id than the topic from which the partition was read."""
-        read = self._subscription.assigned[partition].topic_id
-        known = self._cluster.metadata.topics.get(partition.topic)
-        return known is not None and known.topic_id != read and NO_UUID not in (known.topic_id, read)
 
     def in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> asyncio.Task[None]:
         """Commit in the background, once. The returned task's result is that of the commit."""

@@ -150,7 +150,8 @@ class Worker(RebalanceListener):
             if self._batch is not batch:
                 raise AssertionError("the batch was replaced while it was filled")
             for partition, records in arrived.items():
-                batch.add(partition, records, consumer.consumed_offset(partition))
+                position, topic_id = consumer.consumed_offset(partition), consumer.consumed_topic_id(partition)
+                batch.add(partition, records, position, topic_id)
             await self._initial_offsets.commit(arrived)
             if end is None:
                 if not arrived:
@@ -306,6 +307,7 @@ class Worker(RebalanceListener):
         raise AbortableError(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances in the middle of the transaction")
 
     async def _commit(self, owned: OwnedProducer, batch: Batch, group: ConsumerGroupMetadata) -> None:
+        self._check_topics(batch)
         producer = owned.producer
         try:
             await producer.send_offsets_to_transaction(dict(batch.offsets), group)
@@ -313,6 +315,18 @@ class Worker(RebalanceListener):
         except asyncio.CancelledError as cancelled:
             await owned.abort(cancelled)
             raise
+
+    def _check_topics(self, batch: Batch) -> None:
+        """Raise AbortableError if a topic of the batch was deleted and created again.
+
+        In the new topic, the batch's offsets would skip records.
+        """
+        for partition, topic_id in batch.topic_ids.items():
+            if self._consumer.is_recreated(partition.topic, topic_id):
+                raise AbortableError(
+                    ErrorCode.UNKNOWN_TOPIC_ID,
+                    f"topic {partition.topic} was deleted and created again while its records were processed",
+                )
 
     async def _commit_known(self, producer: Producer) -> None:
         attempt = 0

@@ -164,7 +164,7 @@ LARGE: dict[str, tuple[Callable[[], Request[Any]], int]] = {
 
 @pytest.fixture
 async def broker() -> AsyncIterator[BrokerNode]:
-    async with BrokerNode(durability="os", logging_level="error") as running:
+    async with BrokerNode(durability="os", logging_level="error", transaction_max_partitions=ROWS) as running:
         assert running.dispatcher.apis(), "all handlers are imported: no turn of a test does that"
         async with RawConnection(running.address) as wire:
             made = await wire.call(CreateTopicsRequest([CreatableTopic("wide", 10_000, 1)], 1000), 7)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from oncelog import ConsumerRecord, Processor
+from oncelog import Admin, ConsumerRecord, Processor
 from oncelog.client.errors import ConfigError, ErrorCode, FatalError, IllegalStateError, RetriableError
 from oncelog.client.processor import Metrics, OutputRecord, ProcessorTransaction
 from oncelog.client.processor.producers import GroupAwareProducer
@@ -400,3 +400,59 @@ def test_settings_that_the_processor_owns_are_refused() -> None:
             Processor(topics=["t"], group_id="g", transactional_id="t", process=print, consumer_settings=settings)
     with pytest.raises(ConfigError, match="process"):
         Processor(topics=["t"], group_id="g", transactional_id="t")
+
+
+async def test_a_batch_of_a_deleted_topic_skips_no_record_of_the_new_topic_of_its_name(job: Job) -> None:
+    """The topic is deleted and created again while its records are processed, and the worker ends after the commit."""
+    await job.fill([0, 3, 6])
+    seen: list[bytes | None] = []
+    noticed = asyncio.Event()
+    replacing: list[asyncio.Task[None]] = []
+
+    async def replace_topic() -> None:
+        async with Admin(bootstrap_servers=job.bootstrap) as admin:
+            await admin.delete_topics([job.source])
+            async with asyncio.timeout(WAIT_S):
+                while job.source in await admin.list_topics():
+                    await asyncio.sleep(0.05)
+        await job.create_source()
+        await job.fill([9, 12, 15, 18])
+
+    async def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        if len(seen) == 3:
+            raise ValueError("the worker ends here")
+        seen.extend(record.value for record in records)
+        if len(seen) == 3:
+            replacing.append(asyncio.create_task(replace_topic()))
+            await asyncio.shield(replacing[0])  # a rebalance in the middle cancels this function
+            async with asyncio.timeout(WAIT_S):
+                await noticed.wait()
+
+    def notice(topic_ids: set[bytes]) -> None:
+        if len(topic_ids) > 1:
+            noticed.set()
+
+    settings = {"metadata_max_age_ms": 100, "allow_auto_create_topics": False}
+    async with job.processor(process=process, consumer_settings=settings) as processor:
+        watching = asyncio.create_task(watch_topic_id(processor, job.source, notice))
+        with pytest.raises(ValueError, match="ends here"):
+            await processor.run()
+        watching.cancel()
+    async with job.processor() as processor:
+        running = asyncio.create_task(processor.run())
+        async with asyncio.timeout(WAIT_S):
+            while sum(map(len, await job.result())) < 4:
+                await asyncio.sleep(0.05)
+        await stop(processor, running)
+    assert await job.result() == [[9, 12, 15, 18], [], []]
+
+
+async def watch_topic_id(processor: Processor, topic: str, notice: Callable[[set[bytes]], None]) -> None:
+    """Tell `notice` all ids of the topic that the worker's consumer has seen until now."""
+    seen: set[bytes] = set()
+    while True:
+        known = processor._workers[0]._consumer._cluster.metadata.topics.get(topic)
+        if known is not None and known.partitions:
+            seen.add(known.topic_id)
+        notice(seen)
+        await asyncio.sleep(0.01)

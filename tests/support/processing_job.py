@@ -29,6 +29,10 @@ class Job:
         async with Admin(bootstrap_servers=self.bootstrap) as admin:
             await admin.create_topics([NewTopic(name, PARTITIONS) for name in (self.source, self.target, *extra)])
 
+    async def create_source(self) -> None:
+        async with Admin(bootstrap_servers=self.bootstrap) as admin:
+            await admin.create_topics([NewTopic(self.source, PARTITIONS)])
+
     async def fill(self, numbers: Iterable[int]) -> None:
         async with Producer(bootstrap_servers=self.bootstrap) as producer:
             for number in numbers:

@@ -90,9 +90,11 @@ class PartitionRegistration:
                 session=session,
                 gone=self._core.gone(metadata) if opening else frozenset(),
             )
+            if isinstance(step, TransactionMetadata):
+                self._check_size(metadata, step)
         except KafkaError as error:
             if version.supports_epoch_bump:
-                error = KafkaError(_for_produce(error.code), str(error))
+                error = KafkaError(_for_produce(error.code), error.message)
             self._core.events.refused(
                 transactional_id,
                 error.code,
@@ -111,6 +113,21 @@ class PartitionRegistration:
             entry.written.update(partitions)
         return done
 
+    def _check_size(self, before: TransactionMetadata, after: TransactionMetadata) -> None:
+        """Raise KafkaError POLICY_VIOLATION if the transaction grows beyond `transaction.max.partitions`.
+
+        Each value of a transaction is written with all its partitions, so the limit bounds the work for one request.
+        Producers abort the transaction after this code. A transaction or session from a time with a higher limit keeps
+        its partitions.
+        """
+        size, most = len(after.topic_partitions), self._core.config.transaction_max_partitions
+        if size > most and size > max(len(before.topic_partitions), len(before.session_partitions)):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"The transaction would have {size} partitions, more than transaction.max.partitions = {most}. Write"
+                " to fewer partitions per transaction, or raise the limit.",
+            )
+
     async def add_partitions(
         self,
         transactional_id: str,
@@ -128,7 +145,8 @@ class PartitionRegistration:
 
         The caller must have checked that the partitions exist. `deadline` (event loop time) limits the wait for an
         earlier transaction; by default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST,
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka, INVALID_PRODUCER_EPOCH),
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka, INVALID_PRODUCER_EPOCH), POLICY_VIOLATION
+        (more partitions than `transaction.max.partitions`; nothing has changed),
         CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or with a coordinator error code.
         """
         if deadline is None:

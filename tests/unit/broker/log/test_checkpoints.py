@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from oncelog.broker.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, CheckpointFiles, Checkpoints
 from oncelog.broker.log.log_config import LogConfig
@@ -100,3 +102,47 @@ async def test_a_deleted_partition_is_in_no_checkpoint(fs: FaultyFileSystem, che
     await manager.delete([("t", 0)])
     assert (checkpoints.read(LOG_START_OFFSETS), checkpoints.read(RECOVERY_POINTS)) == ({}, {})
     await manager.stop()
+
+
+async def test_very_many_logs_are_looked_at_in_slices_for_a_checkpoint(
+    fs: FaultyFileSystem, checkpoints: Checkpoints
+) -> None:
+    manager = new_manager(fs, checkpoints=checkpoints)
+    await manager.start()
+    logs = [manager.create("t", number, LogConfig()) for number in range(1_200)]
+    assert manager._flusher is not None
+    for log in logs[:2]:
+        log.append(batch("a"))
+    await manager._flusher.drain()
+    manager._checkpoint()
+    assert manager._checkpointing is not None
+    assert not manager._checkpointing.done()
+    # What has changed since a log was looked at.
+    logs[0].append(batch("b"))
+    logs[0].flush()
+    deletion = asyncio.ensure_future(manager.delete([("t", 1)]))
+    turns = 0
+    while not manager._checkpointing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 2
+    await deletion
+    await manager._flusher.drain()
+    assert checkpoints.read(RECOVERY_POINTS) == {("t", number): 0 for number in range(2, 1_200)} | {("t", 0): 2}
+    manager.abandon()
+
+
+async def test_the_recovery_point_of_a_forgotten_partition_leaves_the_checkpoint(
+    fs: FaultyFileSystem, checkpoints: Checkpoints
+) -> None:
+    (await first_life(fs, checkpoints)).abandon()
+    fs.kill()
+    fs.rename(f"{DATA}/t-0", f"{DATA}/moved")
+    manager = new_manager(fs, checkpoints=checkpoints)
+    await manager.start()
+    manager.forget(("t", 0))
+    manager._checkpoint()
+    assert manager._flusher is not None
+    await manager._flusher.drain()
+    assert checkpoints.read(RECOVERY_POINTS) == {}
+    manager.abandon()

@@ -15,6 +15,7 @@ from oncelog.broker.log import (
     PartitionLog,
     load_log,
 )
+from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.broker.system.ports import RealFileSystem, SystemClock
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -246,10 +247,10 @@ def test_idle_producers_expire_but_never_within_a_transaction(log: PartitionLog)
     log.append(data(0, transactional=True))
     log.append(data(0, producer_id=8))
     expiration = log.config.producer_id_expiration_ms
-    assert log.producers.expire((NOW + expiration - 1) / 1000, expiration) == []
-    assert log.producers.expire((NOW + expiration) / 1000, expiration) == [8]
+    assert run_at_once(log.producers.expire((NOW + expiration - 1) / 1000, expiration)) == []
+    assert run_at_once(log.producers.expire((NOW + expiration) / 1000, expiration)) == [8]
     marker(log, 0)
-    assert log.producers.expire((NOW + expiration) / 1000, expiration) == [7]
+    assert run_at_once(log.producers.expire((NOW + expiration) / 1000, expiration)) == [7]
     assert len(log.producers) == 0
 
 
@@ -259,13 +260,13 @@ def test_a_producer_of_old_timestamps_is_remembered_as_long_as_any_other(log: Pa
         [Record(0, NOW - 400 * 24 * 3_600_000, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0
     )
     log.append(bytearray(first))
-    log.producers.expire((NOW + 1) / 1000, log.config.producer_id_expiration_ms)
+    run_at_once(log.producers.expire((NOW + 1) / 1000, log.config.producer_id_expiration_ms))
     again = log.append(bytearray(first))
     assert again.duplicate
     assert log.log_end_offset == 1
     expiration = log.config.producer_id_expiration_ms
-    assert log.producers.expire((NOW + expiration - 1) / 1000, expiration) == []
-    assert log.producers.expire((NOW + expiration) / 1000, expiration) == [7]
+    assert run_at_once(log.producers.expire((NOW + expiration - 1) / 1000, expiration)) == []
+    assert run_at_once(log.producers.expire((NOW + expiration) / 1000, expiration)) == [7]
 
 
 def test_a_restart_does_not_forget_a_producer_of_old_timestamps(tmp_path: Path) -> None:
@@ -274,7 +275,7 @@ def test_a_restart_does_not_forget_a_producer_of_old_timestamps(tmp_path: Path) 
     log.append(bytearray(encode_batch([Record(0, old, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)))
     log.close()
     log = load(tmp_path)
-    assert log.producers.expire((NOW + 1) / 1000, log.config.producer_id_expiration_ms) == []
+    assert run_at_once(log.producers.expire((NOW + 1) / 1000, log.config.producer_id_expiration_ms)) == []
     log.close()
 
 

@@ -16,7 +16,7 @@ from oncelog.protocol.control_records import control_batch
 from structlog.testing import capture_logs
 from support.faulty_filesystem import FaultyFileSystem
 from support.journals import failing
-from support.logs import NOW, batch, flip, new_manager, open_log, values
+from support.logs import NOW, batch, flip, new_manager, open_log, settle, values
 
 DIRECTORY = "/data/t-0"
 FIRST = f"{DIRECTORY}/{0:020}.log"
@@ -418,6 +418,7 @@ async def saved(manager: LogManager) -> None:
     manager._checkpoint()
     for _ in range(20):
         await asyncio.sleep(0)
+    await settle(manager)
 
 
 async def test_the_state_of_logs_that_have_grown_is_saved_now_and_then(fs: FaultyFileSystem) -> None:

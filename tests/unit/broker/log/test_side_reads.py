@@ -298,4 +298,5 @@ async def test_a_compaction_has_a_damaged_index_made_again_in_a_thread(fs: Fault
         assert await finished(threads, log.reader.side_reads.get(caught.value))
     plan = cleaner.plan(log, 0, NOW, force=True)
     assert plan is not None
+    plan.look_up()
     assert plan.aborted == {1: [(1, 1, 2, 3)]}

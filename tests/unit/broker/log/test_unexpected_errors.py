@@ -139,7 +139,7 @@ async def test_retention_goes_on_behind_a_log_in_which_it_fails_unexpectedly(
         log.append(batch("a"))
         log.roll()
     await settle(manager)
-    monkeypatch.setattr(PartitionLog, "retain", raising_once(MemoryError(), PartitionLog.retain))
+    monkeypatch.setattr(PartitionLog, "retain_in_steps", raising_once(MemoryError(), PartitionLog.retain_in_steps))
     await manager._retain_all()
     assert [log.log_start_offset for log in logs] == [0, 1]
 

@@ -47,6 +47,9 @@ class Member:
     def forget_positions(self) -> None:
         pass
 
+    def is_recreated(self, *_: Any) -> bool:
+        return False
+
     def wakeup(self) -> None:
         pass
 

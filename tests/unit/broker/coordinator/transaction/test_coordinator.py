@@ -657,3 +657,57 @@ class TestQueries:
             dear: list[Any] = list(w.coordinator.list(TransactionFilter(transactional_id_pattern=".*(x{1,50}y){1,5}")))
             assert len(plain) == len(dear) == 50
             assert min(dear) > 10 * max(plain), "a pattern costs what it takes to match it"
+
+
+class TestMaxPartitions:
+    """transaction.max.partitions limits the partitions of a transaction, because each change writes all of them."""
+
+    async def test_partitions_beyond_the_limit_are_refused_and_the_transaction_can_be_aborted(self) -> None:
+        async with world(transaction_max_partitions=3) as w:
+            who = await begin(w, P0, P1)
+            add = w.coordinator.registration.add_partitions
+            written = len(w.log.records)
+            assert await code_of(add("id", *who, [("u", 0), ("u", 1)])) is ErrorCode.POLICY_VIOLATION
+            assert len(w.log.records) == written
+            assert w.coordinator.describe("id").topic_partitions == {P0, P1}
+            (refusal,) = [event for event in w.logs if event["event"] == "request_refused"]
+            assert "transaction.max.partitions = 3" in refusal["reason"]
+            await add("id", *who, [("u", 0)])
+            await add("id", *who, [P0, P1, ("u", 0)])
+            await w.coordinator.end_txn("id", *who, False, TV1)
+            await settle()
+            assert state_of(w) is S.COMPLETE_ABORT
+
+    async def test_first_request_of_a_transaction_is_limited_too(self) -> None:
+        async with world(transaction_max_partitions=3) as w:
+            who = await w.coordinator.init_producer_id("id", 60_000)
+            many = [("t", index) for index in range(4)]
+            assert await code_of(w.coordinator.registration.add_partitions("id", *who, many)) is (
+                ErrorCode.POLICY_VIOLATION
+            )
+            assert state_of(w) is S.EMPTY
+
+    @pytest.mark.parametrize("registers", [False, True])
+    async def test_batch_that_registers_its_partition_is_limited(self, registers: bool) -> None:
+        async with world(transaction_max_partitions=2) as w:
+            who = await begin(w, P0, P1)
+            admit = w.coordinator.registration.admit_now
+            assert admit("id", *who, P1, registers=registers) is None
+            with pytest.raises(KafkaError) as raised:
+                admit("id", *who, ("u", 0), registers=registers)
+            expected = ErrorCode.POLICY_VIOLATION if registers else ErrorCode.TRANSACTION_ABORTABLE
+            assert raised.value.code is expected
+
+    async def test_session_larger_than_a_lowered_limit_goes_on_but_does_not_grow(self) -> None:
+        async with world() as w:
+            who = await w.coordinator.init_producer_id("id", 60_000)
+            many = [("t", index) for index in range(4)]
+            await w.coordinator.registration.add_partitions("id", *who, many, session=True)
+            await w.coordinator.end_txn("id", *who, True, TV1, written=frozenset(many), keeps_session=True)
+            w.config = BrokerConfig({"transaction.max.partitions": 2})
+            await w.restart()
+            add = w.coordinator.registration.add_partitions
+            assert await code_of(add("id", *who, [("u", 0)])) is ErrorCode.POLICY_VIOLATION
+            await add("id", *who, [P0])
+            assert state_of(w) is S.ONGOING
+            assert await code_of(add("id", *who, [("u", 0)])) is ErrorCode.POLICY_VIOLATION

@@ -1,0 +1,175 @@
+"""Write the snapshots of a log's producers in a thread, because a snapshot of very many producers takes long.
+
+Owns the snapshots that were begun and are not written yet, their limit, and the rebuilding of a missing snapshot.
+
+A snapshot may be written long after it was begun, or never, if the broker is killed before. Recovery does not need it:
+it replays the batches from an older snapshot on, or from the first segment on. So a snapshot is never removed before a
+newer one is on disk. Only the removal of segments needs the snapshot as of the first offset that remains, because
+nothing before this offset can be replayed afterwards. So `require` writes it if it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+import structlog
+
+from ..system.ports import Threads
+from .file_names import TEMPORARY
+from .flushed_log import FlushedLog
+from .producer_snapshot import CorruptSnapshot, check_snapshot, write_snapshot
+from .producer_state import ProducerStateEntry
+from .producer_state_manager import ProducerStateManager
+from .replay import replay
+from .segment import LogSegment
+from .small_files import read_derived
+
+logger = structlog.get_logger(__name__)
+
+_MOST_PENDING: Final = 256_000
+"""Producers in unwritten snapshots from which on the log is behind. They need about 2 MB, and more if they write."""
+
+_LEAST_COUNTED: Final = 4_000
+"""The producers as which a small snapshot counts, so that a log is also behind with many small ones."""
+
+
+class _PendingSnapshot:
+    """The state of all producers as of an offset, which any thread can write once.
+
+    `sync`: whether the content is synced. `replaces`: the offset of an earlier snapshot that is removed afterwards.
+    """
+
+    def __init__(
+        self,
+        log: FlushedLog,
+        entries: Sequence[ProducerStateEntry],
+        lock: AbstractContextManager[object],
+        *,
+        sync: bool,
+        replaces: int | None,
+    ) -> None:
+        self.offset = log.producers.end_offset
+        self.cost = max(len(entries), _LEAST_COUNTED)
+        self.is_written = False
+        self._entries: Sequence[ProducerStateEntry] = entries
+        self._lock = lock
+        self._log = log
+        self._replaces = replaces
+        self._sync = sync
+
+    def write(self) -> None:
+        """Write the snapshot to its file, unless this is done already or the log is closed. Raises OSError.
+
+        The name is not synced. The lock that flushes need is not held while the content is written.
+        """
+        log, fs = self._log, self._log.fs
+        path = log.producers.snapshot_path(self.offset)
+        with self._lock:
+            if self.is_written:
+                return
+            with log.files_lock:
+                if log.closed:
+                    return  # the directory's name may belong to another partition by now
+                file = fs.open(path + TEMPORARY, create=True)
+            try:
+                write_snapshot(file, self._entries)
+                if self._sync:
+                    file.fdatasync()
+            finally:
+                file.close()
+            with log.files_lock:
+                if log.closed:
+                    return  # the next start removes the temporary file
+                fs.rename(path + TEMPORARY, path)
+                self.is_written = True
+                if self._replaces is not None:
+                    log.producers.remove_snapshot(self._replaces)
+            self._entries = ()
+
+
+class SnapshotWriter:
+    """Takes the snapshots of one log's producers. Without a flusher they are written at once.
+
+    All methods except `require` are called on the event loop's thread.
+    """
+
+    __slots__ = ("_log", "_new_lock", "_pending")
+
+    def __init__(self, log: FlushedLog, threads: Threads | None) -> None:
+        self._log = log
+        self._new_lock: Callable[[], AbstractContextManager[object]] = nullcontext if threads is None else threads.lock
+        self._pending: dict[int, _PendingSnapshot] = {}
+
+    def take(self, *, sync: bool, replaces: int | None = None) -> None:
+        """Begin to write a snapshot of the current state, unless the newest one is up to date.
+
+        With `sync` its content is on disk before the file gets its name. Then the snapshot at offset `replaces` is
+        removed. Without a flusher nothing is synced, and OSError may be raised.
+        """
+        log = self._log
+        self._collect()
+        if log.flusher is None:
+            for snapshot in list(self._pending.values()):
+                snapshot.write()
+            self._collect()
+            log.producers.take_snapshot()
+            if replaces is not None:
+                log.producers.remove_snapshot(replaces)
+        elif log.producers.end_offset not in (log.producers.snapshot_offset, *self._pending):
+            snapshot = _PendingSnapshot(log, log.producers.capture(), self._new_lock(), sync=sync, replaces=replaces)
+            self._pending[snapshot.offset] = snapshot
+            what = f"producer snapshot of {log.name} at {snapshot.offset}"
+            log.flusher.submit(snapshot.write, what).add_done_callback(lambda _: self._collect())
+
+    @property
+    def are_pending(self) -> bool:
+        """Whether a snapshot that was begun is not written yet."""
+        self._collect()
+        return bool(self._pending)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the unwritten snapshots exceed their limit, so that no segment should be finished before some are."""
+        return bool(self._pending) and sum(snapshot.cost for snapshot in self._pending.values()) > _MOST_PENDING
+
+    def _collect(self) -> None:
+        """Forget the snapshots that are written. A failed job is repeated without notice, so look at all of them."""
+        producers = self._log.producers
+        for snapshot in list(self._pending.values()):
+            if snapshot.is_written:
+                del self._pending[snapshot.offset]
+                producers.snapshot_offset = max(producers.snapshot_offset, snapshot.offset)
+
+    def require(self, offset: int, segments: Sequence[LogSegment]) -> None:
+        """Write the snapshot as of `offset`, the end of the last of `segments`, unless it is in its file. Any thread.
+
+        If it was never written or is damaged, it is rebuilt from the batches in `segments` and an older snapshot. Does
+        nothing if the log is closed. Raises CorruptLog, OSError.
+        """
+        log = self._log
+        pending = self._pending.get(offset)
+        if pending is not None:
+            pending.write()
+            return
+        if log.closed:
+            return
+        path = log.producers.snapshot_path(offset)
+        content = read_derived(log.fs, path)
+        try:
+            if content is not None:
+                check_snapshot(content)
+                return
+            reason = "it is missing"
+        except CorruptSnapshot as error:
+            reason = str(error)
+        logger.info("producer snapshot made again", file=path, reason=reason)
+        producers = ProducerStateManager(log.fs, log.directory, log.name)
+        start = producers.load(segments[0].base_offset, offset, log.producers.snapshot_offsets())
+        for _ in replay(segments, producers, start):
+            pass
+        producers.skip_to(offset)
+        with log.files_lock:
+            if not log.closed:
+                producers.take_snapshot()
