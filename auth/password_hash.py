@@ -56,7 +56,7 @@ class PasswordHash:
         """Return whether this is the hash of `password`. It takes milliseconds, and releases the GIL."""
         mechanism, credential = self.mechanism, self.credential
         salted = mechanism.salted_password(password, credential.salt, credential.iterations)
-        given = ScramCredential.of_salted_password(
+        computed = ScramCredential.of_salted_password(
             mechanism, salted, salt=credential.salt, iterations=credential.iterations
         )
-        return hmac.compare_digest(given.stored_key, credential.stored_key)
+        return hmac.compare_digest(computed.stored_key, credential.stored_key)

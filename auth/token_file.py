@@ -34,8 +34,8 @@ class TokenFile:
 
     def verify(self, token: str) -> bool:
         """Return whether the file has this token. Blocks. Raises OSError and ValueError as `load` does."""
-        given = _digest(token)
-        return sum(hmac.compare_digest(given, digest) for digest in self._digests.get()) > 0
+        presented = _digest(token)
+        return sum(hmac.compare_digest(presented, digest) for digest in self._digests.get()) > 0
 
 
 def _parse_tokens(text: str, path: str) -> Sequence[bytes]:

@@ -1007,14 +1007,14 @@ def load(
     ignored: list[str] = []
 
     def take(source: Mapping[str, object]) -> None:
-        given: dict[str, object] = {}
+        effective: dict[str, object] = {}
         for key, value in source.items():
             if key in WITHOUT_MEANING or _asks_for_nothing(normal_name(key), value):
                 ignored.append(key)
                 continue
-            given[key] = value
-        BrokerConfig.parse(given)
-        for key, value in given.items():
+            effective[key] = value
+        BrokerConfig.parse(effective)
+        for key, value in effective.items():
             merged[BrokerConfig.find(key).name] = value
 
     if file is not None:

@@ -82,9 +82,9 @@ class BrokerNode:
                 raise TypeError("pass settings either as keyword arguments or as a BrokerConfig, not both")
             self.config = config
         else:
-            given = {"listeners": "PLAINTEXT://127.0.0.1:0", "logging.level": "warning"}
+            defaults = {"listeners": "PLAINTEXT://127.0.0.1:0", "logging.level": "warning"}
             names = BrokerConfig.parse({**(config or {}), **settings})
-            self.config = BrokerConfig({**given, **names})
+            self.config = BrokerConfig({**defaults, **names})
         self.data_dir = self.config.log_dirs if data_dir is None else fspath(data_dir)
         if data_dir is None and "log.dirs" not in self.config.explicit and not isinstance(config, BrokerConfig):
             self._temporary = tempfile.TemporaryDirectory(prefix="oncelog-")

@@ -35,7 +35,7 @@ from ..broker.coordinator.transaction.state import (
 from ..client.producer.transaction_state import PREVIOUS, State
 from ..protocol.documentation import table, updated
 from ..protocol.errors import ErrorCode, KafkaError
-from .transaction_words import STATES
+from .transaction_states import STATES
 
 _S = TransactionState
 COLUMNS: Final = (

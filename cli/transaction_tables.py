@@ -9,7 +9,7 @@ from ..client.admin import HangingTransaction, ProducerDescription, TransactionD
 from ..client.values import TopicPartition
 from .tables import print_items_table
 from .times import duration, moment
-from .transaction_words import STATES, UNKNOWN
+from .transaction_states import STATES, UNKNOWN
 
 if TYPE_CHECKING:
     from ..client.admin import Admin

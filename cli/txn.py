@@ -14,7 +14,7 @@ from .confirmation import confirm, yes_option
 from .hanging import COMMANDS
 from .json_output import json_option, print_json
 from .tables import print_items
-from .transaction_words import STATES
+from .transaction_states import STATES
 
 
 @click.group(short_help="List transactions, fence producers, abort hanging transactions.")

@@ -1,8 +1,8 @@
 """The client's view of the cluster: the leaders and coordinators, and a connection to each of their nodes.
 
-`Cluster` owns the metadata snapshot and its refreshing, the look-up of coordinators, and through `Links` the sockets.
-It sends a request to the node that the caller names, and retries only its own requests. It knows neither batches nor
-groups.
+`Cluster` owns the metadata snapshot and its refreshing, the look-up of coordinators, and through `ConnectionPool` the
+sockets. It sends a request to the node that the caller names, and retries only its own requests. It knows neither
+batches nor groups.
 
 Only one refresh is under way at a time; callers that arrive meanwhile share the next one. The caller's timeout bounds
 all waits, and retries wait for retry.backoff.ms.
@@ -26,6 +26,7 @@ from .addresses import parse_address
 from .backoff import ExponentialBackoff
 from .config import ClientConfig
 from .connection import Connection, ConnectionOptions
+from .connection_pool import ConnectionPool
 from .errors import (
     IllegalStateError,
     KafkaTimeoutError,
@@ -35,12 +36,11 @@ from .errors import (
     UnknownTopicError,
     error_for,
 )
-from .given import topic_of
-from .links import Links
 from .login.settings import login_of
 from .metadata import ClusterMetadata, Node, TopicMetadata
 from .shared_task import outcome_of
 from .tls import context_of
+from .validation import topic_of
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -99,12 +99,12 @@ class Cluster:
         self._bootstrap = tuple(
             Node(-1 - number, *parse_address(server)) for number, server in enumerate(config.bootstrap_servers)
         )
-        self._links = Links(
+        self._connections = ConnectionPool(
             connection_options(config),
             ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
             config.connections_max_idle_ms / 1000 if config.connections_max_idle_ms >= 0 else float("inf"),
         )
-        self._links.on_failure = lambda _node: self.request_refresh()
+        self._connections.on_failure = lambda _node: self.request_refresh()
         self.retry_backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._tracked: set[str] = set()
         self._track_all = False
@@ -135,7 +135,7 @@ class Cluster:
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            await self._links.close()
+            await self._connections.close()
 
     # -- metadata
 
@@ -247,14 +247,14 @@ class Cluster:
 
     def open_connection(self, node_id: int, channel: str = "") -> Connection | None:
         """Return the connection to a node if it is open now, else None."""
-        return self._links.open_connection(node_id, channel)
+        return self._connections.open_connection(node_id, channel)
 
     async def connection(self, node_id: int, channel: str = "") -> Connection:
         """Return an open connection to a node. If there is none, connect after the backoff of the last failure.
 
         Raises NetworkError or KafkaTimeoutError if the attempt fails, and NetworkError for an unknown node.
         """
-        opened = self._links.open_connection(node_id, channel)
+        opened = self._connections.open_connection(node_id, channel)
         if opened is not None:
             return opened
         if self._closed:
@@ -263,7 +263,7 @@ class Cluster:
         if node is None:
             self.request_refresh()
             raise NetworkError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} is not in the cluster's metadata")
-        return await self._links.connection(node, channel)
+        return await self._connections.connection(node, channel)
 
     async def any_connection(self, timeout_s: float) -> Connection:
         """Return an open connection to any node; raises KafkaTimeoutError after the timeout."""
@@ -274,8 +274,8 @@ class Cluster:
         fail.
         """
         known = [*self.metadata.brokers]
-        open_now = [node_id for node_id in known if self._links.open_connection(node_id) is not None]
-        good = open_now or [node_id for node_id in known if not self._links.failing(node_id)]
+        open_now = [node_id for node_id in known if self._connections.open_connection(node_id) is not None]
+        good = open_now or [node_id for node_id in known if not self._connections.failing(node_id)]
         return random.choice(good or [node.id for node in self._bootstrap] or known)
 
     async def call(self, node_id: int, request: Request[R], channel: str = "", timeout_s: float | None = None) -> R:
@@ -340,7 +340,7 @@ class Cluster:
         except TimeoutError as late:
             if isinstance(late, KafkaError):
                 raise
-            reason = failure.message if failure is not None else self._links.silent_peers()
+            reason = failure.message if failure is not None else self._connections.silent_peers()
             why = f": {reason}" if reason else ""
             raise KafkaTimeoutError(
                 ErrorCode.REQUEST_TIMED_OUT, f"could not {what} within {timeout_s * 1000:.0f} ms{why}"
@@ -438,7 +438,7 @@ class Cluster:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(interval, 60.0)):
                     await self._wanted.wait()
-            self._links.close_idle(asyncio.get_running_loop().time())
+            self._connections.close_idle(asyncio.get_running_loop().time())
             self._wanted.clear()
             try:
                 await self.refresh()

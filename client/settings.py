@@ -83,11 +83,11 @@ class Settings:
         """Build a table from a mapping and keywords, with dotted or underscored names; raises ConfigError."""
         known = {row.name: row for row in dataclasses.fields(cls) if row.metadata}
         values: dict[str, Any] = {}
-        for given, value in [*mapping_of(config, cls.__name__.removesuffix("Config")).items(), *keywords.items()]:
-            attribute = str(given).replace(".", "_")
+        for name, value in [*mapping_of(config, cls.__name__.removesuffix("Config")).items(), *keywords.items()]:
+            attribute = str(name).replace(".", "_")
             row = known.get(attribute)
             if row is None:
-                raise cls._unknown(str(given), known)
+                raise cls._unknown(str(name), known)
             if attribute in values:
                 raise ConfigError(_dotted(attribute), "given twice, in the mapping and as a keyword: give it once")
             values[attribute] = _parse(row, value)
@@ -116,8 +116,8 @@ class Settings:
         return tuple(sorted(rows))
 
     @classmethod
-    def _unknown(cls, given: str, known: Iterable[str]) -> ConfigError:
-        dotted = _dotted(given)
+    def _unknown(cls, name: str, known: Iterable[str]) -> ConfigError:
+        dotted = _dotted(name)
         for prefix, reason in cls.refused.items():
             if dotted == prefix or (prefix.endswith(".") and dotted.startswith(prefix)):
                 return ConfigError(dotted, reason)

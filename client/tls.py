@@ -14,10 +14,10 @@ from .errors import ConfigError
 def context_of(config: ClientConfig) -> ssl.SSLContext | None:
     """Return the context of a client's connections; None without TLS. Reads the named files. Raises ConfigError."""
     if config.security_protocol not in ("SSL", "SASL_SSL"):
-        given = sorted(name for name in config.explicit if name.startswith("ssl_"))
-        if given:
+        explicit = sorted(name for name in config.explicit if name.startswith("ssl_"))
+        if explicit:
             raise ConfigError(
-                given[0].replace("_", "."),
+                explicit[0].replace("_", "."),
                 "has no effect without security.protocol = SSL or SASL_SSL: set that too",
             )
         return None

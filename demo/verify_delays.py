@@ -53,12 +53,12 @@ class HoursCheck:
         try:
             assert key is not None
             assert value is not None
-            told = json.loads(value)
+            parsed = json.loads(value)
             name = key.decode()
-            if (told["id"], f"{told['origin']}@{told['hour'][:13]}") != (name, name):
+            if (parsed["id"], f"{parsed['origin']}@{parsed['hour'][:13]}") != (name, name):
                 raise ValueError("the value has another hour than its key")
             self._found[name] = Hour(
-                told["flights"], told["cancelled"], told["departed"], told.get("dep_delay_minutes")
+                parsed["flights"], parsed["cancelled"], parsed["departed"], parsed.get("dep_delay_minutes")
             )
         except (AssertionError, ValueError, KeyError, TypeError):
             self.unreadable += 1
@@ -122,14 +122,14 @@ class ListCheck:
         try:
             assert key is not None
             assert value is not None
-            told = json.loads(value)
-            if told["dest"] != key.decode():
+            parsed = json.loads(value)
+            if parsed["dest"] != key.decode():
                 raise ValueError("the value has another airport than its key")
-            if told["listed_at"] > self._newest:
-                self._newest = told["listed_at"]
+            if parsed["listed_at"] > self._newest:
+                self._newest = parsed["listed_at"]
                 self._found = []
-            if told.pop("listed_at") == self._newest:
-                self._found.append(Late(**told))
+            if parsed.pop("listed_at") == self._newest:
+                self._found.append(Late(**parsed))
         except (AssertionError, ValueError, KeyError, TypeError):
             self.unreadable += 1
 
@@ -162,6 +162,6 @@ class ListCheck:
         return f"{self.topic} lists {self._found}, but {self._wanted} was computed"
 
 
-def _seconds(told: str) -> str:
+def _seconds(text: str) -> str:
     """Remove the milliseconds `.000` that Spark writes, so that a time is as in the data set."""
-    return told.removesuffix(".000Z") + "Z" if told.endswith(".000Z") else told
+    return text.removesuffix(".000Z") + "Z" if text.endswith(".000Z") else text

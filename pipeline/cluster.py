@@ -96,8 +96,8 @@ class Daemon:
     def last_words(self) -> str:
         """Return the line of the log that best explains why the process ended."""
         lines = [one.strip() for one in self.log.read_text(errors="replace").splitlines() if one.strip()]
-        told = [one for one in lines[-200:] if _WHY.search(one)]
-        return (told or lines or ["its log is empty"])[-1][:400]
+        explaining = [one for one in lines[-200:] if _WHY.search(one)]
+        return (explaining or lines or ["its log is empty"])[-1][:400]
 
     def ask_to_end(self) -> None:
         """Send SIGTERM if the process runs."""

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from ..client.errors import ConfigError
 from .options import NAME, SOURCE_OPTIONS, Options
-from .sink.plans import local_path
+from .sink.checkpoint import local_path
 from .sink.settings import SinkSettings
 from .sink.writer import BatchWriter, StreamWriter
 from .source.reader import BatchReader, SourceSettings, StreamReader, source_schema

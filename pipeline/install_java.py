@@ -59,7 +59,7 @@ def _install() -> None:
 
 def _apt(*arguments: str, timeout: float | None = None) -> str:
     """Run apt-get. Return an empty text if it succeeds, else one line that says why it failed."""
-    told = subprocess.run(
+    completed = subprocess.run(
         ["apt-get", "-q", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -69,7 +69,7 @@ def _apt(*arguments: str, timeout: float | None = None) -> str:
         check=False,
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
     )
-    return "" if told.returncode == 0 else _reason(told.stderr.splitlines())
+    return "" if completed.returncode == 0 else _reason(completed.stderr.splitlines())
 
 
 def _reason(lines: Sequence[str]) -> str:

@@ -170,10 +170,10 @@ _IGNORED: Final = frozenset(
 class Options:
     """The options of one reader or writer, by lower-case name. Raises ConfigError for unknown or missing options."""
 
-    def __init__(self, given: Mapping[str, str], table: tuple[Option, ...]) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
+    def __init__(self, options: Mapping[str, str], table: tuple[Option, ...]) -> None:
+        self._options = {name.lower(): value for name, value in options.items()}
         known = {option.name.lower(): option.name for option in table}
-        for name in self._given:
+        for name in self._options:
             if name in known or name.startswith("kafka.") or name in _OF_SPARK | _IGNORED | _PRIVATE:
                 if name in _NOT_OFFERED:
                     raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
@@ -183,15 +183,15 @@ class Options:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             hint = f"did you mean {known[near[0]]}?" if near else f"its options are {', '.join(known.values())}"
             raise ConfigError(name, f'is not an option of format("oncelog"); {hint}')
-        if not self._given.get("kafka.bootstrap.servers", "").strip():
+        if not self._options.get("kafka.bootstrap.servers", "").strip():
             raise ConfigError("kafka.bootstrap.servers", 'is required: .option("kafka.bootstrap.servers", "host:port")')
 
     def __contains__(self, name: str) -> bool:
-        return name.lower() in self._given
+        return name.lower() in self._options
 
     def text(self, name: str, default: str = "") -> str:
         """Return the option's text without surrounding blanks, or `default` if the option is not given."""
-        return self._given.get(name.lower(), default).strip()
+        return self._options.get(name.lower(), default).strip()
 
     def flag(self, name: str, default: bool) -> bool:
         """Return the option as true or false. Raises ConfigError for any other text."""
@@ -233,11 +233,13 @@ class Options:
 
     def client(self, config: type[C], **defaults: object) -> C:
         """Return the options with the prefix `kafka.` as a client's settings. They override `defaults`."""
-        given = {name.removeprefix("kafka."): value for name, value in self._given.items() if name.startswith("kafka.")}
+        settings = {
+            name.removeprefix("kafka."): value for name, value in self._options.items() if name.startswith("kafka.")
+        }
         offered = {row.name for row in config.settings()}
         # Source and sink may share their options, so a setting of the other side's client is ignored.
         other = {row.name for kind in (ConsumerConfig, ProducerConfig) for row in kind.settings()} - offered
-        mine = {name: value for name, value in given.items() if name not in other}
+        mine = {name: value for name, value in settings.items() if name not in other}
         rest = {name: value for name, value in defaults.items() if name.replace("_", ".") not in mine}
         return config.of(mine, **rest)
 
@@ -252,16 +254,16 @@ class Subscription(NamedTuple):
     @classmethod
     def of(cls, options: Options) -> Subscription:
         """Read subscribe, subscribePattern or assign. Raises ConfigError unless exactly one is given."""
-        given = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
-        if len(given) != 1:
-            what = f"{' and '.join(given)} exclude each other" if given else "is missing"
+        present = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
+        if len(present) != 1:
+            what = f"{' and '.join(present)} exclude each other" if present else "is missing"
             raise ConfigError("subscribe", f"{what}: give exactly one of subscribe, subscribePattern and assign")
-        if given[0] == "subscribe":
+        if present[0] == "subscribe":
             topics = frozenset(name.strip() for name in options.text("subscribe").split(",") if name.strip())
             if not topics:
                 raise ConfigError("subscribe", "names no topic")
             return cls(topics=topics)
-        if given[0] == "subscribePattern":
+        if present[0] == "subscribePattern":
             try:
                 return cls(pattern=re.compile(options.text("subscribePattern")))
             except re.error as error:

@@ -7,7 +7,7 @@ import gc
 
 
 @functools.cache
-def keep_what_stays() -> None:
+def freeze_gc_once() -> None:
     """Exclude all current objects of this process, mainly modules, from garbage collection, once per process.
 
     Spark runs a full collection after each task of a worker. Visiting the objects of pyspark, pyarrow and numpy took a

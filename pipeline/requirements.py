@@ -51,10 +51,10 @@ def java_problem() -> str | None:
             return f"Spark needs Java {OLDEST_JAVA} or newer, but no java was found: {remedy}."
         java = found
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return f"{java} does not run ({error}): {remedy}."
-    version = re.search(r'version "(\d+)(?:\.(\d+))?', told)
+    version = re.search(r'version "(\d+)(?:\.(\d+))?', output)
     number = 0
     if version is not None:
         number = int(version[2] or 0) if version[1] == "1" else int(version[1])

@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import Generic, Self, Unpack
 
 from ..client.config import ProducerConfig
-from ..client.given import duration_of
 from ..client.keywords import ProducerKeywords
 from ..client.producer import Delivery as AsyncDelivery
 from ..client.producer import DeliveryCallback
 from ..client.producer import Producer as AsyncProducer
 from ..client.producer import Transaction as AsyncTransaction
 from ..client.serialization.protocols import SentK, SentV, SerializerLike
+from ..client.validation import duration_of
 from ..client.values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets, RecordMetadata
 from .background import BackgroundLoop
 from .facade import Facade, blocking

@@ -198,9 +198,9 @@ def _join(
         )
     except KafkaError as error:
         fenced = error.code is ErrorCode.PRODUCER_FENCED
-        told = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) if fenced else error
+        failure = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) if fenced else error
         for done, append in enumerate(joining, 1):
-            append.fail(told)
+            append.fail(failure)
             if done % _BATCHES_PER_STEP == 0:
                 yield _BATCHES_PER_STEP
         return None

@@ -152,9 +152,9 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
     if setting.type is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list. It can only be set or deleted.")
     items: list[str] = list(stored_config(context.broker.config, configs).get(name))
-    given = [part.strip() for part in value.split(",") if part.strip()]
+    operands = [part.strip() for part in value.split(",") if part.strip()]
     if config.config_operation == Operation.APPEND:
-        items += [part for part in given if part not in items]
+        items += [part for part in operands if part not in items]
     else:
-        items = [part for part in items if part not in given]
+        items = [part for part in items if part not in operands]
     configs[name] = format_value(items)

@@ -25,13 +25,13 @@ from ..scheduling.steps import Steps, run_in_slices
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Initialise the producer. From v3 on, the request may have its current producer id and epoch (KIP-360)."""
     _authorize(context.access, request)
-    given = ProducerIdentity(request.producer_id, request.producer_epoch)
-    if given != NO_IDENTITY and (given.producer_id == NO_PRODUCER_ID or given.producer_epoch == NO_PRODUCER_EPOCH):
+    sender = ProducerIdentity(request.producer_id, request.producer_epoch)
+    if sender != NO_IDENTITY and (sender.producer_id == NO_PRODUCER_ID or sender.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "The request has only one of producer id and producer epoch. Send both or neither.",
         )
-    expected = None if given == NO_IDENTITY else given
+    expected = None if sender == NO_IDENTITY else sender
     if request.consumer_group_id is not None:
         return await _for_group(context, request, request.consumer_group_id, expected)
     if request.consumer_group_generation != NO_GENERATION or request.assigned_partitions:

@@ -140,32 +140,32 @@ def read_listeners(
         _check_port(listener, listeners.values())
         listeners[listener.name] = replace(listener, protocol=_protocol("listeners", listener.name, protocols))
     for item in advertised:
-        told = ListenerConfig.parse(item)
-        if told.host in ANY_HOST:
+        entry = ListenerConfig.parse(item)
+        if entry.host in ANY_HOST:
             raise ConfigError(
                 "advertised.listeners", f"clients cannot connect to {item}. Use a host name or an IP address"
             )
-        if told.name not in listeners:
+        if entry.name not in listeners:
             raise ConfigError(
                 "advertised.listeners",
-                f"names {told.name}, which is not in `listeners` ({', '.join(listeners)}). Add it there, or remove it",
+                f"names {entry.name}, which is not in `listeners` ({', '.join(listeners)}). Add it there, or remove it",
             )
-        if listeners[told.name].advertised is not None:
-            raise ConfigError("advertised.listeners", f"names {told.name} twice. Keep one address")
-        listeners[told.name] = replace(listeners[told.name], advertised=(told.host, told.port))
+        if listeners[entry.name].advertised is not None:
+            raise ConfigError("advertised.listeners", f"names {entry.name} twice. Keep one address")
+        listeners[entry.name] = replace(listeners[entry.name], advertised=(entry.host, entry.port))
     return list(listeners.values())
 
 
 def _protocols(items: Iterable[str]) -> dict[str, SecurityProtocol]:
-    given: dict[str, SecurityProtocol] = {}
+    protocols: dict[str, SecurityProtocol] = {}
     for item in items:
         name, _, protocol = item.partition(":")
         if (
-            given.setdefault(name.strip().upper(), SecurityProtocol(protocol.strip().upper()))
+            protocols.setdefault(name.strip().upper(), SecurityProtocol(protocol.strip().upper()))
             != protocol.strip().upper()
         ):
             raise ConfigError("listener.security.protocol.map", f"gives {name.strip()} two protocols. Keep one of them")
-    return _DEFAULT_MAP | given
+    return _DEFAULT_MAP | protocols
 
 
 def _protocol(setting: str, name: str, protocols: dict[str, SecurityProtocol]) -> SecurityProtocol:

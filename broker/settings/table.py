@@ -277,10 +277,10 @@ class ConfigTable:
             setattr(cls, attribute, row.default)
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
-        given = self.parse(values or {})
-        for name, value in given.items():
+        parsed = self.parse(values or {})
+        for name, value in parsed.items():
             self.take(name, value)
-        self.explicit = frozenset(given)
+        self.explicit = frozenset(parsed)
         self.check()
 
     def take(self, name: str, value: Any) -> None:

@@ -16,10 +16,10 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import AdminConfig
 from ..errors import IllegalStateError
-from ..given import MAX_INT32, MAX_INT64, name_of, names_of, partitions_of, positions_of, whole_number
 from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets
+from ..validation import MAX_INT32, MAX_INT64, name_of, names_of, partitions_of, positions_of, whole_number
 from ..values import ByPartition, OffsetAndMetadata, Offsets, TopicPartition
 from . import access, claims, delegation_tokens, groups, quotas, topics, transactions
 from .access import Acl, AclFilter, ScramUser

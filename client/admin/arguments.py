@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ..given import MAX_INT16, MAX_INT32, MAX_INT64, name_of, partition_of, whole_number
+from ..validation import MAX_INT16, MAX_INT32, MAX_INT64, name_of, partition_of, whole_number
 from ..values import ByPartition, TopicPartition
 from .transaction_values import AbortTransactionSpec
 from .values import ConfigResource, NewTopic, ResourceType
@@ -19,46 +19,46 @@ EARLIEST_SPECIAL_TIME: Final = -5
 """The lowest number that ListOffsets accepts in place of a time (KIP-405, KIP-1005)."""
 
 
-def topics_to_create(given: Iterable[NewTopic]) -> list[NewTopic]:
+def topics_to_create(new_topics: Iterable[NewTopic]) -> list[NewTopic]:
     """Return the checked topics to create."""
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise TypeError(f"new_topics must be an iterable of NewTopic, not {type(given).__name__}")
-    return [_new_topic(topic) for topic in given]
+    if not isinstance(new_topics, Iterable) or isinstance(new_topics, str | bytes | Mapping):
+        raise TypeError(f"new_topics must be an iterable of NewTopic, not {type(new_topics).__name__}")
+    return [_new_topic(topic) for topic in new_topics]
 
 
-def _new_topic(given: object) -> NewTopic:
-    if not isinstance(given, NewTopic):
-        raise TypeError(f"new_topics: {given!r:.100} is not a NewTopic")
-    name = name_of(given.name, "topic")
+def _new_topic(topic: object) -> NewTopic:
+    if not isinstance(topic, NewTopic):
+        raise TypeError(f"new_topics: {topic!r:.100} is not a NewTopic")
+    name = name_of(topic.name, "topic")
     return NewTopic(
         name,
-        whole_number(given.partitions, f"partitions of topic {name!r}", MAX_INT32, at_least=-1),
-        whole_number(given.replication_factor, f"replication_factor of topic {name!r}", MAX_INT16, at_least=-1),
-        {key: value for key, value in _configs(given.configs, f"topic {name!r}").items() if value is not None},
+        whole_number(topic.partitions, f"partitions of topic {name!r}", MAX_INT32, at_least=-1),
+        whole_number(topic.replication_factor, f"replication_factor of topic {name!r}", MAX_INT16, at_least=-1),
+        {key: value for key, value in _configs(topic.configs, f"topic {name!r}").items() if value is not None},
     )
 
 
-def partition_totals(given: Mapping[str, int]) -> dict[str, int]:
+def partition_totals(totals: Mapping[str, int]) -> dict[str, int]:
     """Return the checked new totals of partitions, by topic."""
-    _mapping(given, "totals", "from topic to the new total of partitions")
+    _mapping(totals, "totals", "from topic to the new total of partitions")
     return {
         name_of(topic, "topic"): whole_number(total, f"total of partitions of topic {topic!r}", MAX_INT32, at_least=-1)
-        for topic, total in given.items()
+        for topic, total in totals.items()
     }
 
 
-def offsets_to_delete_before(given: ByPartition[int]) -> dict[TopicPartition, int]:
+def offsets_to_delete_before(offsets: ByPartition[int]) -> dict[TopicPartition, int]:
     """Return, by partition, the checked offset before which the records are to be deleted."""
-    return _numbers(given, "before", "offset", ALL_RECORDS)
+    return _numbers(offsets, "before", "offset", ALL_RECORDS)
 
 
-def times_to_look_up(given: ByPartition[int]) -> dict[TopicPartition, int]:
+def times_to_look_up(times: ByPartition[int]) -> dict[TopicPartition, int]:
     """Return the checked time to look up in each partition."""
-    return _numbers(given, "wanted", "time", EARLIEST_SPECIAL_TIME, "; in milliseconds: int(time.time() * 1000)")
+    return _numbers(times, "wanted", "time", EARLIEST_SPECIAL_TIME, "; in milliseconds: int(time.time() * 1000)")
 
 
-def _numbers(given: object, argument: str, what: str, at_least: int, hint: str = "") -> dict[TopicPartition, int]:
-    mapping = _mapping(given, argument, f"from (topic, partition) to {what}")
+def _numbers(value: object, argument: str, what: str, at_least: int, hint: str = "") -> dict[TopicPartition, int]:
+    mapping = _mapping(value, argument, f"from (topic, partition) to {what}")
     numbers = {}
     for key, number in mapping.items():
         partition = partition_of(key)
@@ -66,37 +66,37 @@ def _numbers(given: object, argument: str, what: str, at_least: int, hint: str =
     return numbers
 
 
-def is_read_committed(given: object) -> bool:
+def is_read_committed(isolation_level: object) -> bool:
     """Return whether an isolation level is read_committed; raises ValueError for an unknown level."""
-    if given not in ("read_uncommitted", "read_committed"):
-        raise ValueError(f"isolation_level {given!r:.100} is neither 'read_uncommitted' nor 'read_committed'")
-    return given == "read_committed"
+    if isolation_level not in ("read_uncommitted", "read_committed"):
+        raise ValueError(f"isolation_level {isolation_level!r:.100} is neither 'read_uncommitted' nor 'read_committed'")
+    return isolation_level == "read_committed"
 
 
-def abort_spec(given: AbortTransactionSpec) -> AbortTransactionSpec:
+def abort_spec(spec: AbortTransactionSpec) -> AbortTransactionSpec:
     """Return the checked spec of a transaction to abort."""
-    if not isinstance(given, AbortTransactionSpec):
-        raise TypeError(f"spec must be an AbortTransactionSpec, not {type(given).__name__}")
+    if not isinstance(spec, AbortTransactionSpec):
+        raise TypeError(f"spec must be an AbortTransactionSpec, not {type(spec).__name__}")
     return AbortTransactionSpec(
-        partition_of(given.partition),
-        whole_number(given.producer_id, "producer_id", MAX_INT64),
-        whole_number(given.producer_epoch, "producer_epoch", MAX_INT16),
-        whole_number(given.coordinator_epoch, "coordinator_epoch", MAX_INT32),
+        partition_of(spec.partition),
+        whole_number(spec.producer_id, "producer_id", MAX_INT64),
+        whole_number(spec.producer_epoch, "producer_epoch", MAX_INT16),
+        whole_number(spec.coordinator_epoch, "coordinator_epoch", MAX_INT32),
     )
 
 
-def resources_of(given: Iterable[ConfigResource]) -> list[ConfigResource]:
+def resources_of(resources: Iterable[ConfigResource]) -> list[ConfigResource]:
     """Return the checked resources whose configs are to be described."""
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | ConfigResource):
-        raise TypeError(f"resources must be an iterable of ConfigResource, not {type(given).__name__}")
-    return [_resource(resource) for resource in given]
+    if not isinstance(resources, Iterable) or isinstance(resources, str | bytes | ConfigResource):
+        raise TypeError(f"resources must be an iterable of ConfigResource, not {type(resources).__name__}")
+    return [_resource(resource) for resource in resources]
 
 
 def config_changes(
-    given: Mapping[ConfigResource, Mapping[str, str | None]],
+    configs_by_resource: Mapping[ConfigResource, Mapping[str, str | None]],
 ) -> dict[ConfigResource, dict[str, str | None]]:
     """Return the checked configs to set and to remove, by resource."""
-    mapping = _mapping(given, "changes", "from ConfigResource to configs")
+    mapping = _mapping(configs_by_resource, "changes", "from ConfigResource to configs")
     changes = {}
     for key, configs in mapping.items():
         resource = _resource(key)
@@ -104,15 +104,15 @@ def config_changes(
     return changes
 
 
-def _resource(given: object) -> ConfigResource:
-    match given:
-        case (kind, name) if isinstance(given, tuple):
+def _resource(value: object) -> ConfigResource:
+    match value:
+        case (kind, name) if isinstance(value, tuple):
             return ConfigResource(_kind(kind), name_of(name, "the name of a ConfigResource"))
-    raise TypeError(f"{given!r:.100} is not a ConfigResource")
+    raise TypeError(f"{value!r:.100} is not a ConfigResource")
 
 
-def _kind(given: object) -> ResourceType:
-    number = whole_number(given, "the type of a ConfigResource", MAX_INT16)
+def _kind(value: object) -> ResourceType:
+    number = whole_number(value, "the type of a ConfigResource", MAX_INT16)
     try:
         return ResourceType(number)
     except ValueError:
@@ -120,9 +120,9 @@ def _kind(given: object) -> ResourceType:
         raise ValueError(f"the type of a ConfigResource, {number}, is not one of {known}") from None
 
 
-def _configs(given: object, where: str) -> dict[str, str | None]:
+def _configs(mapping: object, where: str) -> dict[str, str | None]:
     configs: dict[str, str | None] = {}
-    for name, value in _mapping(given, f"configs of {where}", "from name to value").items():
+    for name, value in _mapping(mapping, f"configs of {where}", "from name to value").items():
         key = name_of(name, f"each config name of {where}")
         if not (value is None or isinstance(value, str)):
             hint = "" if isinstance(value, bytes | bytearray) else f": give {str(value).lower()!r:.100}"
@@ -131,7 +131,7 @@ def _configs(given: object, where: str) -> dict[str, str | None]:
     return configs
 
 
-def _mapping(given: object, argument: str, shape: str) -> Mapping[object, object]:
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{argument} must be a mapping {shape}, not {type(given).__name__}")
-    return given
+def _mapping(value: object, argument: str, shape: str) -> Mapping[object, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{argument} must be a mapping {shape}, not {type(value).__name__}")
+    return value

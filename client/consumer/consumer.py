@@ -23,21 +23,21 @@ from ..cancellation import grace_s
 from ..cluster import Cluster
 from ..config import ConsumerConfig
 from ..errors import IllegalStateError
-from ..given import (
+from ..keywords import ConsumerKeywords
+from ..metadata import ClusterMetadata, PartitionMetadata
+from ..offset_lookup import list_offsets
+from ..serialization.protocols import DeserializerLike, K, NotReadyError, V
+from ..validation import (
     MAX_INT32,
     MAX_INT64,
     duration_of,
-    given_only,
     partition_of,
     partitions_of,
     positions_of,
     topics_of,
     whole_number,
+    without_none,
 )
-from ..keywords import ConsumerKeywords
-from ..metadata import ClusterMetadata, PartitionMetadata
-from ..offset_lookup import list_offsets
-from ..serialization.protocols import DeserializerLike, K, NotReadyError, V
 from ..values import ByPartition, ConsumerAssignment, ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from .coordinator import ConsumerCoordinator
 from .deserialization import RecordDeserializer
@@ -92,7 +92,7 @@ class Consumer(Generic[K, V]):
         value_deserializer: DeserializerLike[V] | None = None,
         **settings: Unpack[ConsumerKeywords],
     ) -> None:
-        serdes = given_only(key_deserializer=key_deserializer, value_deserializer=value_deserializer)
+        serdes = without_none(key_deserializer=key_deserializer, value_deserializer=value_deserializer)
         self.config = ConsumerConfig.of(config, **settings, **serdes)
         self._deserialize = RecordDeserializer.of(self.config.key_deserializer, self.config.value_deserializer)
         self._pending: tuple[ConsumerRecord, asyncio.Task[ConsumerRecord[Any, Any]]] | None = None

@@ -41,10 +41,10 @@ _MODULES: Final = {
 def login_of(config: ClientConfig) -> Mechanism | None:
     """Return how a client logs in; None without SASL. Raises ConfigError."""
     if not config.security_protocol.startswith("SASL_"):
-        given = sorted(name for name in config.explicit if name.startswith("sasl_"))
-        if given:
+        explicit = sorted(name for name in config.explicit if name.startswith("sasl_"))
+        if explicit:
             raise ConfigError(
-                given[0].replace("_", "."),
+                explicit[0].replace("_", "."),
                 "has no effect without security.protocol = SASL_SSL or SASL_PLAINTEXT: set that too",
             )
         return None
@@ -78,10 +78,10 @@ def _value(config: ClientConfig, name: str) -> str:
 
 def _one_of(config: ClientConfig, names: tuple[str, ...]) -> str:
     """Return the value of the one setting of `names` that is given, "" if none is."""
-    given = [name for name in names if _value(config, name)]
-    if len(given) > 1:
-        raise ConfigError(given[1], f"means the same as {given[0]}: give one of them", given[0])
-    return _value(config, given[0]) if given else ""
+    present = [name for name in names if _value(config, name)]
+    if len(present) > 1:
+        raise ConfigError(present[1], f"means the same as {present[0]}: give one of them", present[0])
+    return _value(config, present[0]) if present else ""
 
 
 def _jaas_options(config: ClientConfig, mechanism: str) -> Mapping[str, str] | None:

@@ -87,16 +87,16 @@ async def provided(provider: TokenProvider) -> Token:
     """
     try:
         if inspect.iscoroutinefunction(provider):
-            given: Any = await provider()
+            result: Any = await provider()
         else:
-            given = await asyncio.to_thread(provider)
-            if inspect.isawaitable(given):
-                given = await given
+            result = await asyncio.to_thread(provider)
+            if inspect.isawaitable(result):
+                result = await result
     except KafkaError:
         raise
     except Exception as error:
         raise _failed(f"sasl.oauth.token.provider raised {type(error).__name__}") from error
-    match given:
+    match result:
         case (str(value), int() | float() as lifetime_s) if not isinstance(lifetime_s, bool):
             return checked(value, lifetime_s, "sasl.oauth.token.provider")
     raise _failed("sasl.oauth.token.provider did not return a token and its lifetime in seconds")

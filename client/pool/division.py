@@ -31,8 +31,12 @@ class Holding(NamedTuple):
     def decode(cls, data: bytes) -> Holding:
         """Return the decoded metadata; raises ValueError for data that no member of a pool's group sends."""
         try:
-            told = json.loads(data)
-            size, suffixes, generation = int(told["size"]), tuple(map(int, told["suffixes"])), told["generation_id"]
+            parsed = json.loads(data)
+            size, suffixes, generation = (
+                int(parsed["size"]),
+                tuple(map(int, parsed["suffixes"])),
+                parsed["generation_id"],
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a member of a producer pool: {data[:100]!r}") from error
         if not 1 <= size <= MAX_SIZE or len(suffixes) > MAX_SIZE:

@@ -22,11 +22,11 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cancellation import ClosingBound, grace_s
 from ..config import ConsumerConfig
 from ..errors import ConfigError, IllegalStateError
-from ..given import count_setting, duration_of, duration_setting, given_only
 from ..keywords import PoolKeywords
 from ..producer import Producer
 from ..serialization.protocols import SentK, SentV, SerializerLike
 from ..settings import mapping_of
+from ..validation import count_setting, duration_of, duration_setting, without_none
 from .division import MAX_SIZE
 from .errors import PoolExhaustedError
 from .leases import GroupLeases, LeaseHolder, Leases, OwnSuffixes
@@ -108,7 +108,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         session_timeout_ms = count_setting(session_timeout_ms, "session_timeout_ms")
         if duration_setting(renew_after_s, "renew_after_s") == 0:
             raise ConfigError("renew_after_s", f"is {renew_after_s}: give a number of seconds above 0")
-        serdes = given_only(key_serializer=key_serializer, value_serializer=value_serializer)
+        serdes = without_none(key_serializer=key_serializer, value_serializer=value_serializer)
         both = {**mapping_of(config, "TransactionalProducerPool"), **settings, **serdes}
         if {"transactional.id", "transactional_id"} & both.keys():
             raise ConfigError("transactional.id", "is set by the pool itself: leave it out", "prefix")

@@ -24,7 +24,7 @@ from typing import Final
 from ...protocol.errors import ErrorCode
 from ..backoff import ExponentialBackoff
 from ..errors import ConfigError, FatalError
-from ..given import count_setting, duration_setting
+from ..validation import count_setting, duration_setting
 from .worker_process import Report, Stage, main
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from typing import Generic, Self, Unpack
 from ..config import ConsumerConfig, ProducerConfig
 from ..consumer.deserialization import RecordDeserializer
 from ..errors import ConfigError, IllegalStateError
-from ..given import count_setting, duration_setting, given_only
 from ..keywords import ProcessorKeywords
 from ..producer.serialization import RecordSerializer
 from ..serialization.protocols import DeserializerLike, K, SentK, SentV, SerializerLike, V
 from ..settings import mapping_of
+from ..validation import count_setting, duration_setting, without_none
 from .metrics import Metrics
 from .options import (
     GroupAware,
@@ -116,7 +116,7 @@ class Processor(Generic[K, V, SentK, SentV]):
             process = each(transform, dead_letters=dead_letter_topic is not None)
         elif not callable(process):
             raise ConfigError("process", f"{process!r} is not callable")
-        serdes = given_only(
+        serdes = without_none(
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             key_serializer=key_serializer,

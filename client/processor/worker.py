@@ -31,9 +31,9 @@ from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError,
 from ..producer import Producer
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .batch import Batch
-from .beginnings import Beginnings
 from .dead_letters import Isolation, is_poison
 from .failures import MAX_HOPELESS, FailurePolicy
+from .initial_offsets import InitialOffsets
 from .metrics import Metrics
 from .options import Process, ProcessorOptions
 from .owned_producer import OwnedProducer
@@ -59,7 +59,7 @@ class Worker(RebalanceListener):
         )
         kind = GroupAwareProducer if options.group_aware else PartitionProducers
         self._producers: WorkerProducers = kind(options, metrics)
-        self._beginnings = Beginnings(self._consumer)
+        self._initial_offsets = InitialOffsets(self._consumer)
         self._isolation = Isolation(options.max_batch_records)
         self._failures = FailurePolicy()
         self._backoff = ExponentialBackoff(self._consumer.config.retry_backoff_ms, 1000)
@@ -152,7 +152,7 @@ class Worker(RebalanceListener):
             for partition, records in arrived.items():
                 position, topic_id = consumer.consumed_offset(partition), consumer.consumed_topic_id(partition)
                 batch.add(partition, records, position, topic_id)
-            await self._beginnings.commit(arrived)
+            await self._initial_offsets.commit(arrived)
             if end is None:
                 if not arrived:
                     if only:
@@ -176,7 +176,7 @@ class Worker(RebalanceListener):
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
         self._batch.drop(partitions)
         self._isolation.drop(partitions)
-        self._beginnings.drop(partitions)
+        self._initial_offsets.drop(partitions)
 
     # -- the transactions
 
@@ -367,7 +367,7 @@ class Worker(RebalanceListener):
             raise
         self._batch = Batch()
         self._consumer.forget_positions()
-        self._beginnings.restore()
+        self._initial_offsets.restore()
         self._dirty = False
 
     async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:

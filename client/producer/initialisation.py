@@ -23,10 +23,10 @@ from ..cluster import KeyType
 from ..config import ProducerConfig
 from ..connection import Connection
 from ..errors import ConfigError, FatalError, IllegalGenerationError, UnsupportedVersionError, error_for
-from ..given import partitions_of
+from ..validation import partitions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment
 from ..versions import GROUP_AWARE_TRANSACTION
-from .coordinator_call import CoordinatorCaller, Refusals
+from .coordinator_client import CoordinatorClient, Refusals
 from .transaction_calls import TransactionCalls
 from .transaction_manager import TransactionManager
 
@@ -48,10 +48,14 @@ class Initialisation:
     """Initialises a transactional producer."""
 
     def __init__(
-        self, config: ProducerConfig, caller: CoordinatorCaller, calls: TransactionCalls, manager: TransactionManager
+        self,
+        config: ProducerConfig,
+        coordinators: CoordinatorClient,
+        calls: TransactionCalls,
+        manager: TransactionManager,
     ) -> None:
         self._config = config
-        self._caller = caller
+        self._coordinators = coordinators
         self._calls = calls
         self._manager = manager
 
@@ -125,14 +129,16 @@ class Initialisation:
     # -- group-aware
 
     async def _ask_broker(self) -> None:
-        _require_feature(await self._caller.cluster.any_connection(self._caller.max_block_s))
+        _require_feature(await self._coordinators.cluster.any_connection(self._coordinators.max_block_s))
 
     async def _claim(self, plan: Plan) -> None:
         manager, group, assignment = self._manager, plan.group, plan.assignment
         assert group is not None
         assert assignment is not None
         try:
-            await self._caller.cluster.coordinator(KeyType.GROUP_HOME, group.group_id, self._caller.max_block_s)
+            await self._coordinators.cluster.coordinator(
+                KeyType.GROUP_HOME, group.group_id, self._coordinators.max_block_s
+            )
         except KafkaError as error:
             if error.code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION):
                 raise _NotOfferedError(error.code, "the broker no longer knows the homes of groups") from error
@@ -152,7 +158,7 @@ class Initialisation:
             return request, connection.version_of(InitProducerIdRequest)
 
         try:
-            answer = await self._caller.ask(
+            answer = await self._coordinators.ask(
                 KeyType.GROUP_HOME,
                 group.group_id,
                 build,
@@ -170,7 +176,7 @@ class Initialisation:
             manager.transactional_id = answer.transactional_id
             log.info("the broker assigned transactional id %s", answer.transactional_id)
         self._calls.initialized(answer)
-        self._calls.learn(await self._caller.connection(KeyType.TRANSACTION, manager.transactional_id))
+        self._calls.learn(await self._coordinators.connection(KeyType.TRANSACTION, manager.transactional_id))
         manager.group_aware = True
 
 

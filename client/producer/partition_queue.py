@@ -132,7 +132,7 @@ class PartitionQueue:
 
     def acknowledged(self, batch: ProducerBatch, now: float) -> None:
         """Note that the broker has acknowledged the batch."""
-        self._landed(batch)
+        self._remove_in_flight(batch)
         self.solo = False
         if batch.order > self.gap:
             self.gap = NO_GAP  # earlier batches that were given up have been written after all
@@ -140,14 +140,14 @@ class PartitionQueue:
 
     def retry(self, batch: ProducerBatch, error: ErrorCode) -> None:
         """Note that the batch failed and is to be sent again."""
-        self._landed(batch)
+        self._remove_in_flight(batch)
         batch.last_error = error
         self.failed.append(batch)
 
     def give_up(self, batch: ProducerBatch) -> None:
         """Note that the batch, in flight or waiting, will not be sent again."""
         if batch.in_flight:
-            self._landed(batch)
+            self._remove_in_flight(batch)
         elif batch in self.failed:
             self.failed.remove(batch)
         else:
@@ -182,6 +182,6 @@ class PartitionQueue:
         """Queue the parts of a split batch for a retry with the sequence numbers of that batch."""
         self.failed.extend(parts)
 
-    def _landed(self, batch: ProducerBatch) -> None:
+    def _remove_in_flight(self, batch: ProducerBatch) -> None:
         batch.in_flight = False
         self.in_flight.remove(batch)

@@ -18,15 +18,15 @@ from ...protocol.records import Headers
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import BufferFullError, FatalError, KafkaTimeoutError, UnknownPartitionError, copy_of
-from ..given import MAX_INT32, topic_of, whole_number
 from ..metadata import ClusterMetadata
 from ..shared_task import outcome_of
+from ..validation import MAX_INT32, topic_of, whole_number
 from ..values import HeadersLike
 from .accumulator import RecordAccumulator, TopicQueues
 from .batch import Delivery
 from .partitioner import partition_for_key
 from .record_values import are_plain_headers, bytes_of, headers_of, record_of, timestamp_of
-from .transaction_steps import Transactions
+from .transaction_lifecycle import Transactions
 
 log = logging.getLogger(__name__)
 

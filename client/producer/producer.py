@@ -27,10 +27,10 @@ from ..errors import (
     KafkaTimeoutError,
     copy_of,
 )
-from ..given import duration_of, given_only
 from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata
 from ..serialization.protocols import NotReadyError, SentK, SentV, SerializerLike
+from ..validation import duration_of, without_none
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, HeadersLike, Offsets
 from .accumulator import RecordAccumulator
 from .batch import Delivery, DeliveryCallback
@@ -41,8 +41,8 @@ from .record_values import read_once
 from .sender import Sender
 from .serialization import RecordSerializer
 from .transaction import Transaction
+from .transaction_lifecycle import Transactions
 from .transaction_state import State
-from .transaction_steps import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Producer(Generic[SentK, SentV]):
         value_serializer: SerializerLike[SentV] | None = None,
         **settings: Unpack[ProducerKeywords],
     ) -> None:
-        serdes = given_only(key_serializer=key_serializer, value_serializer=value_serializer)
+        serdes = without_none(key_serializer=key_serializer, value_serializer=value_serializer)
         self.config = ProducerConfig.of(config, **settings, **serdes)
         self._serialize = RecordSerializer.of(self.config.key_serializer, self.config.value_serializer)
         self._cluster = Cluster(self.config)

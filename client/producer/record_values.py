@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeGuard
 
 from ...protocol.records import Headers
-from ..given import MAX_INT32, MAX_INT64, whole_number
+from ..validation import MAX_INT32, MAX_INT64, whole_number
 from ..values import HeadersLike
 
 
@@ -39,30 +39,30 @@ def record_of(value: object, key: object, partition: object, timestamp_ms: objec
     )
 
 
-def timestamp_of(given: object) -> int:
+def timestamp_of(timestamp_ms: object) -> int:
     """Return a checked timestamp, in milliseconds since the epoch."""
-    if type(given) is int and 0 <= given <= MAX_INT64:
-        return given
-    if isinstance(given, int) and given < 0:
-        raise ValueError(f"timestamp_ms {given} is before 1970")
-    return whole_number(given, "timestamp_ms", MAX_INT64, "; in milliseconds: int(time.time() * 1000)")
+    if type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_INT64:
+        return timestamp_ms
+    if isinstance(timestamp_ms, int) and timestamp_ms < 0:
+        raise ValueError(f"timestamp_ms {timestamp_ms} is before 1970")
+    return whole_number(timestamp_ms, "timestamp_ms", MAX_INT64, "; in milliseconds: int(time.time() * 1000)")
 
 
-def bytes_of(name: str, given: object) -> bytes | None:
+def bytes_of(name: str, value: object) -> bytes | None:
     """Return a key or a value as bytes, or None; raises TypeError for other types."""
-    if given is None or type(given) is bytes:
-        return given
-    if not isinstance(given, bytes | bytearray | memoryview):
-        hint = f"; encode it: {name}.encode()" if isinstance(given, str) else ""
-        raise TypeError(f"{name} must be bytes or None, not {type(given).__name__}{hint}")
-    return bytes(given)
+    if value is None or type(value) is bytes:
+        return value
+    if not isinstance(value, bytes | bytearray | memoryview):
+        hint = f"; encode it: {name}.encode()" if isinstance(value, str) else ""
+        raise TypeError(f"{name} must be bytes or None, not {type(value).__name__}{hint}")
+    return bytes(value)
 
 
-def are_plain_headers(given: object) -> TypeGuard[Headers]:
+def are_plain_headers(headers: object) -> TypeGuard[Headers]:
     """Return whether headers are a list or tuple of pairs that a batch can take without a copy. This check is fast."""
-    if type(given) is not list and type(given) is not tuple:
+    if type(headers) is not list and type(headers) is not tuple:
         return False
-    for pair in given:
+    for pair in headers:
         if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str:
             return False
         if pair[1] is not None and type(pair[1]) is not bytes:
@@ -75,13 +75,13 @@ def read_once(headers: HeadersLike) -> HeadersLike:
     return headers_of(headers) if isinstance(headers, Iterator) else headers
 
 
-def headers_of(given: object) -> Headers:
+def headers_of(headers: object) -> Headers:
     """Return headers as a tuple of pairs, because an iterator could be read only once, and a list could change."""
-    if type(given) is tuple and not given:
+    if type(headers) is tuple and not headers:
         return ()
     pairs: list[tuple[str, bytes | None]] = []
     try:
-        for name, content in given.items() if isinstance(given, Mapping) else given:  # type: ignore[attr-defined]
+        for name, content in headers.items() if isinstance(headers, Mapping) else headers:  # type: ignore[attr-defined]
             if not isinstance(name, str) or not (content is None or isinstance(content, bytes)):
                 raise TypeError
             name.encode()

@@ -79,7 +79,7 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._closed = False
-        self._landing: list[asyncio.Future[None]] = []
+        self._drain_waiters: list[asyncio.Future[None]] = []
         self.producer_id = -1
         self.producer_epoch = -1
         self.on_unregistered: Callable[[], None] = lambda: None
@@ -114,11 +114,11 @@ class Sender:
         """Return the batches whose response is awaited."""
         return [batch for queue in self._accumulator.active for batch in queue.in_flight]
 
-    async def landed(self) -> None:
+    async def drain(self) -> None:
         """Wait until no batch is in flight, not even one that was given up. This takes request.timeout.ms at most."""
         while self.in_flight():
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._landing.append(waiter)
+            self._drain_waiters.append(waiter)
             await waiter
 
     # -- a pass
@@ -143,7 +143,7 @@ class Sender:
         self._land()
 
     def _land(self) -> None:
-        waiters, self._landing = self._landing, []
+        waiters, self._drain_waiters = self._drain_waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -336,7 +336,7 @@ class Sender:
                     self._outcomes.give_up(queue.waiting[0], error)
         except KafkaError as error:
             log.debug("node %d: %s", node_id, error)
-            if error.code is ErrorCode.BROKER_NOT_AVAILABLE:  # no attempt was made, so the link does not back off
+            if error.code is ErrorCode.BROKER_NOT_AVAILABLE:  # no attempt was made, so there is no backoff
                 await asyncio.sleep(self._cluster.retry_backoff(0))
         finally:
             self._connecting.discard(node_id)

@@ -1,4 +1,4 @@
-"""`Transaction`: a transaction as an `async with` block. `transaction_steps.py` implements its steps."""
+"""`Transaction`: a transaction as an `async with` block. `transaction_lifecycle.py` implements its steps."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..errors import AbortableError, CommitUnknownError
 from ..serialization.protocols import SentK, SentV
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, HeadersLike, Offsets
 from .batch import Delivery, DeliveryCallback
+from .transaction_lifecycle import Transactions
 from .transaction_state import State
-from .transaction_steps import Transactions
 
 if TYPE_CHECKING:
     from .producer import Producer

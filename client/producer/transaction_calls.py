@@ -1,6 +1,6 @@
 """The requests of a transaction: to the coordinator of the transactional id, and to the coordinator of a group.
 
-It owns the content and the version of each request. `coordinator_call.py` sends them and handles errors;
+It owns the content and the version of each request. `coordinator_client.py` sends them and handles errors;
 `TransactionManager` has the state.
 
 An EndTxn whose response was lost is sent again, because the coordinator answers a repeated EndTxn with the result of
@@ -36,7 +36,7 @@ from ..cluster import Cluster, KeyType
 from ..connection import Connection
 from ..errors import CommitUnknownError, IllegalStateError, UnsupportedVersionError
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from .coordinator_call import CHANNEL, Build, CoordinatorCaller, Lost, Refusals, worst
+from .coordinator_client import CHANNEL, Build, CoordinatorClient, Lost, Refusals, worst
 from .transaction_manager import Partition, TransactionManager
 from .transaction_state import State
 
@@ -58,7 +58,7 @@ class TransactionCalls:
     """The requests of a transactional producer to its coordinators."""
 
     def __init__(self, cluster: Cluster, manager: TransactionManager, timeout_ms: int, max_block_s: float) -> None:
-        self._caller = CoordinatorCaller(cluster, manager, max_block_s)
+        self._coordinators = CoordinatorClient(cluster, manager, max_block_s)
         self._cluster = cluster
         self._manager = manager
         self._timeout_ms = timeout_ms
@@ -199,7 +199,7 @@ class TransactionCalls:
         manager.started = True
         open_fate = (f"{OFFSETS_TOPIC} of {group.group_id}", -1)
         manager.sent.add(open_fate)
-        await self._caller.ask(KeyType.GROUP, group.group_id, build, _worst_of_offsets, "TxnOffsetCommit")
+        await self._coordinators.ask(KeyType.GROUP, group.group_id, build, _worst_of_offsets, "TxnOffsetCommit")
         if manager.extension:
             where = await self._offsets_partition(group.group_id)
             if where is not None:
@@ -227,7 +227,7 @@ class TransactionCalls:
         manager = self._manager
         lost = Lost(int(asked_before))
         try:
-            named = manager.to_name()
+            named = manager.partitions_for_end_txn()
             try:
                 answer = await self._end(committed, named, lost)
             except _NamesRefused as error:
@@ -299,7 +299,7 @@ class TransactionCalls:
     ) -> R:
         transactional_id = self._manager.transactional_id
         assert transactional_id is not None, "only requests to a group's home may lack a transactional id"
-        return await self._caller.ask(
+        return await self._coordinators.ask(
             KeyType.TRANSACTION, transactional_id, build, code_of, name, lost=lost, refusals=refusals
         )
 

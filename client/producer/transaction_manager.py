@@ -248,7 +248,7 @@ class TransactionManager:
         """Note that the partition has acknowledged records or offsets of this transaction."""
         self.written.add(partition)
 
-    def to_name(self) -> frozenset[Partition] | None:
+    def partitions_for_end_txn(self) -> frozenset[Partition] | None:
         """Return the partitions that EndTxn is to name. None: it names none, because others may be written as well."""
         if not self.extension or self.sent - self.written:
             return None

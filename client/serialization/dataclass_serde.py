@@ -114,8 +114,8 @@ class _Converters:
         fields: dict[str, Convert] = {}
 
         def convert(value: Any) -> Any:
-            given = _exactly(dict, where)(value)
-            known = {name: to(given[name]) for name, to in fields.items() if name in given}
+            by_name = _exactly(dict, where)(value)
+            known = {name: to(by_name[name]) for name, to in fields.items() if name in by_name}
             try:
                 return kind(**known)
             except TypeError as error:
@@ -178,7 +178,7 @@ def _mapping(convert_item: Convert, where: str) -> Convert:
     is_dict = _exactly(dict, where)
 
     def convert(value: Any) -> Any:
-        given: Mapping[str, Any] = is_dict(value)
-        return {name: convert_item(item) for name, item in given.items()}
+        by_name: Mapping[str, Any] = is_dict(value)
+        return {name: convert_item(item) for name, item in by_name.items()}
 
     return convert

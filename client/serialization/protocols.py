@@ -75,15 +75,15 @@ class NotReadyError(Exception):
         return await asyncio.to_thread(self.work)
 
 
-def function_of(given: Any, method: str) -> Callable[[str, Any], Any]:
+def function_of(serde: Any, method: str) -> Callable[[str, Any], Any]:
     """Return a (de)serializer as a function (topic, value) → result. `method` is its method's name."""
-    bound: Callable[[str, Any], Any] | None = getattr(given, method, None)
-    return bound if bound is not None else lambda topic, value: given(value)
+    bound: Callable[[str, Any], Any] | None = getattr(serde, method, None)
+    return bound if bound is not None else lambda topic, value: serde(value)
 
 
-def name_of_serde(given: object) -> str:
+def name_of_serde(serde: object) -> str:
     """Return how messages name a (de)serializer."""
-    return getattr(given, "__qualname__", None) or type(given).__qualname__
+    return getattr(serde, "__qualname__", None) or type(serde).__qualname__
 
 
 def checked(method: str) -> Callable[[object], object]:
@@ -92,13 +92,13 @@ def checked(method: str) -> Callable[[object], object]:
     `method` is `serialize` or `deserialize`.
     """
 
-    def parse(given: object) -> object:
+    def parse(value: object) -> object:
         wanted = f"an object with a method {method}(topic, value), or a function of one argument"
-        if isinstance(given, type) and hasattr(given, method):
-            raise ValueError(f"is a class: give an instance, {given.__name__}(…)")
-        if given is None or callable(getattr(given, method, None)) or callable(given):
-            return given
-        if isinstance(given, str):
+        if isinstance(value, type) and hasattr(value, method):
+            raise ValueError(f"is a class: give an instance, {value.__name__}(…)")
+        if value is None or callable(getattr(value, method, None)) or callable(value):
+            return value
+        if isinstance(value, str):
             raise ValueError(f"is a string: give {wanted}, for example StringSerde() of oncelog")
         raise ValueError(f"is not {wanted}")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from ...protocol.errors import ErrorCode
 from ..errors import RetriableError
-from ..given import duration_setting
+from ..validation import duration_setting
 from .protocols import NotReadyError, T
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _by_topic(settings: Mapping[str, object] | None) -> dict[str, object]:
     """Return settings with Kafka's usual subjects, `{topic}-key` and `{topic}-value`, unless they say otherwise."""
     from confluent_kafka.schema_registry import topic_subject_name_strategy
 
-    given = dict(settings or {})
-    if "subject.name.strategy.type" in given:
-        return given
-    return {"subject.name.strategy": topic_subject_name_strategy, **given}
+    config = dict(settings or {})
+    if "subject.name.strategy.type" in config:
+        return config
+    return {"subject.name.strategy": topic_subject_name_strategy, **config}

@@ -19,7 +19,7 @@ from ..blocking import BlockingCluster
 from ..options import NAME, SINK_OPTIONS, SOURCE_OPTIONS, Options, Subscription
 from ..sink.produce import CLIENT_DEFAULTS as SINK_DEFAULTS
 from ..source.range_reader import CLIENT_DEFAULTS as SOURCE_DEFAULTS
-from .failures import told_of
+from .failures import as_job_error
 from .spec import AVAILABLE_NOW, Job, JobError, Sink, Source
 from .waiting import pause_s
 
@@ -84,7 +84,7 @@ def check_kafka(job: Job, tell: Callable[[str], None]) -> None:
     """
     for source in job.sources:
         if source.format == NAME:
-            with told_of(f"source {source.name!r}"):
+            with as_job_error(f"source {source.name!r}"):
                 options = Options({**job.options, **source.options}, SOURCE_OPTIONS)
                 subscription = Subscription.of(options)
                 config: ClientConfig = options.client(ConsumerConfig, **SOURCE_DEFAULTS)
@@ -196,7 +196,7 @@ def _configs(job: Job) -> Iterator[ClientConfig]:
 
 
 def _sink_config(job: Job, sink: Sink) -> ClientConfig:
-    with told_of(f"sink {sink.name!r}"):
+    with as_job_error(f"sink {sink.name!r}"):
         return Options({**job.options, **sink.options}, SINK_OPTIONS).client(ProducerConfig, **SINK_DEFAULTS)
 
 

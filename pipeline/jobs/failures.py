@@ -80,23 +80,23 @@ class SparkGoneError(JobError):
 
 def reason(failure: str) -> str:
     """Return the line of a failure that says why. In Spark's messages, this line is among plans and stack traces."""
-    told = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
-    if (record := _BAD_RECORD.search(told)) is not None:
+    text = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
+    if (record := _BAD_RECORD.search(text)) is not None:
         return record[0][:LONGEST]
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if _RAISED.match(line)]
     own = [line for line in errors if line.startswith("oncelog.")]
-    said = own or _raised_in_python(told) or errors
+    said = own or _raised_in_python(text) or errors
     plain = (line for line in lines if not _FRAME.match(line))
     found = said[-1] if said else next(plain, "no reason was given")
     remedy = next((remedy for words, remedy in _REMEDIES.items() if words in found), "")
     return f"{found[: LONGEST - len(remedy)].rstrip('.') if remedy else found[:LONGEST]}{remedy}"
 
 
-def _raised_in_python(told: str) -> list[str]:
+def _raised_in_python(text: str) -> list[str]:
     """Return the last line of each traceback in a text, such as `ValueError: ...`."""
     found, inside = [], False
-    for line in told.splitlines():
+    for line in text.splitlines():
         if _TRACEBACK in line:
             inside = True
         elif inside and line and not line[0].isspace():
@@ -107,10 +107,10 @@ def _raised_in_python(told: str) -> list[str]:
 
 def final(line: str) -> str | None:
     """Return the full message of a failure that a restart cannot fix, or None for other failures."""
-    name, _, told = line.partition(": ")
+    name, _, message = line.partition(": ")
     if line.startswith(BAD_RECORD):
-        return told
-    return f"{told}{_FINAL[name]}" if name in _FINAL else None
+        return message
+    return f"{message}{_FINAL[name]}" if name in _FINAL else None
 
 
 def is_superseded(line: str) -> bool:
@@ -119,7 +119,7 @@ def is_superseded(line: str) -> bool:
 
 
 @contextlib.contextmanager
-def told_of(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def as_job_error(where: str, kinds: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Turn errors of Spark, of Kafka and of the types `kinds` into a JobError that begins with `where`."""
     try:
         yield
@@ -147,6 +147,6 @@ def is_gone(spark: SparkSession) -> bool:
         return True
 
 
-def _entry(told: str) -> str:
+def _entry(text: str) -> str:
     """Return an analysis error without the plan that follows it."""
-    return told.splitlines()[0] if _ENTRY.match(told) and _TRACEBACK not in told else told
+    return text.splitlines()[0] if _ENTRY.match(text) and _TRACEBACK not in text else text

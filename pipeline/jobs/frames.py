@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from ..options import NAME
 from ..sink.frames import write, write_stream
-from .failures import told_of
+from .failures import as_job_error
 from .json_values import columns_of
 from .spec import AVAILABLE_NOW, Job, JobError, Sink, Source, Transform, Watermark, seconds
 
@@ -32,14 +32,14 @@ class JobFrames:
         self.frames: dict[str, DataFrame] = {}
         self._spark = spark
         for source in job.sources:
-            with told_of(f"source {source.name!r}"):
+            with as_job_error(f"source {source.name!r}"):
                 self._add(source.name, self._source(source), source.watermark)
         for transform in job.transforms:
             # A user's function may raise any exception.
-            with told_of(f"transform {transform.name!r}", (Exception,) if transform.python else ()):
+            with as_job_error(f"transform {transform.name!r}", (Exception,) if transform.python else ()):
                 self._add(transform.name, self._transform(transform), transform.watermark)
         for sink in job.sinks:
-            with told_of(f"sink {sink.name!r}"):
+            with as_job_error(f"sink {sink.name!r}"):
                 self.of(sink)
 
     def of(self, sink: Sink) -> DataFrame:

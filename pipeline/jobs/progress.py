@@ -61,19 +61,19 @@ def _number(text: str | None) -> int | None:
     return None if text is None else int(text.replace(",", ""))
 
 
-def progress_of(query: str, told: Mapping[str, Any]) -> Progress:
+def progress_of(query: str, report: Mapping[str, Any]) -> Progress:
     """Convert Spark's progress report of a micro-batch, already parsed from JSON."""
-    lags = [_lag(source) for source in told["sources"]]
+    lags = [_lag(source) for source in report["sources"]]
     known = [lag for lag in lags if lag is not None]
-    counted = [counts for name, counts in told.get("observedMetrics", {}).items() if name.startswith(METRICS)]
+    counted = [counts for name, counts in report.get("observedMetrics", {}).items() if name.startswith(METRICS)]
     return Progress(
         query,
-        int(told["batchId"]),
-        int(told["numInputRows"]),
-        float(told.get("processedRowsPerSecond") or 0.0),
-        int(told["durationMs"].get("triggerExecution", 0)),
+        int(report["batchId"]),
+        int(report["numInputRows"]),
+        float(report.get("processedRowsPerSecond") or 0.0),
+        int(report["durationMs"].get("triggerExecution", 0)),
         sum(known) if known else None,
-        sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in told.get("stateOperators", ())),
+        sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in report.get("stateOperators", ())),
         sum(int(one["bad"] or 0) for one in counted),
         sum(int(one["tombstones"] or 0) for one in counted),
     )
@@ -87,10 +87,10 @@ def _lag(source: Mapping[str, Any]) -> int | None:
     return sum(max(offset - end.get(partition, 0), 0) for partition, offset in latest.items())
 
 
-def _offsets(told: Any) -> dict[tuple[str, str], int]:
+def _offsets(value: Any) -> dict[tuple[str, str], int]:
     """Return offsets such as `{"topic": {"0": 23}}`, parsed or as text. Return no offsets for any other value."""
     try:
-        parsed = json.loads(told) if isinstance(told, str) else told
+        parsed = json.loads(value) if isinstance(value, str) else value
         return {(topic, one): int(offset) for topic, some in parsed.items() for one, offset in some.items()}
     except (ValueError, AttributeError, TypeError):
         return {}

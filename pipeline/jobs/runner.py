@@ -19,7 +19,16 @@ from ..options import NAME
 from ..sink.ownership import let_go
 from ..sink.settings import SinkSettings
 from .checks import PROBE_S, SilenceWatch
-from .failures import SPARK_FAILURES, JobSupersededError, SparkGoneError, final, is_gone, is_superseded, reason, told_of
+from .failures import (
+    SPARK_FAILURES,
+    JobSupersededError,
+    SparkGoneError,
+    as_job_error,
+    final,
+    is_gone,
+    is_superseded,
+    reason,
+)
 from .frames import JobFrames
 from .progress import JobMetrics, Progress, progress_of
 from .spec import Job, JobError, Sink
@@ -42,7 +51,7 @@ class _Running:
     def __init__(self, sink: Sink, query: StreamingQuery | None) -> None:
         self.sink = sink
         self.query = query
-        self.told = -1
+        self.last_batch = -1
         self.waiting = Waiting(time.monotonic(), FIRST_S)
         self.restarts: deque[float] = deque()
 
@@ -85,7 +94,7 @@ class JobRunner:
             frame = self.frames.of(sink)
             pieces.append(f"\nsink {sink.name} ({sink.format}) from {sink.frame}: {frame.schema.simpleString()}")
             if sink.format == NAME:
-                with told_of(f"sink {sink.name!r}"):
+                with as_job_error(f"sink {sink.name!r}"):
                     SinkSettings(self.frames.options(sink), frame.schema, streaming=frame.isStreaming)
             pieces.append(frame._jdf.queryExecution().analyzed().toString().rstrip())
         return "\n".join(pieces) + "\n"
@@ -122,12 +131,12 @@ class JobRunner:
             query = one.query
             if query is None:
                 continue
-            self._tell(one, query)
+            self._report_progress(one, query)
             if query.isActive:
                 alive = True
-                self._tell_of_waiting(one, query)
+                self._report_waiting(one, query)
                 continue
-            self._tell(one, query)  # report batches that ended since the first call
+            self._report_progress(one, query)  # report batches that ended since the first call
             if (failure := query.exception()) is not None:
                 self._restart(one, str(failure))
                 alive = True
@@ -135,20 +144,20 @@ class JobRunner:
                 one.query = None  # all available data is processed
         return alive
 
-    def _tell(self, one: _Running, query: StreamingQuery) -> None:
+    def _report_progress(self, one: _Running, query: StreamingQuery) -> None:
         """Report the micro-batches that the query has finished since the last call."""
         assert self._watch is not None
         for progress_report in query.recentProgress:
-            told = json.loads(progress_report.json)
-            if told["batchId"] > one.told and told["numInputRows"]:
-                one.told = int(told["batchId"])
-                progress = progress_of(one.sink.name, told)
+            report = json.loads(progress_report.json)
+            if report["batchId"] > one.last_batch and report["numInputRows"]:
+                one.last_batch = int(report["batchId"])
+                progress = progress_of(one.sink.name, report)
                 self.metrics.batch(progress)
                 one.waiting.heard(time.monotonic())
                 self._watch.heard()
                 self._on_progress(progress)
 
-    def _tell_of_waiting(self, one: _Running, query: StreamingQuery) -> None:
+    def _report_waiting(self, one: _Running, query: StreamingQuery) -> None:
         """Report what Spark does if the query's micro-batch takes long and the next report is due."""
         if (waited := one.waiting.due(time.monotonic())) is None:
             return
@@ -156,13 +165,13 @@ class JobRunner:
         if doing is None:
             one.waiting.heard(time.monotonic())
         else:
-            which = "the first micro-batch" if one.told < 0 else f"the micro-batch after batch {one.told}"
+            which = "the first micro-batch" if one.last_batch < 0 else f"the micro-batch after batch {one.last_batch}"
             self._on_waiting(f"{one.sink.name}: waiting {waited:.0f} s for {which}: {doing}")
 
     def _restart(self, one: _Running, why: str) -> None:
         """Restart a failed query. Raises JobError if a restart cannot help, or after too many failures."""
-        if (told := final(reason(why))) is not None:
-            raise (JobSupersededError if is_superseded(reason(why)) else JobError)(f"sink {one.sink.name!r}: {told}")
+        if (message := final(reason(why))) is not None:
+            raise (JobSupersededError if is_superseded(reason(why)) else JobError)(f"sink {one.sink.name!r}: {message}")
         now = time.monotonic()
         one.restarts.append(now)
         while one.restarts and now - one.restarts[0] > self._job.restart_window_s:
@@ -190,7 +199,7 @@ class JobRunner:
         if self.stopping:
             return
         try:
-            with told_of(f"sink {one.sink.name!r}"):
+            with as_job_error(f"sink {one.sink.name!r}"):
                 one.query = self.frames.start(one.sink)
             one.waiting.heard(time.monotonic())
         except JobError as failure:
@@ -213,7 +222,7 @@ class JobRunner:
         for sink in self._job.sinks:
             frame = self.frames.of(sink)
             if sink.format == NAME and frame.isStreaming:
-                with told_of(f"sink {sink.name!r}"):
+                with as_job_error(f"sink {sink.name!r}"):
                     found[sink.name] = SinkSettings(self.frames.options(sink), frame.schema, streaming=True)
         return found
 

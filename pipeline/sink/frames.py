@@ -28,9 +28,9 @@ from pyspark.sql.types import BinaryType, IntegerType
 from ...client.errors import ConfigError
 from ..blocking import BlockingCluster
 from ..options import BATCH, DONE, NAME, PLAN, QUERY, RUN, SINK_OPTIONS, Options
+from .checkpoint import LocalNotes, Notes, digest
 from .hadoop_notes import notes_of
 from .ownership import StateError, take_over
-from .plans import LocalNotes, Notes, digest
 from .rows import COLUMNS, RowError, check_columns, enough, targets
 from .settings import SinkSettings
 from .writer import QUERY_ID

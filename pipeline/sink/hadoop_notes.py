@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 
 from ...client.errors import ConfigError
-from .plans import LocalNotes, Notes, local_path
+from .checkpoint import LocalNotes, Notes, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ...client.errors import ConfigError, IllegalStateError
 from ..blocking import BlockingCluster
-from .plans import Notes, done_and_pending
+from .checkpoint import Notes, done_and_pending
 from .settings import SinkSettings
 from .transaction import Record, SinkTransaction, SupersededError
 

@@ -12,7 +12,7 @@ from ...client.config import ProducerConfig
 from ...client.errors import ConfigError
 from ..blocking import BlockingCluster
 from ..options import BATCH, DONE, PLAN, QUERY, RUN, SINK_OPTIONS, Options
-from .plans import normalised
+from .checkpoint import normalised
 from .produce import CLIENT_DEFAULTS
 from .rows import check_columns
 

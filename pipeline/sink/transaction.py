@@ -62,7 +62,7 @@ class SinkState(NamedTuple):
     """The query's id, or the write's id."""
     batch_id: int
     plan: str = ""
-    """Digest of Spark's plan (`plans.py`), which distinguishes the batch from others with its number, or empty.
+    """Digest of Spark's plan (`checkpoint.py`), which distinguishes the batch from others with its number, or empty.
     """
 
 
@@ -329,10 +329,10 @@ class SinkTransaction:
         This needs DescribeTransactions (KIP-664, Kafka 3.0 and newer). Older brokers are not checked.
         """
         try:
-            told = await describe_transactions(self._admin_calls(), [attempt.transactional_id])
+            described = await describe_transactions(self._admin_calls(), [attempt.transactional_id])
         except UnsupportedVersionError:
             return
-        found = told[attempt.transactional_id]
+        found = described[attempt.transactional_id]
         if isinstance(found, KafkaError):
             raise found
         if (found.producer_id, found.producer_epoch) != (attempt.producer_id, attempt.producer_epoch):

@@ -26,11 +26,11 @@ from ...client.values import TopicPartition
 from ...protocol.errors import ErrorCode, KafkaError
 from ..arrow.encoder import encode
 from ..blocking import BlockingCluster
-from ..python_worker import keep_what_stays
+from ..python_worker import freeze_gc_once
 from . import attempts
+from .checkpoint import LocalNotes, done_and_pending, local_path, planned_at, recent_plans
 from .expiry import state_expires_after_s
 from .ownership import FIRST_BATCH, StateError
-from .plans import LocalNotes, done_and_pending, local_path, planned_at, recent_plans
 from .produce import TransactionProducer, Written
 from .rows import grouped
 from .settings import SinkSettings
@@ -241,7 +241,7 @@ class _Writer:
     def _produce(self, batches: Iterator[pa.RecordBatch], attempt: Attempt, task: int) -> dict[TopicPartition, Written]:
         """Write the rows of one task within the attempt's transaction. Return what was written to each partition."""
         settings = self.settings
-        keep_what_stays()
+        freeze_gc_once()
         first = next(batches, None)
         if first is None:
             return {}
@@ -277,16 +277,16 @@ class _Writer:
 
     def decide(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commit the batch. If this raises, Spark calls abort."""
-        told = [one for one in messages if isinstance(one, TaskWritten)]
-        wanted = (told[0].attempt, batch_id, told[0].skipped) if told else None
-        if len(told) != len(messages) or any((one.attempt, one.batch_id, one.skipped) != wanted for one in told):
+        done = [one for one in messages if isinstance(one, TaskWritten)]
+        wanted = (done[0].attempt, batch_id, done[0].skipped) if done else None
+        if len(done) != len(messages) or any((one.attempt, one.batch_id, one.skipped) != wanted for one in done):
             raise IllegalStateError(f"batch {batch_id}: Spark returned messages of another attempt: restart the query")
-        if not told or told[0].skipped:
-            self._decided(told[0].attempt.state if told else None)
+        if not done or done[0].skipped:
+            self._decided(done[0].attempt.state if done else None)
             return
-        first = told[0]
+        first = done[0]
         state = SinkState(first.owner, batch_id, first.plan)
-        written = _by_partition(told)
+        written = _by_partition(done)
         with self.settings.open() as kafka:
             transaction = SinkTransaction(kafka.cluster, self.settings.config)
             kafka.run(transaction.commit(first.attempt, written, state))
@@ -294,8 +294,8 @@ class _Writer:
 
     def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort the transaction at once, because readers wait for it."""
-        told = [one.attempt for one in messages if isinstance(one, TaskWritten)]
-        attempt = told[0] if told else self.attempt or attempts.recall(self.settings.transactional_id)
+        known = [one.attempt for one in messages if isinstance(one, TaskWritten)]
+        attempt = known[0] if known else self.attempt or attempts.recall(self.settings.transactional_id)
         if attempt is None:
             log.warning("%s: no attempt is known, nothing to abort", self.settings.transactional_id)
             return
@@ -311,14 +311,14 @@ class _Writer:
             attempts.forget(self.settings.transactional_id)
 
 
-def _by_partition(told: Sequence[TaskWritten]) -> dict[TopicPartition, int]:
+def _by_partition(done: Sequence[TaskWritten]) -> dict[TopicPartition, int]:
     """Return the task that wrote each partition. Raises PartitionConflictError."""
     writers: dict[TopicPartition, list[int]] = {}
-    for one in told:
+    for one in done:
         for partition in one.written:
             writers.setdefault(partition, []).append(one.task)
     for partition, tasks in sorted(writers.items()):
-        if len(tasks) > 1 or any(one.written[partition].conflict for one in told if partition in one.written):
+        if len(tasks) > 1 or any(one.written[partition].conflict for one in done if partition in one.written):
             raise PartitionConflictError(partition, tasks)
     return {partition: tasks[0] for partition, tasks in writers.items()}
 

@@ -160,10 +160,10 @@ class OffsetFinder:
         return {one: found.offset for one, found in listed.items()}
 
 
-def _check_complete(given: Mapping[tuple[str, int], int], partitions: Collection[TopicPartition], name: str) -> None:
+def _check_complete(offsets: Mapping[tuple[str, int], int], partitions: Collection[TopicPartition], name: str) -> None:
     """Raise ConfigError unless the JSON names exactly these partitions, so that none gets a default silently."""
-    missing = sorted(str(one) for one in partitions if one not in given)
-    other = sorted(f"{topic}-{index}" for topic, index in given if (topic, index) not in partitions)
+    missing = sorted(str(one) for one in partitions if one not in offsets)
+    other = sorted(f"{topic}-{index}" for topic, index in offsets if (topic, index) not in partitions)
     if missing or other:
         what = [f"leaves out {', '.join(missing)}"] if missing else []
         what += [f"names {', '.join(other)}, which is not read"] if other else []

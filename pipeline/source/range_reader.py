@@ -25,7 +25,7 @@ from ...protocol.records import BatchHeader, CorruptBatch, iter_batches, verify_
 from ...protocol.schema import NO_UUID
 from ..arrow.decoder import HEADER_TYPE, Columns, decode
 from ..blocking import BlockingCluster
-from ..python_worker import keep_what_stays
+from ..python_worker import freeze_gc_once
 from .offsets import OffsetFinder, OffsetRange, lost
 
 CHANNEL: Final = "fetch"
@@ -74,7 +74,7 @@ class RangeReader:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         wanted, config = self._wanted, self._config
-        keep_what_stays()
+        freeze_gc_once()
         with BlockingCluster(config, config.default_api_timeout_ms / 1000) as kafka:
             fetches = _Fetches(kafka.cluster, TopicPartition(wanted.topic, wanted.partition), config)
             position = wanted.start

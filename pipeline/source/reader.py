@@ -82,8 +82,8 @@ class RangePartition(InputPartition):
 class SourceSettings:
     """The options of a source, read and checked. They are pickled and sent to the tasks."""
 
-    def __init__(self, given: MutableMapping[str, str], *, streaming: bool) -> None:
-        options = Options(given, SOURCE_OPTIONS)
+    def __init__(self, raw_options: MutableMapping[str, str], *, streaming: bool) -> None:
+        options = Options(raw_options, SOURCE_OPTIONS)
         self.subscription = Subscription.of(options)
         self.config = options.client(ConsumerConfig, **CLIENT_DEFAULTS)
         self.start = Position.of(options, "starting", LATEST if streaming else EARLIEST)
@@ -180,10 +180,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._kafka: BlockingCluster | None = None
         self._newest: Offsets = {}
         self._target: Offsets | None = None
-        self._given: Offsets | None = None
+        self._last_end: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings, "_kafka": None, "_newest": {}, "_target": None, "_given": None}
+        return {"_settings": self._settings, "_kafka": None, "_newest": {}, "_target": None, "_last_end": None}
 
     # -- planning, beside the driver
 
@@ -231,8 +231,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin |= self._open.run(self._finder.earliest(new))
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows)
-        self._given = {one: end[one] for one in begin if one in end}
-        return to_json(self._given)
+        self._last_end = {one: end[one] for one in begin if one in end}
+        return to_json(self._last_end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the end that the last micro-batch would have had without a limit. Spark computes the lag from it."""
@@ -243,7 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until, begin = from_json(end), from_json(start)
         if until == begin:
             return []
-        if until != self._given:  # planned before this reader was created
+        if until != self._last_end:  # planned before this reader was created
             for one in sorted(until.keys() - self._present(until)):
                 if begin.get(one, 0) < until[one]:
                     lost(f"Offsets {begin.get(one, 0)} to {until[one] - 1} of {one} cannot be read", self._fail)

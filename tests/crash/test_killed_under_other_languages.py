@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.broker import BrokerProcess
-from support.told import ForeignWorkload
+from support.foreign_workload import ForeignWorkload
 
 CLIENTS = Path(__file__).resolve().parents[1] / "interop" / "clients"
 KILLS = 4

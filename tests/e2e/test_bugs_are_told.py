@@ -52,8 +52,8 @@ async def bootstrap() -> AsyncIterator[str]:
 
 
 def lose_connections(producer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for link in producer._cluster._links._links.values():
-        link.connection.close()
+    for state in producer._cluster._connections._states.values():
+        state.connection.close()
     monkeypatch.setattr(producer._cluster, "connection", fail_later)
 
 

@@ -131,7 +131,7 @@ async def test_claims_go_with_offsets_topics_ids_and_groups(broker: BrokerNode, 
     deleted = await wire.call(DeleteTopicsRequest([DeleteTopicState("other")], timeout_ms=10_000), 6)
     assert deleted.responses[0].error_code == 0
     assert await shown(wire) == [("input", 1, "one", 3)]
-    broker.transaction_coordinator.upkeep.remove_expired(broker.clock.now_ms() + A_YEAR_MS)
+    broker.transaction_coordinator.maintenance.remove_expired(broker.clock.now_ms() + A_YEAR_MS)
     assert await shown(wire) == []
     await claim(wire, "two", input=[0], generation=4)
     assert (await wire.call(DeleteGroupsRequest(["g"]), 2)).results[0].error_code == 0

@@ -119,9 +119,9 @@ async def test_a_consumer_whose_user_is_deleted_is_told() -> None:
         assert await consumer.poll(0) == []
         async with RawConnection(broker.address) as wire:
             await alter_credentials(wire, ScramCredentialDeletion("alice", 2))
-        for link in consumer._cluster._links._links.values():
-            if link.connection is not None:
-                link.connection.close()
+        for state in consumer._cluster._connections._states.values():
+            if state.connection is not None:
+                state.connection.close()
         with pytest.raises(AuthenticationError, match="refused the login"):
             await consumer.poll(60_000)
 

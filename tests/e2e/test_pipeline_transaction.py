@@ -21,8 +21,8 @@ from oncelog.client.config import ProducerConfig  # noqa: E402
 from oncelog.client.errors import ProducerFencedError, UnsupportedVersionError  # noqa: E402
 from oncelog.pipeline.arrow.encoder import Payload, encode  # noqa: E402
 from oncelog.pipeline.sink import attempts  # noqa: E402
+from oncelog.pipeline.sink.checkpoint import LocalNotes  # noqa: E402
 from oncelog.pipeline.sink.ownership import StateError, let_go, take_over  # noqa: E402
-from oncelog.pipeline.sink.plans import LocalNotes  # noqa: E402
 from oncelog.pipeline.sink.produce import CLIENT_DEFAULTS, TransactionProducer, Written  # noqa: E402
 from oncelog.pipeline.sink.settings import SinkSettings  # noqa: E402
 from oncelog.pipeline.sink.transaction import (  # noqa: E402
@@ -551,14 +551,14 @@ async def test_plain_format_knows_partitions_that_were_added_a_moment_ago(world:
 
 async def test_leaders_that_are_gone_for_a_while_get_every_row_once(world: World) -> None:
     attempt = await world.begin()
-    connections = world.cluster._links  # every connection of the client is cut, twice, while it writes
+    connections = world.cluster._connections  # every connection of the client is cut, twice, while it writes
 
     async def cut() -> None:
         for _ in range(2):
             await asyncio.sleep(0.01)
-            for link in connections._links.values():
-                if link.connection is not None:
-                    link.connection.close("cut by the test")
+            for state in connections._states.values():
+                if state.connection is not None:
+                    state.connection.close("cut by the test")
 
     values = [f"{n:05}" for n in range(3000)]
     written, _ = await asyncio.gather(world.task(attempt, 0, values, size=200), cut())

@@ -10,7 +10,7 @@ import pytest
 from oncelog.client.errors import ConfigError
 from oncelog.pipeline.jobs import checks
 from oncelog.pipeline.jobs.checks import SilenceWatch, prepare
-from oncelog.pipeline.jobs.failures import LONGEST, final, reason, told_of
+from oncelog.pipeline.jobs.failures import LONGEST, as_job_error, final, reason
 from oncelog.pipeline.jobs.progress import Progress
 from oncelog.pipeline.jobs.spec import Job, JobError, Sink, Source
 from oncelog.pipeline.jobs.waiting import Waiting
@@ -165,7 +165,7 @@ def test_a_worker_without_oncelog_is_told_so() -> None:
         '  File "worker.py", line 1, in main\n    import oncelog\n'
         "ModuleNotFoundError: No module named 'oncelog'\n SQLSTATE: 38000"
     )
-    with pytest.raises(JobError) as told, told_of("sink 'output'"):
+    with pytest.raises(JobError) as told, as_job_error("sink 'output'"):
         raise spark
     assert str(told.value) == (
         "sink 'output': ModuleNotFoundError: No module named 'oncelog': Spark's Python workers do not have it. Install "
@@ -205,10 +205,10 @@ def test_failures_name_their_place() -> None:
         (KeyError("k"), (Exception,), "here: KeyError: 'k'"),
         (JobError("as it is"), (Exception,), "as it is"),
     ]:
-        with pytest.raises(JobError) as told, told_of("here", kinds):
+        with pytest.raises(JobError) as told, as_job_error("here", kinds):
             raise error
         assert str(told.value) == line
-    with pytest.raises(KeyError), told_of("here"):
+    with pytest.raises(KeyError), as_job_error("here"):
         raise KeyError("a bug of ours")
 
 

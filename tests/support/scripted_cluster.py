@@ -18,7 +18,7 @@ from oncelog.client.errors import NetworkError, error_for
 from oncelog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from oncelog.client.producer.accumulator import RecordAccumulator
 from oncelog.client.producer.sender import Sender
-from oncelog.client.producer.transaction_steps import Transactions
+from oncelog.client.producer.transaction_lifecycle import Transactions
 from oncelog.client.versions import GROUP_AWARE_TRANSACTION
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.internal_topics import OFFSETS_TOPIC

@@ -32,6 +32,7 @@ from ..claim import Claim, ClaimKeeper
 from ..state_log import StateLog
 from .claims import ClaimMap
 from .classic_group import ClassicGroup
+from .cleanup import GroupCleanup
 from .footprint import GroupFootprint
 from .group_log import GroupLog
 from .membership import GroupMembership, Join
@@ -40,7 +41,6 @@ from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
 from .prepared_commit import COMMITS_AT_ONCE, ENCODING_UNITS, PreparedCommit
 from .rebalance import Rebalance, failed_join
 from .timer import DeadlineTimer
-from .upkeep import GroupUpkeep
 
 if TYPE_CHECKING:
     from ...metadata import Metadata
@@ -132,7 +132,7 @@ class GroupCoordinator:
             max_groups=config.group_max_groups,
             footprint=GroupFootprint(config.group_members_max_bytes, config.group_pending_members_max_bytes),
         )
-        self._upkeep = GroupUpkeep(
+        self._cleanup = GroupCleanup(
             self._log,
             self._offsets,
             self._membership,
@@ -143,9 +143,9 @@ class GroupCoordinator:
             retention_ms=config.offsets_retention_minutes * 60_000,
             clock_settle_ms=config.expiry_clock_settle_ms,
         )
-        self._rebalance.on_emptied = self._upkeep.group_emptied
-        self._rebalance.on_generation = self._upkeep.generation_began
-        self._rebalance.on_pending_gone = self._upkeep.forget_if_unused
+        self._rebalance.on_emptied = self._cleanup.group_emptied
+        self._rebalance.on_generation = self._cleanup.generation_began
+        self._rebalance.on_pending_gone = self._cleanup.forget_if_unused
         self._log.take_up = self._take_up
         self._expiry: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class GroupCoordinator:
         """Replay `__consumer_offsets` and restore the groups, without starting a timer."""
         await self._log.load()
         self._loaded = True
-        self._upkeep.remove_offsets_of_lost_topics()
+        self._cleanup.remove_offsets_of_lost_topics()
 
     def begin_sessions(self) -> None:
         """Start the session timers. Call it when clients can reach the broker.
@@ -189,7 +189,7 @@ class GroupCoordinator:
         At the broker's start, the offsets of deleted topics are removed later, and the sessions begin later.
         """
         if self._loaded:
-            await self._upkeep.remove_offsets_of_lost_topics_in_slices(found)
+            await self._cleanup.remove_offsets_of_lost_topics_in_slices(found)
         async for group_id, group in in_slices(found.items(), _TAKEN_UP_AT_ONCE):
             if group is not None:
                 self._membership.resume(group)
@@ -257,7 +257,7 @@ class GroupCoordinator:
         Each caller gets a new future. The call, or the future, raises KafkaError with a coordinator error code.
         """
         settled = self._log.settled(self._log.partition_for(group_id))
-        dropping = self._upkeep.unsettled(group_id)
+        dropping = self._cleanup.unsettled(group_id)
         return settled if dropping is None else _both(settled, dropping)
 
     def partition_for(self, group_id: str) -> int:
@@ -337,7 +337,7 @@ class GroupCoordinator:
         Raise KafkaError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP, or with an error code of the log.
         """
         self._check(group_id, may_be_empty=True)
-        self._upkeep.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
+        self._cleanup.delete_group(check_group_delete(self._membership.groups.get(group_id), group_id))
 
     def delete_group_in_steps(self, group_id: str) -> Steps[None]:
         """Delete a group like `delete_group`, but prepare the tombstones in steps, between which other tasks run.
@@ -349,11 +349,11 @@ class GroupCoordinator:
         for _ in range(_MAX_PREPARATIONS):
             self._check(group_id, may_be_empty=True)
             check_group_delete(self._membership.groups.get(group_id), group_id)
-            prepared = yield from self._upkeep.prepare_deletion(group_id)
+            prepared = yield from self._cleanup.prepare_deletion(group_id)
             self._check(group_id, may_be_empty=True)
             group = check_group_delete(self._membership.groups.get(group_id), group_id)
             if prepared.is_current():
-                self._upkeep.delete_group(group, prepared)
+                self._cleanup.delete_group(group, prepared)
                 return
         raise KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -627,7 +627,7 @@ class GroupCoordinator:
             else:
                 codes.append(ErrorCode.NONE)
                 doomed.append(partition)
-        self._upkeep.remove_offsets(group_id, doomed, "the offset was deleted")
+        self._cleanup.remove_offsets(group_id, doomed, "the offset was deleted")
         return codes
 
     # ---- claims
@@ -635,11 +635,11 @@ class GroupCoordinator:
     @property
     def claim_keeper(self) -> ClaimKeeper | None:
         """The transaction coordinator that stores the groups' claims; None if claims are disabled."""
-        return self._upkeep.claim_keeper
+        return self._cleanup.claim_keeper
 
     @claim_keeper.setter
     def claim_keeper(self, keeper: ClaimKeeper) -> None:
-        self._upkeep.claim_keeper = keeper
+        self._cleanup.claim_keeper = keeper
 
     def check_served(self, group_id: str) -> None:
         """Raise KafkaError if the group cannot be served, or if its id is empty.
@@ -693,14 +693,14 @@ class GroupCoordinator:
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""
-        return self._upkeep.is_outlived(self._membership.groups.get(group_id), claim)
+        return self._cleanup.is_outlived(self._membership.groups.get(group_id), claim)
 
     def emptied_ms(self, group_id: str) -> int:
         """Return the time when the group's last member left, in ms since the epoch.
 
         Return -1 if the group has members, never had any, or does not exist.
         """
-        return self._upkeep.emptied_ms(self._membership.groups.get(group_id))
+        return self._cleanup.emptied_ms(self._membership.groups.get(group_id))
 
     # ---- deletion and expiry
 
@@ -709,7 +709,7 @@ class GroupCoordinator:
 
         The call, or the await, raises KafkaError if offsets cannot be removed. In that case, call this method again.
         """
-        return self._upkeep.topics_deleted(topics)
+        return self._cleanup.topics_deleted(topics)
 
     def _schedule_expiry(self) -> None:
         self._timer.schedule("expiry", self._config.offsets_retention_check_interval_ms, self._expire_and_reschedule)
@@ -721,7 +721,7 @@ class GroupCoordinator:
 
     async def _expire(self) -> None:
         try:
-            await self._upkeep.expire()
+            await self._cleanup.expire()
         except Exception:
             self._logger.exception("group_expiry_failed")
 

@@ -22,13 +22,13 @@ from ..state_log import StateLog
 from .entry import TransactionEntry
 from .events import Caller, TransactionEvents
 from .gateway import PartitionGateway
+from .maintenance import TransactionMaintenance
 from .marker_writer import TransactionMarkerWriter
 from .metadata import Owner, TransactionMetadata
 from .producer_ids import ProducerIdManager
 from .state import TopicPartition, TransactionState, TransactionVersion
 from .state_manager import GroupAssignmentReplay, TransactionStateManager
 from .timers import TransactionTimers
-from .upkeep import TransactionUpkeep
 from .waiting import PendingWaits
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TransactionCore:
             config.transaction_pending_wait_max_ms, config.transaction_pending_wait_max_requests, self.events
         )
         self.producer_ids = ProducerIdManager(metadata.allocate_producer_ids)
-        self.upkeep = TransactionUpkeep(
+        self.maintenance = TransactionMaintenance(
             self.state,
             self.markers,
             gateway,
@@ -89,8 +89,8 @@ class TransactionCore:
             abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiry_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
             clock_settle_ms=config.expiry_clock_settle_ms,
-            abort_timed_out=self.upkeep.abort_timed_out,
-            remove_expired=self.upkeep.remove_expired,
+            abort_timed_out=self.maintenance.abort_timed_out,
+            remove_expired=self.maintenance.remove_expired,
         )
         metrics.watch(PARKED, lambda: self.waits.parked)
         metrics.watch(KNOWN_IDS, lambda: self.state.count)
@@ -102,8 +102,8 @@ class TransactionCore:
     async def start(self) -> None:
         """Load all state, finish decided transactions, repair open transactions in the logs, and start the timers."""
         await self.state.load()
-        self.metadata.skip_producer_ids(self.upkeep.highest_producer_id())
-        await self.upkeep.recover()
+        self.metadata.skip_producer_ids(self.maintenance.highest_producer_id())
+        await self.maintenance.recover()
         self.timers.start()
         for entry in self.state.entries():
             if entry.metadata.state is TransactionState.ONGOING:
@@ -113,7 +113,7 @@ class TransactionCore:
         """Stop the timers and the writing of markers. Everything that a response has reported is durable already."""
         self.waits.close()
         await self.timers.stop()
-        await self.upkeep.stop()
+        await self.maintenance.stop()
         await self.markers.stop()
         self.state.stop()
         await self.producer_ids.close()
@@ -123,7 +123,7 @@ class TransactionCore:
     @property
     def on_transactional_id_expired(self) -> list[Callable[[str], None]]:
         """The callbacks that receive each expired transactional id, after its tombstone is appended."""
-        return self.upkeep.on_transactional_id_expired
+        return self.maintenance.on_transactional_id_expired
 
     @property
     def on_group_assignment(self) -> GroupAssignmentReplay | None:
@@ -158,7 +158,7 @@ class TransactionCore:
 
     def is_repairing(self, producer_id: int, partition: TopicPartition) -> bool:
         """Whether the broker has yet to end an earlier transaction of the producer in the partition."""
-        return self.upkeep.is_repairing(producer_id, [partition])
+        return self.maintenance.is_repairing(producer_id, [partition])
 
     def check_home(self, key: str) -> None:
         """Raise KafkaError unless the state partition of `key` (a transactional or group id) is loaded and readable."""

@@ -73,7 +73,7 @@ class PartitionRegistration:
             entry = self._core.known(transactional_id)
             metadata = entry.metadata
             opening = metadata.state is not TransactionState.ONGOING
-            repairing = self._core.upkeep.is_repairing
+            repairing = self._core.maintenance.is_repairing
             if repairing(producer_id, partitions) or (opening and repairing(producer_id, metadata.session_partitions)):
                 raise KafkaError(
                     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -234,7 +234,7 @@ class PartitionRegistration:
             entry = self._core.known(transactional_id)
         except KafkaError as error:
             return error.code
-        if self._core.upkeep.is_repairing(producer_id, [partition]):
+        if self._core.maintenance.is_repairing(producer_id, [partition]):
             return ErrorCode.CONCURRENT_TRANSACTIONS
         return _for_produce(_verify(entry, ProducerIdentity(producer_id, producer_epoch), partition))
 

@@ -351,7 +351,7 @@ MUTANTS: Final = (
     Mutant(
         "a session that is ended at start finishes its transaction twice",
         "transactions",
-        "broker/coordinator/transaction/upkeep.py",
+        "broker/coordinator/transaction/maintenance.py",
         "            if decided and entry.pending is None:",
         "            if entry.metadata.state.is_prepare and entry.pending is None:",
     ),

@@ -25,7 +25,7 @@ from oncelog.broker.coordinator.group.claims import ClaimMap
 from oncelog.broker.coordinator.group.group_log import GroupLog
 from oncelog.broker.coordinator.group.offsets import OffsetStore
 from oncelog.broker.coordinator.transaction import coordinator as transaction_coordinator
-from oncelog.broker.coordinator.transaction import decisions, marker_writer, registration, state_manager, upkeep
+from oncelog.broker.coordinator.transaction import decisions, maintenance, marker_writer, registration, state_manager
 from oncelog.broker.coordinator.transaction.gateway import LocalPartitionGateway
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata, prepare_end
 from oncelog.broker.coordinator.transaction.state import TransactionState
@@ -187,8 +187,10 @@ MUTATIONS: dict[str, Mutation] = {
     "InitProducerId leaves a transaction open": _init_leaves_transaction_open,
     "decisions are told before they are on disk": _decision_told_too_early,
     "offsets are told before they are on disk": replaced(GroupLog, "settled", lambda *_: None),
-    "transactions never time out": replaced(upkeep.TransactionUpkeep, "abort_timed_out", lambda *_: iter(())),
-    "decided transactions are not finished at start": replaced(upkeep.TransactionUpkeep, "_take_up", lambda *_: None),
+    "transactions never time out": replaced(maintenance.TransactionMaintenance, "abort_timed_out", lambda *_: iter(())),
+    "decided transactions are not finished at start": replaced(
+        maintenance.TransactionMaintenance, "_take_up", lambda *_: None
+    ),
     "pending offsets count as committed at restart": _pending_offsets_committed_at_restart,
     "aborted offsets are committed": replaced(
         OffsetStore,

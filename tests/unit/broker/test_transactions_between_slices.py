@@ -395,9 +395,9 @@ async def test_transaction_does_not_time_out_or_expire_while_its_markers_are_wri
 ) -> None:
     identity = await decided(broker, version=version)
     await in_between(broker, turns)
-    upkeep, late_ms = broker.transaction_coordinator.upkeep, broker.clock.now_ms() + 10**12
-    assert run_at_once(upkeep.abort_timed_out(late_ms)) is None
-    assert not upkeep.remove_expired(late_ms)
+    maintenance, late_ms = broker.transaction_coordinator.maintenance, broker.clock.now_ms() + 10**12
+    assert run_at_once(maintenance.abort_timed_out(late_ms)) is None
+    assert not maintenance.remove_expired(late_ms)
     await in_between(broker, 1)
     await completed(broker)
     assert state_of(broker) is TransactionState.COMPLETE_COMMIT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from oncelog.cli.transaction_docs import requests, states
-from oncelog.client.producer.coordinator_call import VERDICTS, Verdict
+from oncelog.client.producer.coordinator_client import VERDICTS, Verdict
 from oncelog.protocol.errors import ErrorCode
 
 PAGE = (Path(__file__).parents[3] / "docs" / "transactions.md").read_text(encoding="utf-8")

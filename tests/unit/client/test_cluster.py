@@ -9,8 +9,8 @@ from oncelog.client.backoff import ExponentialBackoff
 from oncelog.client.cluster import Cluster
 from oncelog.client.config import AdminConfig
 from oncelog.client.connection import Connection, ConnectionOptions
+from oncelog.client.connection_pool import ConnectionPool
 from oncelog.client.errors import NetworkError
-from oncelog.client.links import Links
 from oncelog.client.metadata import Node
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
@@ -145,15 +145,15 @@ async def test_a_connection_to_the_former_address_of_a_broker_is_not_used(monkey
         return connection
 
     monkeypatch.setattr(Connection, "open", open_slowly)
-    links = Links(ConnectionOptions(client_id="c"), ExponentialBackoff(1, 1), 60)
-    before = asyncio.create_task(links.connection(Node(1, "old", 9092)))
+    pool = ConnectionPool(ConnectionOptions(client_id="c"), ExponentialBackoff(1, 1), 60)
+    before = asyncio.create_task(pool.connection(Node(1, "old", 9092)))
     await connecting.wait()
-    after = asyncio.create_task(links.connection(Node(1, "new", 9092)))
+    after = asyncio.create_task(pool.connection(Node(1, "new", 9092)))
     await asyncio.sleep(0)
     go_on.set()
     outcomes = await asyncio.gather(before, after, return_exceptions=True)
     assert all(isinstance(outcome, NetworkError) for outcome in outcomes), outcomes
-    assert (await links.connection(Node(1, "new", 9092))).address == "new:9092"
+    assert (await pool.connection(Node(1, "new", 9092))).address == "new:9092"
     assert addresses == ["old", "new"]
 
 

@@ -21,7 +21,7 @@ import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Writers and a transformer that tell on stdout what the broker told them; the lines are those of tests/support/told.py. */
+/** Writers and a transformer that tell on stdout what the broker told them; the lines are those of tests/support/foreign_workload.py. */
 public class UnderKills {
     static String bootstrap, name, incarnation, member = "";
     static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");

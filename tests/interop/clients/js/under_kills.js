@@ -1,4 +1,4 @@
-// kafkajs while broker or program are killed; the lines on stdout are those of tests/support/told.py.
+// kafkajs while broker or program are killed; the lines on stdout are those of tests/support/foreign_workload.py.
 const fs = require('node:fs')
 const path = require('node:path')
 const { Kafka, Partitioners, logLevel } = require('kafkajs')

@@ -1,4 +1,4 @@
-"""aiokafka while broker or program are killed; the lines on stdout are those of tests/support/told.py."""
+"""aiokafka while broker or program are killed; the lines on stdout are those of tests/support/foreign_workload.py."""
 
 from __future__ import annotations
 

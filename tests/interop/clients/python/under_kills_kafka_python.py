@@ -1,4 +1,4 @@
-"""kafka-python while broker or program are killed; the lines on stdout are those of tests/support/told.py."""
+"""kafka-python while broker or program are killed; the lines on stdout are in tests/support/foreign_workload.py."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ async def test_offsets_and_transactional_ids_survive_a_jump_of_the_wall_clock(
         groups.commit_offsets("g", Committer(), [Commit(("t", 0), 5, -1, None)])
         await transactions.init_producer_id("id", 60_000)
         clocks.ahead_ms += DAYS_MS
-        await groups._upkeep.expire()
+        await groups._cleanup.expire()
         transactions.timers._expire()
         clocks.ahead_ms -= DAYS_MS
         assert len(groups.fetch_offsets("g", None)) == stays

@@ -115,7 +115,7 @@ def make(process: Any, **options: Any) -> tuple[Worker, Member, Recorder]:
     }
     worker, recorder = Worker(ProcessorOptions(**{**given, **options}), Metrics()), Recorder()
     member = Member(worker)
-    worker._consumer = worker._beginnings._consumer = member  # type: ignore[assignment]
+    worker._consumer = worker._initial_offsets._consumer = member  # type: ignore[assignment]
     worker._producers = recorder  # type: ignore[assignment]
     return worker, member, recorder
 

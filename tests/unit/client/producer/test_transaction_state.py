@@ -14,7 +14,7 @@ from oncelog.client.errors import (
     KafkaError,
     ProducerFencedError,
 )
-from oncelog.client.producer.coordinator_call import VERDICTS, Verdict, verdict
+from oncelog.client.producer.coordinator_client import VERDICTS, Verdict, verdict
 from oncelog.client.producer.transaction_manager import TransactionManager
 from oncelog.client.producer.transaction_state import PREVIOUS, State, may_follow
 

@@ -1,4 +1,4 @@
-// franz-go while broker or program are killed; the lines on stdout are those of tests/support/told.py.
+// franz-go while broker or program are killed; the lines on stdout are those of tests/support/foreign_workload.py.
 package main
 
 import (

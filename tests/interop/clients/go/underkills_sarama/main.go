@@ -1,4 +1,4 @@
-// sarama while broker or program are killed; the lines on stdout are those of tests/support/told.py.
+// sarama while broker or program are killed; the lines on stdout are those of tests/support/foreign_workload.py.
 package main
 
 import (

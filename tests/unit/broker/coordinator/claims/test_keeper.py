@@ -216,10 +216,10 @@ async def test_claims_expire_with_their_group() -> None:
     async with GroupAwareWorld(offsets_retention_minutes=10) as world:
         await world.init("a", 3, P0)
         await asyncio.sleep(5 * 60)
-        await world.world.coordinator._upkeep.expire()
+        await world.world.coordinator._cleanup.expire()
         assert world.in_force() == {P0: ("a", 3)}
         await asyncio.sleep(6 * 60)
-        await world.world.coordinator._upkeep.expire()
+        await world.world.coordinator._cleanup.expire()
         assert world.in_force() == {}
         assert world.world.state() is None
 
@@ -231,7 +231,7 @@ async def test_claims_expire_with_their_offset() -> None:
         assert world.commit("a", P0, 1, 3) is E.NONE
         world.end("a")
         await asyncio.sleep(11 * 60)
-        await world.world.coordinator._upkeep.expire()
+        await world.world.coordinator._cleanup.expire()
         assert world.in_force() == {}
 
 
@@ -263,7 +263,7 @@ async def test_a_drop_that_failed_is_tried_again() -> None:
         world.log.refuse = E.KAFKA_STORAGE_ERROR
         world.world.leave(joined.member_id)
         world.log.refuse = None
-        await world.world.coordinator._upkeep.expire()
+        await world.world.coordinator._cleanup.expire()
         assert world.in_force() == {}
 
 

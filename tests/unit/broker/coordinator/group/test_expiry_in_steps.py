@@ -34,7 +34,7 @@ async def outdated() -> GroupWorld:
 
 def expire(world: GroupWorld, between: Callable[[], object]) -> None:
     """Expire in steps; `between` is called after some of them."""
-    steps = world.coordinator._upkeep.expiry()
+    steps = world.coordinator._cleanup.expiry()
     for _ in range(STEPS):
         next(steps)
     assert 0 < len(world.committed()) < PARTITIONS
@@ -47,7 +47,7 @@ def expire(world: GroupWorld, between: Callable[[], object]) -> None:
 async def test_each_step_expires_few_offsets() -> None:
     world = await outdated()
     left = PARTITIONS
-    for _ in world.coordinator._upkeep.expiry():
+    for _ in world.coordinator._cleanup.expiry():
         assert left - len(world.committed()) <= LONGEST_STEP
         left = len(world.committed())
     assert left == 0
@@ -69,7 +69,7 @@ async def test_each_step_looks_at_few_offsets(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(world.coordinator._offsets, "get", counted)
     before = 0
-    for _ in world.coordinator._upkeep.expiry():
+    for _ in world.coordinator._cleanup.expiry():
         assert looks - before <= LONGEST_STEP
         before = looks
     assert looks == PARTITIONS
@@ -135,7 +135,7 @@ async def test_offsets_whose_expiry_cannot_be_written_stay_until_the_next_one() 
     expire(world, between)
     assert 0 < len(world.committed()) < PARTITIONS
     world.log.refuse = None
-    for _ in world.coordinator._upkeep.expiry():
+    for _ in world.coordinator._cleanup.expiry():
         pass
     assert world.committed() == {}
     await world.coordinator.stop()
@@ -175,7 +175,7 @@ async def claimed() -> tuple[GroupWorld, Keeper]:
 async def test_each_step_looks_at_few_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     world, keeper = await claimed()
     world.commit({("orders", index): 7 for index in range(PARTITIONS)})
-    is_outlived = world.coordinator._upkeep.is_outlived
+    is_outlived = world.coordinator._cleanup.is_outlived
     looks = 0
 
     def counted(*arguments: Any) -> bool:
@@ -183,9 +183,9 @@ async def test_each_step_looks_at_few_claims(monkeypatch: pytest.MonkeyPatch) ->
         looks += 1
         return is_outlived(*arguments)
 
-    monkeypatch.setattr(world.coordinator._upkeep, "is_outlived", counted)
+    monkeypatch.setattr(world.coordinator._cleanup, "is_outlived", counted)
     before = 0
-    for _ in world.coordinator._upkeep.expiry():
+    for _ in world.coordinator._cleanup.expiry():
         assert looks - before <= LONGEST_STEP
         before = looks
     assert looks >= PARTITIONS
@@ -196,7 +196,7 @@ async def test_each_step_looks_at_few_claims(monkeypatch: pytest.MonkeyPatch) ->
 @in_virtual_time
 async def test_claims_renewed_or_used_in_between_do_not_expire() -> None:
     world, keeper = await claimed()
-    steps = world.coordinator._upkeep.expiry()
+    steps = world.coordinator._cleanup.expiry()
     for _ in range(STEPS):
         next(steps)
     assert keeper.dropped == []
@@ -212,7 +212,7 @@ async def test_claims_renewed_or_used_in_between_do_not_expire() -> None:
 @in_virtual_time
 async def test_claims_of_a_group_that_gets_members_in_between_do_not_expire() -> None:
     world, keeper = await claimed()
-    steps = world.coordinator._upkeep.expiry()
+    steps = world.coordinator._cleanup.expiry()
     for _ in range(STEPS):
         next(steps)
     world.join(protocols=[("range", SUBSCRIPTION)], version=3)

@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 
 import pytest
-from oncelog.broker.coordinator.group import upkeep
+from oncelog.broker.coordinator.group import cleanup
 from oncelog.broker.coordinator.group.timer import DeadlineTimer
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
@@ -183,16 +183,16 @@ async def test_rebalance_timeout_of_zero_leaves_time_to_sync() -> None:
 @in_virtual_time
 async def test_expiry_lets_others_in_between() -> None:
     async with GroupWorld(offsets_retention_minutes=1) as world:
-        count = 10 * upkeep._EXPIRED_AT_ONCE
+        count = 10 * cleanup._EXPIRED_AT_ONCE
         for number in range(count):
             world.commit({("orders", 0): 5}, group=f"group-{number}")
         await asyncio.sleep(120)
         turns = 0
-        expiry = asyncio.ensure_future(world.coordinator._upkeep.expire())
+        expiry = asyncio.ensure_future(world.coordinator._cleanup.expire())
         while not expiry.done():
             before = len(groups(world))
             await asyncio.sleep(0)
-            assert before - len(groups(world)) <= upkeep._EXPIRED_AT_ONCE
+            assert before - len(groups(world)) <= cleanup._EXPIRED_AT_ONCE
             turns += 1
         assert turns >= 10
         assert groups(world) == set()

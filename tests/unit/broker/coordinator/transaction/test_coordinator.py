@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from oncelog.broker.config import BrokerConfig
-from oncelog.broker.coordinator.transaction import state_manager, upkeep
+from oncelog.broker.coordinator.transaction import maintenance, state_manager
 from oncelog.broker.coordinator.transaction.decisions import ProducerIdentity, Step
 from oncelog.broker.coordinator.transaction.queries import TransactionFilter
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
@@ -393,12 +393,12 @@ class TestTime:
             await settle()
             w.clock.advance(60_001)
             now_ms = w.clock.now_ms()
-            again_ms = run_at_once(w.coordinator.upkeep.abort_timed_out(now_ms))
+            again_ms = run_at_once(w.coordinator.maintenance.abort_timed_out(now_ms))
             assert again_ms is not None
             assert now_ms < again_ms <= now_ms + 1000
             w.log.disk.flush()
             await more
-            run_at_once(w.coordinator.upkeep.abort_timed_out(again_ms))
+            run_at_once(w.coordinator.maintenance.abort_timed_out(again_ms))
             w.log.disk.flush()
             await settle()
             assert state_of(w).is_prepare
@@ -407,12 +407,12 @@ class TestTime:
         async with world() as w:
             who = await begin(w)
             w.clock.advance(60_000)
-            assert run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())) == w.clock.now_ms(), (
+            assert run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms())) == w.clock.now_ms(), (
                 "due, not yet over"
             )
             assert state_of(w) is S.ONGOING
             w.clock.advance(1)
-            assert run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())) is None
+            assert run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms())) is None
             await settle()
             assert state_of(w) is S.COMPLETE_ABORT
             assert w.partitions.written[0].producer_epoch == who.producer_epoch + 1
@@ -432,10 +432,10 @@ class TestTime:
             await w.coordinator.end_txn("id", *who, True, TV1)
             await settle()
             w.clock.advance(604_800_000 - 1)
-            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            w.coordinator.maintenance.remove_expired(w.clock.now_ms())
             assert state_of(w) is S.COMPLETE_COMMIT
             w.clock.advance(1)
-            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            w.coordinator.maintenance.remove_expired(w.clock.now_ms())
             await w.restart()
             with pytest.raises(KafkaError) as raised:
                 w.coordinator.describe("id")
@@ -447,17 +447,17 @@ class TestTime:
                 await w.coordinator.init_producer_id(f"{index:03}" + "x" * (32_000 if index % 2 else 1), 60_000)
             limit_batches(w.log)
             w.clock.advance(604_800_000)
-            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            w.coordinator.maintenance.remove_expired(w.clock.now_ms())
             assert run_at_once(w.coordinator.list(TransactionFilter())) == []
 
     async def test_many_ids_expire_in_portions(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(upkeep, "EXPIRED_AT_ONCE", 4)
+        monkeypatch.setattr(maintenance, "EXPIRED_AT_ONCE", 4)
         async with world() as w:
             for index in range(10):
                 await w.coordinator.init_producer_id(f"id-{index}", 60_000)
             w.clock.advance(604_800_000)
             left = []
-            while w.coordinator.upkeep.remove_expired(w.clock.now_ms()):
+            while w.coordinator.maintenance.remove_expired(w.clock.now_ms()):
                 left.append(len(run_at_once(w.coordinator.list(TransactionFilter()))))
             assert left == [6, 2]
             assert run_at_once(w.coordinator.list(TransactionFilter())) == []
@@ -471,7 +471,7 @@ class TestTime:
             w.clock.advance(604_800_000)
             for index in range(9):
                 await w.coordinator.init_producer_id(f"used-{index}", 60_000)
-            more = [w.coordinator.upkeep.remove_expired(w.clock.now_ms()) for _ in range(3)]
+            more = [w.coordinator.maintenance.remove_expired(w.clock.now_ms()) for _ in range(3)]
             assert more == [True, True, False]
             left = {metadata.transactional_id for metadata in run_at_once(w.coordinator.list(TransactionFilter()))}
             assert left == {f"used-{index}" for index in range(9)}
@@ -480,14 +480,14 @@ class TestTime:
         async with world() as w:
             await begin(w)
             w.clock.advance(10 * 604_800_000)
-            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            w.coordinator.maintenance.remove_expired(w.clock.now_ms())
             assert state_of(w) is S.ONGOING
 
     async def test_expired_producer_id_is_an_invalid_mapping(self) -> None:
         async with world() as w:
             who = await w.coordinator.init_producer_id("id", 60_000)
             w.clock.advance(604_800_000)
-            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            w.coordinator.maintenance.remove_expired(w.clock.now_ms())
             late = w.coordinator.registration.add_partitions("id", *who, [P0])
             assert await code_of(late) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
             new = await w.coordinator.init_producer_id("id", 60_000, who)

@@ -131,7 +131,7 @@ class TestRepairs:
             assert w.coordinator.registration.verify("id", *who, P0) is ErrorCode.CONCURRENT_TRANSACTIONS
             w.partitions.fail.clear()
             await until(lambda: w.partitions.logs[P0].decisions() == {"stray": {False}})
-            await until(lambda: not w.coordinator.upkeep.is_repairing(who.producer_id, [P0]))
+            await until(lambda: not w.coordinator.maintenance.is_repairing(who.producer_id, [P0]))
             await w.coordinator.registration.add_partitions("id", *who, [P0])
             w.partitions.produce(P0, *who, "next")
             await w.coordinator.end_txn("id", *who, True, TV1)
@@ -208,7 +208,7 @@ async def test_one_id_that_cannot_be_timed_out_does_not_keep_the_others_open(mon
             return transition(self, entry, new)  # type: ignore[arg-type]
 
         monkeypatch.setattr(TransactionStateManager, "transition", failing)
-        run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
+        run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms()))
         await until(lambda: w.coordinator.describe("good").state is TransactionState.COMPLETE_ABORT)
         assert w.coordinator.describe("bad").state is TransactionState.ONGOING
 
@@ -223,18 +223,18 @@ class TestTimeouts:
             pauses = []
             for _ in range(4):
                 now_ms = w.clock.now_ms()
-                again_ms = run_at_once(w.coordinator.upkeep.abort_timed_out(now_ms))
+                again_ms = run_at_once(w.coordinator.maintenance.abort_timed_out(now_ms))
                 assert again_ms is not None
                 pauses.append(again_ms - now_ms)
                 w.clock.advance(again_ms - now_ms)
             assert pauses == [50, 100, 150, 150]
             w.log.refuse = None
-            assert run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())) is None
+            assert run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms())) is None
             await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_ABORT)
             await w.coordinator.init_producer_id("id", 60_000)
             await begin(w, P0)
             w.clock.advance(60_001)
             w.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
-            assert run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms())) == w.clock.now_ms() + 50, (
+            assert run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms())) == w.clock.now_ms() + 50, (
                 "a new series"
             )

@@ -167,7 +167,7 @@ class TestOpening:
             assert raised.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
             w.partitions.fail.clear()
             async with asyncio.timeout(60):
-                while w.coordinator.upkeep.is_repairing(who.producer_id, [B]):
+                while w.coordinator.maintenance.is_repairing(who.producer_id, [B]):
                     await asyncio.sleep(0.001)
             assert w.coordinator.registration.admit_now("id", *who, A, registers=False) is None
             assert w.partitions.logs[B].decisions()["older"] == {False}
@@ -260,7 +260,7 @@ class TestMarkers:
             who = await session(w, A, B, version=TV2)
             await w.coordinator.registration.add_partitions("id", *who, [A], TV2)
             w.clock.advance(60_001)
-            run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
+            run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms()))
             await settle()
             assert marked(w) == [A, B]
             assert w.coordinator.describe("id").session_partitions == frozenset()
@@ -328,7 +328,7 @@ class TestItsEnd:
                 await end(w, who, A, commit=False, version=TV1)
             elif by == "timeout":
                 w.clock.advance(60_001)
-                run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
+                run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms()))
             elif by == "fence":
                 await w.coordinator.fencing.fence("id", cause=OPERATOR, reason="operator")
             else:
@@ -517,7 +517,7 @@ class TestWhoHasAProducerId:
             w.coordinator.on_transactional_id_expired.append(forgotten.append)
             who = await w.coordinator.init_producer_id("id", 60_000)
             w.clock.advance(604_800_000)
-            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            w.coordinator.maintenance.remove_expired(w.clock.now_ms())
             assert w.coordinator.transactional_id_of(who.producer_id) is None
         assert forgotten == ["id"]
 
@@ -559,7 +559,7 @@ class TestEvents:
             who = await w.coordinator.init_producer_id("id", 60_000)
             await w.coordinator.registration.add_partitions("id", *who, [A])
             w.clock.advance(60_001)
-            run_at_once(w.coordinator.upkeep.abort_timed_out(w.clock.now_ms()))
+            run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms()))
             for name in ("producer_fenced", "transaction_aborted"):
                 (said,) = events(w, name)
                 assert (said["reason"], said["timeout_ms"]) == ("transaction timeout", 60_000)
@@ -570,7 +570,7 @@ class TestEvents:
         async with world() as w:
             await w.coordinator.init_producer_id("id", 60_000)
             w.clock.advance(604_800_000)
-            w.coordinator.upkeep.remove_expired(w.clock.now_ms())
+            w.coordinator.maintenance.remove_expired(w.clock.now_ms())
             (said,) = events(w, "transactional_id_expired")
             assert (said["reason"], said["idle_ms"]) == ("transactional id expiration", 604_800_000)
             assert w.metrics.value("oncelog_transactional_ids_expired_total") == 1

@@ -51,7 +51,7 @@ A slow disk needs about as long for a flush.
 """
 
 
-class TransactionUpkeep:
+class TransactionMaintenance:
     """The background work of the coordinator: recovery, timeouts, expiry. Times are in ms since the epoch."""
 
     def __init__(

@@ -58,7 +58,7 @@ class KillableBroker(Protocol):
     def start(self) -> Any: ...
 
 
-class Told:
+class Reports:
     """The lines that all incarnations of the program have printed so far."""
 
     def __init__(self, directory: Path) -> None:
@@ -66,7 +66,7 @@ class Told:
 
     def lines(self, incarnation: int | None = None) -> list[list[str]]:
         found: list[list[str]] = []
-        for path in sorted(self.directory.glob("told.*" if incarnation is None else f"told.{incarnation}")):
+        for path in sorted(self.directory.glob("reports.*" if incarnation is None else f"reports.{incarnation}")):
             text = path.read_text(errors="replace")
             # A killed program may leave half a line.
             found += [line.split(" ") for line in text[: text.rfind("\n") + 1].splitlines() if line]
@@ -95,7 +95,7 @@ class ForeignWorkload:
     ) -> None:
         self.broker, self.command, self.directory, self.name, self.cwd = broker, command, directory, name, cwd
         self.random, self.seed = random.Random(seed), seed
-        self.told = Told(directory)
+        self.reports = Reports(directory)
         self.incarnation = -1
         self.process: subprocess.Popen[bytes] | None = None
         self.member: subprocess.Popen[bytes] | None = None
@@ -118,7 +118,7 @@ class ForeignWorkload:
         self.incarnation += 1
         arguments = [self.broker.address, self.name, str(PARTITIONS), str(self.incarnation), str(self.directory)]
         with (
-            (self.directory / f"told.{self.incarnation}").open("wb") as out,
+            (self.directory / f"reports.{self.incarnation}").open("wb") as out,
             (self.directory / f"stderr.{self.incarnation}").open("wb") as errors,
         ):
             self.process = subprocess.Popen([*self.command, *arguments], stdout=out, stderr=errors, cwd=self.cwd)
@@ -127,7 +127,7 @@ class ForeignWorkload:
         """Start another member of the copying group, as a process."""
         arguments = [self.broker.address, self.name, str(PARTITIONS), "0", str(self.directory), "-second"]
         with (
-            (self.directory / "told.member").open("ab") as out,
+            (self.directory / "reports.member").open("ab") as out,
             (self.directory / "stderr.member").open("ab") as errors,
         ):
             self.member = subprocess.Popen([*self.command, *arguments], stdout=out, stderr=errors, cwd=self.cwd)
@@ -200,14 +200,14 @@ class ForeignWorkload:
 
     def under_way(self) -> None:
         self.wait_until(
-            lambda: self.told.count("C", self.incarnation) > 10 and self.told.count("A", self.incarnation) > 10,
+            lambda: self.reports.count("C", self.incarnation) > 10 and self.reports.count("A", self.incarnation) > 10,
             "the first transactions",
             FIRST_S,
         )
 
     def settle(self) -> None:
         (self.directory / "writers.stop").touch()
-        self.wait_until(lambda: self.told.count("D", self.incarnation) == 1, "the writers to end", SETTLE_S)
+        self.wait_until(lambda: self.reports.count("D", self.incarnation) == 1, "the writers to end", SETTLE_S)
         self.wait_until(self.copied, "the copy to catch up", COPIED_S, pause_s=1.0)
         (self.directory / "all.stop").touch()
         assert self.process is not None
@@ -225,8 +225,8 @@ class ForeignWorkload:
     def words(self) -> str:
         """Return the errors that the program has reported."""
         said = (self.directory / f"stderr.{self.incarnation}").read_text(errors="replace")[-1500:]
-        told = [" ".join(line)[:300] for line in self.told.lines() if line[0] in "FRBN"][-12:]
-        return "\n".join([*told, said])
+        last = [" ".join(line)[:300] for line in self.reports.lines() if line[0] in "FRBN"][-12:]
+        return "\n".join([*last, said])
 
     def copied(self) -> bool:
         written = read_all(self.broker.address, self.plain, PARTITIONS, "read_committed")
@@ -234,7 +234,7 @@ class ForeignWorkload:
         return sum(map(len, copied.values())) >= sum(map(len, written.values()))
 
     def verify(self) -> None:
-        assert not self.told.errors("F"), self.words()
+        assert not self.reports.errors("F"), self.words()
         plain = read_all(self.broker.address, self.plain, PARTITIONS, "read_committed")
         self.verify_plain(plain)
         self.verify_transactions()
@@ -254,7 +254,7 @@ class ForeignWorkload:
                 incarnation, _, number = value.decode().split("-")
                 assert int(number) > last.get(incarnation, -1), f"out of order at {partition}@{offset}: {value!r}"
                 last[incarnation] = int(number)
-        for line in self.told.lines():
+        for line in self.reports.lines():
             if line[0] == "A":
                 partition, offset, text = int(line[1]), int(line[2]), line[3]
                 assert text in values, f"acknowledged but lost: {line}"
@@ -267,7 +267,7 @@ class ForeignWorkload:
         per_transaction = Counter(value.rsplit("/", 1)[0] for value in seen)
         begun: dict[str, int] = {}
         outcome: dict[str, str] = {}
-        for line in self.told.lines():
+        for line in self.reports.lines():
             if line[0] == "T":
                 begun[line[1]] = int(line[2])
             elif line[0] in "KCXU":
@@ -276,14 +276,14 @@ class ForeignWorkload:
         assert set(per_transaction) <= set(begun)
         self.verify_reader(stored)
         for label, count in begun.items():
-            there, told = per_transaction[label], outcome.get(label, "-")
-            expected = {"C": {count}, "X": {0}, "K": {0, count}, "-": {0}}[told]
-            assert there in expected, f"{label} ({told}): {there} of {count} records"
+            there, reported = per_transaction[label], outcome.get(label, "-")
+            expected = {"C": {count}, "X": {0}, "K": {0, count}, "-": {0}}[reported]
+            assert there in expected, f"{label} ({reported}): {there} of {count} records"
 
     def verify_reader(self, stored: dict[int, list[tuple[int, bytes]]]) -> None:
         """Check that a reader during the whole run received the same records as a reader afterwards."""
         read: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(PARTITIONS)}
-        for line in self.told.lines(self.incarnation):
+        for line in self.reports.lines(self.incarnation):
             if line[0] == "V":
                 read[int(line[1])].append((int(line[2]), line[3].encode()))
         if any(read.values()):
@@ -304,11 +304,11 @@ class ForeignWorkload:
 
     @property
     def restarts(self) -> list[str]:
-        return self.told.errors("R")
+        return self.reports.errors("R")
 
     @property
     def report(self) -> str:
-        count = Counter(line[0] for line in self.told.lines())
+        count = Counter(line[0] for line in self.reports.lines())
         return (
             f"seed {self.seed}: {self.broker_kills} kills of the broker, {self.client_kills} of the client; "
             f"{count['A']} acknowledged, {count['N']} not; {count['C']} committed, {count['X']} aborted, "

@@ -1,8 +1,8 @@
 """The client's sockets: at most one connection per (node, channel), opened on demand and reopened after a loss.
 
-Links wait between attempts to connect (backoff), and close idle connections. They know addresses, not topics. A channel
-separates requests that must not wait behind other requests, because responses come in order and a JoinGroup may take
-minutes.
+The pool waits between attempts to connect (backoff), and closes idle connections. It knows addresses, not topics. A
+channel separates requests that must not wait behind other requests, because responses come in order and a JoinGroup
+may take minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .metadata import Node
 from .shared_task import outcome_of
 
 
-class Link:
+class ConnectionState:
     """The state of one (node, channel): its open connection, the current attempt to connect, and the earliest time of
     the next attempt.
     """
@@ -35,106 +35,106 @@ class Link:
         """Time when the peer accepted the current attempt's connection; None unless its first response is awaited."""
 
 
-class Links:
-    """All links of a client. Callers share an attempt to connect; its failure is raised in all of them."""
+class ConnectionPool:
+    """All connections of a client. Callers share an attempt to connect; its failure is raised in all of them."""
 
     def __init__(self, options: ConnectionOptions, backoff: ExponentialBackoff, max_idle_s: float) -> None:
         self._options = options
         self._backoff = backoff
         self._max_idle_s = max_idle_s
-        self._links: dict[tuple[int, str], Link] = {}
+        self._states: dict[tuple[int, str], ConnectionState] = {}
         self.on_failure: Callable[[Node], None] | None = None
 
     def open_connection(self, node_id: int, channel: str = "") -> Connection | None:
         """Return the connection to a node if it is open now, else None."""
-        link = self._links.get((node_id, channel))
-        if link is None or link.connection is None or link.connection.is_closed:
+        state = self._states.get((node_id, channel))
+        if state is None or state.connection is None or state.connection.is_closed:
             return None
-        return link.connection
+        return state.connection
 
     async def connection(self, node: Node, channel: str = "") -> Connection:
         """Return an open connection to a node; if there is none, connect after the backoff. Raises as Connection.open
         does.
         """
-        link = self._links.get((node.id, channel))
-        if link is None:
-            link = self._links[node.id, channel] = Link(node)
-        if link.node[1:3] != node[1:3]:  # the broker has moved to another address
-            link.node, link.failures, link.next_attempt_at = node, 0, 0.0
-            if link.connection is not None:
-                link.connection.close("the broker has another address now")
-        if link.connection is not None and not link.connection.is_closed:
-            return link.connection
-        if link.attempt is None:
-            link.attempt = asyncio.create_task(self._connect(link), name=f"connect to {node.host}:{node.port}")
-            link.attempt.add_done_callback(lambda task: self._attempted(link, task))
-        return await outcome_of(link.attempt)
+        state = self._states.get((node.id, channel))
+        if state is None:
+            state = self._states[node.id, channel] = ConnectionState(node)
+        if state.node[1:3] != node[1:3]:  # the broker has moved to another address
+            state.node, state.failures, state.next_attempt_at = node, 0, 0.0
+            if state.connection is not None:
+                state.connection.close("the broker has another address now")
+        if state.connection is not None and not state.connection.is_closed:
+            return state.connection
+        if state.attempt is None:
+            state.attempt = asyncio.create_task(self._connect(state), name=f"connect to {node.host}:{node.port}")
+            state.attempt.add_done_callback(lambda task: self._attempted(state, task))
+        return await outcome_of(state.attempt)
 
     def failing(self, node_id: int) -> bool:
         """Return whether the last attempt to connect to the node failed."""
-        return any(link.failures for (known, _), link in self._links.items() if known == node_id)
+        return any(state.failures for (known, _), state in self._states.items() if known == node_id)
 
     def silent_peers(self) -> str:
         """Return a description of the peers that accepted a connection but have sent no response yet, or ""."""
         now = asyncio.get_running_loop().time()
         return "; ".join(
-            f"connected to {link.node.host}:{link.node.port}, which has not answered ApiVersions within "
-            f"{now - link.silent_since:.1f} s: {self._options.doubt}"
-            for link in self._links.values()
-            if link.silent_since is not None
+            f"connected to {state.node.host}:{state.node.port}, which has not answered ApiVersions within "
+            f"{now - state.silent_since:.1f} s: {self._options.doubt}"
+            for state in self._states.values()
+            if state.silent_since is not None
         )
 
     def close_idle(self, now: float) -> None:
         """Close connections that were not used for connections.max.idle.ms."""
-        for link in self._links.values():
-            connection = link.connection
+        for state in self._states.values():
+            connection = state.connection
             if connection is not None and not connection.unanswered and now - connection.last_used > self._max_idle_s:
                 connection.close("it was idle for connections.max.idle.ms")
 
     async def close(self) -> None:
         """Close every connection, and wait until the sockets are closed. A cancellation ends the wait only."""
-        links = list(self._links.values())
-        self._links.clear()
-        attempts = [link.attempt for link in links if link.attempt is not None]
+        states = list(self._states.values())
+        self._states.clear()
+        attempts = [state.attempt for state in states if state.attempt is not None]
         for attempt in attempts:
             attempt.cancel()
-        for link in links:
-            if link.connection is not None:
-                link.connection.close()
+        for state in states:
+            if state.connection is not None:
+                state.connection.close()
         await asyncio.gather(*attempts, return_exceptions=True)
-        for link in links:
-            if link.connection is not None:
-                link.connection.close()
-                await link.connection.wait_closed()
+        for state in states:
+            if state.connection is not None:
+                state.connection.close()
+                await state.connection.wait_closed()
 
-    async def _connect(self, link: Link) -> Connection:
+    async def _connect(self, state: ConnectionState) -> Connection:
         loop = asyncio.get_running_loop()
-        wait = link.next_attempt_at - loop.time()
+        wait = state.next_attempt_at - loop.time()
         if wait > 0:
             await asyncio.sleep(wait)
-        node = link.node
+        node = state.node
         try:
             connection = await Connection.open(
-                node.host, node.port, self._options, lambda: setattr(link, "silent_since", loop.time())
+                node.host, node.port, self._options, lambda: setattr(state, "silent_since", loop.time())
             )
         except Exception:
-            link.next_attempt_at = loop.time() + self._backoff(link.failures)
-            link.failures += 1
+            state.next_attempt_at = loop.time() + self._backoff(state.failures)
+            state.failures += 1
             raise
         finally:
-            link.silent_since = None
-        if link.node[1:3] != node[1:3]:
+            state.silent_since = None
+        if state.node[1:3] != node[1:3]:
             connection.close("the broker has another address now")
             raise NetworkError(
                 ErrorCode.NETWORK_EXCEPTION, f"{connection.address}: node {node.id} has moved to another address"
             )
         # The first use of a connection resets the backoff. Until then the backoff stays, in case the connection breaks.
-        link.failures = 0
-        link.next_attempt_at = loop.time() + self._backoff(0)
-        link.connection = connection
+        state.failures = 0
+        state.next_attempt_at = loop.time() + self._backoff(0)
+        state.connection = connection
         return connection
 
-    def _attempted(self, link: Link, task: asyncio.Task[Connection]) -> None:
-        link.attempt = None
+    def _attempted(self, state: ConnectionState, task: asyncio.Task[Connection]) -> None:
+        state.attempt = None
         if not task.cancelled() and task.exception() is not None and self.on_failure is not None:
-            self.on_failure(link.node)
+            self.on_failure(state.node)

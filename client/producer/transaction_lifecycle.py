@@ -18,10 +18,10 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ProducerConfig
 from ..errors import AbortableError, ConcurrentProducerCommitError, ConfigError, RetriableError, UnknownPartitionError
-from ..given import partitions_of, positions_of
+from ..validation import partitions_of, positions_of
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, Offsets
 from .accumulator import RecordAccumulator
-from .coordinator_call import CoordinatorCaller
+from .coordinator_client import CoordinatorClient
 from .initialisation import SETTING, Initialisation
 from .sender import Sender
 from .transaction_calls import TransactionCalls
@@ -46,9 +46,9 @@ class Transactions:
     ) -> None:
         self.manager = TransactionManager(config.transactional_id)
         max_block_s = config.max_block_ms / 1000
-        caller = CoordinatorCaller(cluster, self.manager, max_block_s)
+        coordinators = CoordinatorClient(cluster, self.manager, max_block_s)
         self._calls = TransactionCalls(cluster, self.manager, config.transaction_timeout_ms, max_block_s)
-        self._initialisation = Initialisation(config, caller, self._calls, self.manager)
+        self._initialisation = Initialisation(config, coordinators, self._calls, self.manager)
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
@@ -144,22 +144,22 @@ class Transactions:
                     f"topic {name!r} has only partitions 0 to {count - 1}, not {highest}",
                 )
 
-    def _group(self, given: ConsumerGroupMetadata | ConsumerAssignment | str | None) -> ConsumerGroupMetadata:
+    def _group(self, group: ConsumerGroupMetadata | ConsumerAssignment | str | None) -> ConsumerGroupMetadata:
         """Return the group and member to commit offsets for: the given ones, else those of the last initialisation."""
-        if isinstance(given, str):
+        if isinstance(group, str):
             warnings.warn(
                 "send_offsets with a group id alone fences nothing, so that a record may be processed twice: pass "
                 "consumer.group_metadata(), or set transactional_group_id and pass no group",
                 DeprecationWarning,
                 stacklevel=4,  # of Producer.send_offsets or Transaction.send_offsets
             )
-            return ConsumerGroupMetadata(given)
-        if isinstance(given, ConsumerAssignment):
-            return given.metadata
-        if isinstance(given, ConsumerGroupMetadata):
-            return given
-        if given is not None:
-            raise TypeError(f"{given!r} is not a consumer's group_metadata() or group_assignment()")
+            return ConsumerGroupMetadata(group)
+        if isinstance(group, ConsumerAssignment):
+            return group.metadata
+        if isinstance(group, ConsumerGroupMetadata):
+            return group
+        if group is not None:
+            raise TypeError(f"{group!r} is not a consumer's group_metadata() or group_assignment()")
         manager = self.manager
         if manager.group is None:
             raise ConfigError(
@@ -327,7 +327,7 @@ class Transactions:
         """Give up unsent records, and wait for everything that was sent."""
         self._give_up_records()
         await self._accumulator.flush()
-        await self._sender.landed()  # also given-up batches: written later, they would outlive the transaction
+        await self._sender.drain()  # also given-up batches: written later, they would outlive the transaction
         if self._registering is not None:
             await asyncio.shield(self._registering)
         await self._offsets_sent()

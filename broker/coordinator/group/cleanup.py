@@ -50,7 +50,7 @@ _EXAMINED_AT_ONCE: Final = 2000
 """How many offsets are checked before the event loop runs other tasks."""
 
 
-class GroupUpkeep:
+class GroupCleanup:
     """The part of the group coordinator that removes groups, offsets and claims. Times are in ms since the epoch."""
 
     def __init__(

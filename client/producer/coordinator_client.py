@@ -1,4 +1,4 @@
-"""`CoordinatorCaller`: finds a coordinator, sends it a request, and retries by the response's error, for max.block.ms.
+"""`CoordinatorClient`: finds a coordinator, sends it a request, and retries by the response's error, for max.block.ms.
 
 It owns the verdict on each error code, and the record of the attempts (`Lost`), because a request without a response
 may have been executed. An error that ends the transaction or the producer changes the state in `TransactionManager`.
@@ -109,7 +109,7 @@ class Lost:
         self.last: KafkaError | None = None
 
 
-class CoordinatorCaller:
+class CoordinatorClient:
     """Sends requests to coordinators, and retries them."""
 
     def __init__(self, cluster: Cluster, manager: TransactionManager, max_block_s: float) -> None:

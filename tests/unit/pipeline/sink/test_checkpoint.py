@@ -22,13 +22,13 @@ from oncelog.client.config import ConsumerConfig, ProducerConfig  # noqa: E402
 from oncelog.pipeline.data_source import OncelogDataSource  # noqa: E402
 from oncelog.pipeline.options import SINK_OPTIONS, SOURCE_OPTIONS, Options, Position, Subscription  # noqa: E402
 from oncelog.pipeline.sink import attempts  # noqa: E402
-from oncelog.pipeline.sink.ownership import StateError  # noqa: E402
-from oncelog.pipeline.sink.plans import (  # noqa: E402
+from oncelog.pipeline.sink.checkpoint import (  # noqa: E402
     LocalNotes,
     done_and_pending,
     newest_plan,
     recent_plans,
 )
+from oncelog.pipeline.sink.ownership import StateError  # noqa: E402
 from oncelog.pipeline.sink.rows import RowError, grouped  # noqa: E402
 from oncelog.pipeline.sink.settings import SinkSettings  # noqa: E402
 from oncelog.pipeline.sink.transaction import Attempt, SinkState  # noqa: E402

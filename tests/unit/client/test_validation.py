@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from oncelog.client.errors import IllegalStateError
-from oncelog.client.given import names_of, partitions_of, positions_of
 from oncelog.client.producer.initialisation import Initialisation
+from oncelog.client.validation import names_of, partitions_of, positions_of
 from oncelog.client.values import ConsumerGroupMetadata, GroupAssignment, OffsetAndMetadata, TopicPartition
 from support.scripted_cluster import TOPIC, World, in_world
 

@@ -1,4 +1,4 @@
-"""`Beginnings`: initial offsets of partitions without a committed offset, with auto.offset.reset=latest.
+"""`InitialOffsets`: initial offsets of partitions without a committed offset, with auto.offset.reset=latest.
 
 After an abort the worker goes back to the committed offsets. Without a committed offset it would start at the end
 again, behind records that arrived meanwhile. So the initial position of a partition is committed once.
@@ -14,7 +14,7 @@ from ..errors import IllegalStateError
 from ..values import TopicPartition
 
 
-class Beginnings:
+class InitialOffsets:
     """Commits initial positions, and restores those that are not committed yet. Does nothing unless
     auto.offset.reset=latest.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncelog.broker.coordinator.transaction.state import TransactionState
-from oncelog.cli.transaction_words import STATES
+from oncelog.cli.transaction_states import STATES
 
 
 def test_every_state_is_explained() -> None:
