@@ -2,8 +2,13 @@
 `write`.
 
 A row's Kafka partition is chosen before the shuffle, from the row's content: the column partition, else the key by
-Kafka's hash, else a hash of the value. It is therefore the same whenever Spark computes the row again. Then all rows of
-a Kafka partition go to one Spark task, and the partitions of a topic are distributed evenly among the tasks.
+Kafka's hash, else a hash of the value. Then all rows of a Kafka partition go to one Spark task, and the partitions of a
+topic are distributed evenly among the tasks.
+
+A row must get the same partition whenever Spark computes it again. When a shuffle file is lost, Spark repeats the task
+that wrote the file, and only the writing tasks that have not read it yet. A row that then went to another writing task
+would be written twice or not at all. The numbers of partitions are therefore decided once, by the driver
+(`partition_counts.py`).
 
 The shuffle is the price of one writer per partition. A frame that already has this layout, or only one task, can be
 written with plain `format("oncelog")`.
@@ -13,9 +18,8 @@ from __future__ import annotations
 
 import functools
 import operator
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +30,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, IntegerType
 
 from ...client.errors import ConfigError
-from ..blocking import BlockingCluster
 from ..options import BATCH, DONE, NAME, PLAN, QUERY, RUN, SINK_OPTIONS, Options
 from .checkpoint import LocalNotes, Notes, digest
 from .hadoop_notes import notes_of
 from .ownership import StateError, take_over
-from .rows import COLUMNS, RowError, check_columns, enough, targets
+from .partition_counts import TopicPartitionCounts
+from .rows import COLUMNS, RowError, check_columns, targets
 from .settings import SinkSettings
 from .writer import QUERY_ID
 
@@ -40,12 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-COUNTS_MAX_AGE_S: Final = 60.0
-"""The age in seconds after which a topic's partition count is requested again.
-
-A row that names an unknown partition renews the count at once.
-"""
-
 
 def write_stream(
     df: DataFrame, options: Mapping[str, str], *, output_mode: str = "append", tasks: int | None = None
@@ -53,11 +51,16 @@ def write_stream(
     """Return the writer of a streaming frame, repartitioned, with these options. Start it with `.trigger(...).start()`.
 
     `options` are those of the sink and of Spark; `checkpointLocation` is required. `tasks` is the number of Spark tasks
-    that write at once, by default the number of the cluster's cores. Raises ConfigError for invalid options or columns.
+    that write at once, by default the number of the cluster's cores. Raises ConfigError for invalid options or columns,
+    and KafkaError if the cluster cannot tell the topics' numbers of partitions.
+
+    Rows without a partition are distributed among the partitions that a topic has at the time of this call, because
+    Spark may compute them again. Partitions that are added later are used after the next call.
 
     `output_mode` is append, complete or update. Spark refuses update for data sources in Python. In this mode each
-    micro-batch is therefore written as a batch, with the same transaction, state and checks. The same applies to a
-    checkpoint in a remote file system, because only the driver can read its batch plans.
+    micro-batch is therefore written as a batch, with the same transaction, state and checks, and with the partitions
+    that exist when it begins. The same applies to a checkpoint in a remote file system, because only the driver can
+    read its batch plans.
 
     `start()` makes this driver the owner of the query: it fences older drivers, and ends the transaction that a dead
     driver left open, so that readers need not wait for the first batch. It raises SupersededError if a newer driver has
@@ -124,7 +127,8 @@ def _taking_over(
 def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None) -> None:
     """Write a batch frame in one transaction. With the option writeId, a write is skipped if it was committed before.
 
-    Raises ConfigError as `write_stream` does, and the error of a failed write. After a failure, no row is visible.
+    Raises ConfigError and KafkaError as `write_stream` does, and the error of a failed write. After a failure, no row
+    is visible.
     """
     if df.isStreaming:
         raise ConfigError("write", "is for batch frames: use write_stream(df, options)")
@@ -133,7 +137,7 @@ def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None
 
 
 def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None = None) -> DataFrame:
-    """Return the frame with a column partition in every row, and one task per Kafka partition."""
+    """Return the frame with a column partition in every row, and one task per Kafka partition. Raises KafkaError."""
     topic = Options(options, SINK_OPTIONS).text("topic")
     check_columns(df.schema, topic, headers=False)
     by_lower = {name.lower(): name for name in df.columns}
@@ -170,7 +174,7 @@ def _target_partition(df: DataFrame, options: Mapping[str, str], topic: str) -> 
         spread = sf.when(functools.reduce(operator.and_, named), spread)
     if "key" not in df.columns or df.schema["key"].nullable:
         deciding["spread"] = spread
-    decide = _Decision(topic, tuple(deciding), TopicPartitionCounts(dict(options)))
+    decide = _Decision(topic, tuple(deciding), TopicPartitionCounts.decided(options, topic))
 
     def target_partition(*columns: pa.Array) -> pa.Array:
         return decide(columns)
@@ -214,42 +218,4 @@ class _Decision:
 
     def _named(self, topic: str, key: pa.Array, given: pa.Array, spread: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the partition of each row of one topic. Raises RowError, which names the topic."""
-        count = enough(topic, given, self._counts, self._counts.refreshed)
-        try:
-            return targets(key, given, count, spread)
-        except RowError as error:
-            raise RowError(f"topic {topic!r}: {error}") from None
-
-
-class TopicPartitionCounts:
-    """The number of partitions of each topic, as known to a task. Numbers are cached in the task's process."""
-
-    _known: dict[tuple[str, str], tuple[int, float]] = {}  # noqa: RUF012  # shared by all instances of a process
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
-
-    def __call__(self, topic: str) -> int:
-        count, asked_at = self._known.get(self._where(topic), (0, 0.0))
-        if not count or time.monotonic() - asked_at > COUNTS_MAX_AGE_S:
-            return self.refreshed(topic)
-        return count
-
-    def refreshed(self, topic: str) -> int:
-        """Ask the cluster for the topic's partition count, and store it."""
-        count = self._ask(topic)
-        self._known[self._where(topic)] = count, time.monotonic()
-        return count
-
-    def _where(self, topic: str) -> tuple[str, str]:
-        return self._options["kafka.bootstrap.servers"], topic
-
-    def _ask(self, topic: str) -> int:
-        """Ask the cluster for the topic's number of partitions. Creates the topic if the brokers allow it."""
-        from ...client.config import ProducerConfig
-        from .produce import CLIENT_DEFAULTS
-
-        config = Options(self._options, SINK_OPTIONS).client(ProducerConfig, **CLIENT_DEFAULTS)
-        timeout_s = config.max_block_ms / 1000
-        with BlockingCluster(config, timeout_s, create_topics=True) as kafka:
-            return len(kafka.run(kafka.cluster.topic(topic, timeout_s)).partitions)
+        return targets(topic, key, given, self._counts, spread)

@@ -42,9 +42,13 @@ class Rows(NamedTuple):
 
 
 class PartitionCounts(Protocol):
-    """A function that returns a topic's number of partitions."""
+    """The number of partitions of each topic, as known to a task."""
 
-    def __call__(self, topic: str) -> int: ...
+    def __call__(self, topic: str) -> int:
+        """Return the number of partitions among which rows without a partition are distributed."""
+
+    def existing(self, topic: str, named: int) -> int:
+        """Return the topic's number of partitions. Sends a request if the partition `named` is not known."""
 
 
 class RowError(ValueError):
@@ -87,12 +91,8 @@ def grouped(
     headers: bool,
     counts: PartitionCounts,
     own: int,
-    refreshed: PartitionCounts | None = None,
 ) -> Iterator[Rows]:
-    """Yield the rows of an Arrow batch by partition. Raises RowError.
-
-    `own` is the number of the task. `refreshed` asks the cluster for a topic's current number of partitions.
-    """
+    """Yield the rows of an Arrow batch by partition; `own` is the number of the task. Raises RowError."""
     columns = {name.lower(): batch.column(index) for index, name in enumerate(batch.schema.names)}
     value = _binary(columns["value"])
     key = _binary(columns["key"]) if "key" in columns else pa.nulls(len(value), pa.binary())
@@ -102,37 +102,41 @@ def grouped(
         _check_headers(header)
     for name, indexes in _by_topic(columns, topic, len(value)):
         whole = [_some(one, indexes) for one in (key, value, given, header)]
-        yield from _by_partition(name, whole, enough(name, whole[2], counts, refreshed), own)
+        yield from _by_partition(name, whole, counts, own)
 
 
-def enough(topic: str, given: pa.Array | None, counts: PartitionCounts, refreshed: PartitionCounts | None) -> int:
-    """Return a topic's number of partitions. Ask the cluster again if the column partition has an unknown number."""
-    count = counts(topic)
-    if refreshed is None or given is None or given.null_count == len(given) or pc.max(given).as_py() < count:
-        return count
-    return refreshed(topic)
+def targets(
+    topic: str, key: pa.Array, given: pa.Array | None, counts: PartitionCounts, spread: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Return the partition of each row of a topic: as given, by its key, or by its `spread`.
 
-
-def targets(key: pa.Array, given: pa.Array | None, count: int, spread: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the partition of each row of a topic: as given, by its key, or by its `spread`. Raises RowError."""
+    Raises RowError, which names the topic, for a given partition that the topic does not have.
+    """
     if given is not None and not given.null_count:
-        return _checked(given.to_numpy(), count)
-    key = _binary(key)
+        return _checked(topic, given.to_numpy(), counts)
+    key, count = _binary(key), counts(topic)
     found = (spread % count).astype(np.int32)
     keyed = key.is_valid().to_numpy(zero_copy_only=False)
     if keyed.any():
         found = np.where(keyed, partitions_for_keys(key, count), found)
     if given is not None and given.null_count < len(given):
         named = given.is_valid().to_numpy(zero_copy_only=False)
-        found = np.where(named, _checked(pc.fill_null(given, 0).to_numpy(), count), found)
+        found = np.where(named, _checked(topic, pc.fill_null(given, 0).to_numpy(), counts), found)
     return found.astype(np.int32)
 
 
-def _checked(numbers: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+def _checked(topic: str, numbers: NDArray[np.int32], counts: PartitionCounts) -> NDArray[np.int32]:
     """Return the partitions that rows name. Raises RowError if the topic does not have one of them."""
+    if not numbers.size:
+        return numbers
+    count = counts(topic)
+    if (most := int(numbers.max())) >= count:
+        count = counts.existing(topic, most)
     wrong = numbers[(numbers < 0) | (numbers >= count)]
     if wrong.size:
-        raise RowError(f"the column partition is {wrong[0]} in a row, but the topic has {count} partitions")
+        raise RowError(
+            f"topic {topic!r}: the column partition is {wrong[0]} in a row, but the topic has {count} partitions"
+        )
     return numbers
 
 
@@ -149,20 +153,17 @@ def _by_topic(columns: dict[str, pa.Array], topic: str, count: int) -> Iterator[
         yield name, None if len(distinct) == 1 else pc.indices_nonzero(pc.equal(names, name))
 
 
-def _by_partition(topic: str, columns: list[Any], count: int, own: int) -> Iterator[Rows]:
+def _by_partition(topic: str, columns: list[Any], counts: PartitionCounts, own: int) -> Iterator[Rows]:
     """Yield the rows of one topic by partition. Raises RowError, which names the topic."""
     key, value, given, headers = columns
-    try:
-        target = targets(key, given, count, np.full(len(value), own, np.int64))
-    except RowError as error:
-        raise RowError(f"topic {topic!r}: {error}") from None
+    target = targets(topic, key, given, counts, np.full(len(value), own, np.int64))
     if not len(target):
         return
     if (target == target[0]).all():
         yield Rows(TopicPartition(topic, int(target[0])), key, value, headers)
         return
     # numpy sorts 16-bit numbers in linear time.
-    order = np.argsort(target.astype(np.int16) if count <= 1 << 15 else target, kind="stable")
+    order = np.argsort(target.astype(np.int16) if target.max() < 1 << 15 else target, kind="stable")
     key, value, headers = [_some(one, pa.array(order)) for one in (key, value, headers)]
     target = target[order]
     starts = np.flatnonzero(np.diff(target, prepend=-1))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from . import attempts
 from .checkpoint import LocalNotes, done_and_pending, local_path, planned_at, recent_plans
 from .expiry import state_expires_after_s
 from .ownership import FIRST_BATCH, StateError
+from .partition_counts import partition_counts
 from .produce import TransactionProducer, Written
 from .rows import grouped
 from .settings import SinkSettings
@@ -60,6 +61,27 @@ class PartitionConflictError(KafkaError):
         )
 
 
+class _BatchCounts:
+    """The number of partitions of each topic in a batch. A topic that was created later is looked up."""
+
+    def __init__(self, decided: Mapping[str, int], kafka: BlockingCluster) -> None:
+        self._decided = decided
+        self._kafka = kafka
+
+    def __call__(self, topic: str) -> int:
+        """Return the number of partitions among which rows without a partition are distributed."""
+        return self._decided.get(topic) or self._known(topic)
+
+    def existing(self, topic: str, named: int) -> int:
+        """Return the topic's number of partitions. Sends a request if the partition `named` is not known."""
+        if named >= self._known(topic):
+            self._kafka.run(self._kafka.cluster.refresh([topic]))
+        return self._known(topic)
+
+    def _known(self, topic: str) -> int:
+        return len(self._kafka.run(self._kafka.cluster.topic(topic, self._kafka.timeout_s)).partitions)
+
+
 @dataclass
 class TaskWritten(WriterCommitMessage):
     """The message that a task sends to the commit."""
@@ -79,6 +101,8 @@ class _Writer:
     def __init__(self, settings: SinkSettings) -> None:
         self.settings = settings
         self.attempt: Attempt | None = None
+        self.counts: dict[str, int] = {}
+        """The number of partitions of each topic when the batch began. All tasks distribute their rows among these."""
         self.plans: dict[int, str] = {}
         """Digests of the newest plans, by batch."""
 
@@ -89,6 +113,7 @@ class _Writer:
             settings = self.settings
             with settings.open() as kafka:
                 attempt = self._begun(kafka)
+                self.counts = kafka.run(partition_counts(kafka.cluster, settings.topic, kafka.timeout_s))
             attempts.remember(attempt)
             if settings.plan and settings.batch_id is not None:
                 self.plans = {settings.batch_id: settings.plan}
@@ -248,17 +273,11 @@ class _Writer:
         with settings.open() as kafka:
             producer = TransactionProducer(kafka.cluster, attempt, settings.config, lambda: int(time.time() * 1000))
 
-            def partitions_of(topic: str) -> int:
-                return len(kafka.run(kafka.cluster.topic(topic, settings.timeout_s)).partitions)
-
-            def refreshed(topic: str) -> int:
-                kafka.run(kafka.cluster.refresh([topic]))
-                return partitions_of(topic)
-
+            counts = _BatchCounts(self.counts, kafka)
             try:
                 batch: pa.RecordBatch | None = first
                 while batch is not None:
-                    rows = list(grouped(batch, settings.topic, settings.headers, partitions_of, task, refreshed))
+                    rows = list(grouped(batch, settings.topic, settings.headers, counts, task))
                     payloads = (
                         (one.partition, payload)
                         for one in rows

@@ -11,6 +11,7 @@ import pytest
 from oncelog.client.errors import ConfigError
 from oncelog.client.producer.partitioner import partition_for_key
 from oncelog.pipeline import write, write_stream
+from oncelog.pipeline.sink.frames import repartitioned
 from oncelog.pipeline.sink.transaction import SupersededError
 from pyspark.errors.exceptions.captured import AnalysisException, StreamingQueryException
 
@@ -398,6 +399,20 @@ def test_partitions_that_were_added_a_moment_ago_are_known(spark: SparkSession, 
         write(spark.range(1).selectExpr("'x' value", "cast(7 as int) partition"), options)
     back = spark.read.format("oncelog").options(**topics.options, subscribe=topic).load()
     assert {row.partition for row in back.where("value in ('new', 'newer')").collect()} == {5, 6}
+
+
+def test_rows_are_written_to_the_partitions_that_were_there_when_the_frame_was_laid_out(
+    spark: SparkSession, topics: Any
+) -> None:
+    """Spark may compute the partition of a row again, for example when a shuffle file is lost."""
+    topic = topics.make("grown")
+    options = {**topics.options, "topic": topic}
+    frame = repartitioned(spark.range(60).selectExpr("cast(id as string) key", "cast(id as string) value"), options)
+    topics.grow(topic, 7)
+    frame.write.format("oncelog").options(**options).mode("append").save()
+    back = spark.read.format("oncelog").options(**topics.options, subscribe=topic).load().collect()
+    assert {row.partition for row in back} == {0, 1, 2}
+    assert sorted(int(row.value) for row in back) == list(range(60))
 
 
 @pytest.mark.slow

@@ -80,15 +80,28 @@ def batch(**columns: list[object]) -> Any:
     return pa.RecordBatch.from_pydict({name: pa.array(some, kinds[name]) for name, some in columns.items()})
 
 
+class Counts:
+    """The driver has decided on `decided` partitions, and every topic has `now` partitions."""
+
+    def __init__(self, decided: int, now: int = 0) -> None:
+        self.decided, self.now = decided, now or decided
+
+    def __call__(self, topic: str) -> int:
+        return self.decided
+
+    def existing(self, topic: str, named: int) -> int:
+        return self.now
+
+
 def test_rows_go_to_their_topic_and_partition_in_order() -> None:
     rows = batch(value=[b"0", b"1", None, b"3", b"4"], topic=["a", "b", "a", "a", "b"], partition=[1, None, 0, 1, 2])
-    found = {one.partition: one.value.to_pylist() for one in grouped(rows, "", False, lambda topic: 3, own=5)}
+    found = {one.partition: one.value.to_pylist() for one in grouped(rows, "", False, Counts(3), own=5)}
     assert found == {
         TopicPartition("a", 1): [b"0", b"3"],
         TopicPartition("a", 0): [None],
         TopicPartition("b", 2): [b"1", b"4"],  # without key and partition: task 5's own is 5 % 3
     }
-    assert {one.partition.topic for one in grouped(rows, "c", False, lambda topic: 3, own=0)} == {"c"}
+    assert {one.partition.topic for one in grouped(rows, "c", False, Counts(3), own=0)} == {"c"}
 
 
 @pytest.mark.parametrize(
@@ -101,16 +114,25 @@ def test_rows_go_to_their_topic_and_partition_in_order() -> None:
 )
 def test_rows_that_cannot_be_written_are_refused(columns: dict[str, list[object]], message: str) -> None:
     with pytest.raises(RowError) as refused:
-        list(grouped(batch(**columns), "", False, lambda topic: 3, own=0))
+        list(grouped(batch(**columns), "", False, Counts(3), own=0))
     assert message in str(refused.value)
 
 
 def test_a_partition_that_is_not_known_is_asked_for_before_its_row_is_refused() -> None:
     rows = batch(value=[b"x"], topic=["a"], partition=[6])
-    (found,) = grouped(rows, "", False, lambda topic: 3, 0, refreshed=lambda topic: 7)
+    (found,) = grouped(rows, "", False, Counts(3, now=7), 0)
     assert found.partition == TopicPartition("a", 6)
     with pytest.raises(RowError, match="is 6 in a row, but the topic has 4 partitions"):
-        list(grouped(rows, "", False, lambda topic: 3, 0, refreshed=lambda topic: 4))
+        list(grouped(rows, "", False, Counts(3, now=4), 0))
+
+
+def test_rows_without_a_partition_stay_where_they_belong_when_the_topic_gets_more_partitions() -> None:
+    """Even beside a row that names one of the new partitions."""
+    columns: dict[str, list[object]] = {"value": [b"%d" % n for n in range(50)], "key": [f"k{n}" for n in range(50)]}
+    before = {one.partition: one.value.to_pylist() for one in grouped(batch(**columns), "t", False, Counts(3), 0)}
+    named = batch(**{name: [*some, "new"] for name, some in columns.items()}, partition=[*[None] * 50, 6])
+    after = {one.partition: one.value.to_pylist() for one in grouped(named, "t", False, Counts(3, now=7), 0)}
+    assert after == {**before, TopicPartition("t", 6): [b"new"]}
 
 
 def test_options_of_the_client_and_of_the_other_side() -> None:
