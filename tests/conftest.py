@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if not mark.kwargs.get("reason"):
                 raise pytest.UsageError(f"{item.nodeid}: oncelog_only needs a reason")
             item.add_marker(pytest.mark.skip(reason=f"oncelog only: {mark.kwargs['reason']}"))
+
+
+@pytest.fixture
+def collected_sockets() -> Iterator[None]:
+    """Collect the sockets that a stock client has left open, before they fail a later test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

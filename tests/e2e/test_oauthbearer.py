@@ -27,10 +27,11 @@ from oncelog.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from oncelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from support.identity_provider import ISSUER, IdentityProvider, KeyServer
 from support.inline_threads import InlineThreads
+from support.kafka_python import LEAVES_SOCKETS
 from support.raw_connection import RawConnection
 from support.sasl import authenticate, broker_with_sasl, login_settings, sasl_address
 
-pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listeners")
+pytestmark = [pytest.mark.oncelog_only(reason="is about the broker's own listeners"), *LEAVES_SOCKETS]
 
 T = TypeVar("T")
 

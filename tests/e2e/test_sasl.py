@@ -33,6 +33,7 @@ from oncelog.protocol.messages.describe_user_scram_credentials import DescribeUs
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from oncelog.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from support.kafka_python import LEAVES_SOCKETS
 from support.raw_connection import RawConnection
 from support.sasl import (
     ALICE,
@@ -45,7 +46,7 @@ from support.sasl import (
     upsertion,
 )
 
-pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listeners")
+pytestmark = [pytest.mark.oncelog_only(reason="is about the broker's own listeners"), *LEAVES_SOCKETS]
 
 LOGINS = [
     ("PLAIN", "alice", "alice;secret"),

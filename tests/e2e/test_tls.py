@@ -31,10 +31,11 @@ from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchT
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from support.broker import BrokerProcess
 from support.hostile.handshakes import client_hello
+from support.kafka_python import LEAVES_SOCKETS
 from support.raw_connection import RawConnection, batch
 from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, tls_port
 
-pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listeners")
+pytestmark = [pytest.mark.oncelog_only(reason="is about the broker's own listeners"), *LEAVES_SOCKETS]
 
 
 async def ask(port: int, context: ssl.SSLContext | None, request: Any, response: Any, version: int) -> Any:

@@ -29,7 +29,10 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PythonTopicPartition
 from support.broker import BrokerProcess
+from support.kafka_python import LEAVES_SOCKETS
 from support.reading import offset_of, partition_of
+
+pytestmark = LEAVES_SOCKETS
 
 Fresh = Callable[[str], str]
 PARTITIONS = 4

@@ -19,7 +19,10 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from support.kafka_python import LEAVES_SOCKETS
 from support.reading import offset_of, partition_of
+
+pytestmark = LEAVES_SOCKETS
 
 Name = Callable[[str], str]
 COUNT = 500

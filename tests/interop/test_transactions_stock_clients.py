@@ -13,8 +13,11 @@ from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
+from support.kafka_python import LEAVES_SOCKETS
 from support.reading import partition_of
 from support.wire import Wire
+
+pytestmark = LEAVES_SOCKETS
 
 Fresh = Callable[[str], str]
 DEADLINE_S = 30
