@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, SupportsIndex
 
 from ..protocol.errors import ErrorCode
+from ..protocol.schema import NO_UUID
 from .errors import ConfigError, IllegalStateError, InvalidTopicError
 from .values import OffsetAndMetadata, Offsets, TopicPartition
 
@@ -121,11 +122,13 @@ def positions_of(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
     for key, at in offsets.items():
         partition = partition_of(key)
         position = at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
-        offset, metadata, epoch = position
+        offset, metadata, epoch, topic_id = position
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise TypeError(f"offset {offset!r} of {partition} is not a whole number")
         if not isinstance(metadata, str) or not isinstance(epoch, int):
             raise TypeError(f"{position!r} for {partition}: metadata is a string, and leader_epoch a whole number")
+        if not isinstance(topic_id, bytes) or len(topic_id) != len(NO_UUID):
+            raise TypeError(f"{position!r} for {partition}: topic_id has 16 bytes")
         if not 0 <= offset <= MAX_INT64:
             raise IllegalStateError(f"cannot commit offset {offset} for {partition}: it is not from 0 to 2^63 - 1")
         if not -1 <= epoch <= MAX_INT32:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from ..protocol.schema import NO_UUID
+
 
 class TopicPartition(NamedTuple):
     """One partition of a topic."""
@@ -21,11 +23,17 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit. `offset` is that of the next record to read; `leader_epoch` is -1 if it is unknown."""
+    """A position to commit. `offset` is that of the next record to read; `leader_epoch` is -1 if it is unknown.
+
+    `topic_id` has the 16 bytes of the id of the topic that the records come from, zeros if it is unknown. A transaction
+    with offsets of a topic that was deleted and created again is refused, because in the new topic they would skip
+    records. Apache Kafka does not check this.
+    """
 
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+    topic_id: bytes = NO_UUID
 
 
 V = TypeVar("V")

@@ -59,7 +59,11 @@ def commits_of(
             rows = topic.partitions[start : start + ROWS_AT_ONCE]
             commits += [
                 Commit(
-                    (topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata
+                    (topic.name, p.partition_index),
+                    p.committed_offset,
+                    p.committed_leader_epoch,
+                    p.committed_metadata,
+                    topic.topic_id,
                 )
                 for p in rows
             ]

@@ -3,6 +3,8 @@
 v3: the group's generation and member are checked (KIP-447). Up to v4 the partition that stores the group's offsets must
 have been added to the transaction (AddOffsetsToTxn); v5 adds it implicitly (KIP-890).
 
+Offsets of a topic whose id in the request is not its current id are refused with UNKNOWN_TOPIC_ID.
+
 The whole request is refused if another producer has claimed one of the partitions and the request has an older
 generation or none. An extension-aware client gets CONCURRENT_PRODUCER_COMMIT, any other client PRODUCER_FENCED.
 """
@@ -127,7 +129,13 @@ def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: Topi
     # The offsets are appended below, with no await before.
     context.broker.transaction_coordinator.registration.wrote(request.transactional_id, home)
     commits = [
-        Commit((topic.name, p.partition_index), p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
+        Commit(
+            (topic.name, p.partition_index),
+            p.committed_offset,
+            p.committed_leader_epoch,
+            p.committed_metadata,
+            topic.topic_id,
+        )
         for topic in request.topics
         for p in topic.partitions
     ]

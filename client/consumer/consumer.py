@@ -454,12 +454,7 @@ class Consumer(Generic[K, V]):
         state = self._subscription.state(partition)
         if state.position is None:
             raise IllegalStateError(f"no record of {TopicPartition(*partition)} was returned yet")
-        return OffsetAndMetadata(state.position, "", state.leader_epoch)
-
-    def consumed_topic_id(self, partition: tuple[str, int]) -> bytes:
-        """Return the id of the topic that a partition's records come from: 16 bytes, zeros if the broker has no ids."""
-        self._check_open()
-        return self._subscription.state(partition).topic_id
+        return OffsetAndMetadata(state.position, "", state.leader_epoch, state.topic_id)
 
     def is_recreated(self, topic: str, topic_id: bytes) -> bool:
         """Whether the topic with this id is known to be deleted, and another one to have its name.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ...protocol.schema import NO_UUID
 from ..consumer import ConsumerRecord
 from ..values import OffsetAndMetadata, TopicPartition
 
@@ -13,39 +12,30 @@ class Batch:
     """Gathered records, and the offsets to commit for them.
 
     Invariant: `offsets` has exactly the partitions of the gathered records, each with the position behind its last
-    record. `topic_ids` has the id of the topic that each partition's last record comes from.
+    record.
     """
 
-    __slots__ = ("offsets", "records", "topic_ids")
+    __slots__ = ("offsets", "records")
 
     def __init__(self) -> None:
         self.records: list[ConsumerRecord] = []
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.topic_ids: dict[TopicPartition, bytes] = {}
 
-    def add(
-        self,
-        partition: TopicPartition,
-        records: Iterable[ConsumerRecord],
-        position: OffsetAndMetadata,
-        topic_id: bytes = NO_UUID,
-    ) -> None:
-        """Add records of a partition, the position behind them, and the id of their topic."""
+    def add(self, partition: TopicPartition, records: Iterable[ConsumerRecord], position: OffsetAndMetadata) -> None:
+        """Add records of a partition, and the position behind them."""
         self.records += records
         self.offsets[partition] = position
-        self.topic_ids[partition] = topic_id
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Remove records of partitions that are given up."""
         self.records = [record for record in self.records if record.topic_partition not in partitions]
         for partition in partitions:
             self.offsets.pop(partition, None)
-            self.topic_ids.pop(partition, None)
 
     def copy(self) -> Batch:
         """Return a copy that later changes do not affect."""
         batch = Batch()
-        batch.records, batch.offsets, batch.topic_ids = list(self.records), dict(self.offsets), dict(self.topic_ids)
+        batch.records, batch.offsets = list(self.records), dict(self.offsets)
         return batch
 
     def describe(self) -> str:
@@ -61,7 +51,7 @@ class Batch:
         batches: dict[TopicPartition, Batch] = {}
         for partition, position in self.offsets.items():
             batches[partition] = batch = Batch()
-            batch.offsets[partition], batch.topic_ids[partition] = position, self.topic_ids[partition]
+            batch.offsets[partition] = position
         for record in self.records:
             batches[record.topic_partition].records.append(record)
         return batches

@@ -150,8 +150,7 @@ class Worker(RebalanceListener):
             if self._batch is not batch:
                 raise AssertionError("the batch was replaced while it was filled")
             for partition, records in arrived.items():
-                position, topic_id = consumer.consumed_offset(partition), consumer.consumed_topic_id(partition)
-                batch.add(partition, records, position, topic_id)
+                batch.add(partition, records, consumer.consumed_offset(partition))
             await self._initial_offsets.commit(arrived)
             if end is None:
                 if not arrived:
@@ -317,12 +316,13 @@ class Worker(RebalanceListener):
             raise
 
     def _check_topics(self, batch: Batch) -> None:
-        """Raise AbortableError if a topic of the batch was deleted and created again.
+        """Raise AbortableError if a topic of the batch is known to be deleted and created again.
 
-        In the new topic, the batch's offsets would skip records.
+        In the new topic, the batch's offsets would skip records. The coordinator checks it as well, but Apache Kafka's
+        does not.
         """
-        for partition, topic_id in batch.topic_ids.items():
-            if self._consumer.is_recreated(partition.topic, topic_id):
+        for partition, position in batch.offsets.items():
+            if self._consumer.is_recreated(partition.topic, position.topic_id):
                 raise AbortableError(
                     ErrorCode.UNKNOWN_TOPIC_ID,
                     f"topic {partition.topic} was deleted and created again while its records were processed",

@@ -31,7 +31,7 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from ...protocol.schema import Response
+from ...protocol.schema import NO_UUID, Response
 from ..cluster import Cluster, KeyType
 from ..connection import Connection
 from ..errors import CommitUnknownError, IllegalStateError, UnsupportedVersionError
@@ -169,9 +169,9 @@ class TransactionCalls:
     ) -> None:
         """Write offsets as part of the transaction: they take effect when it commits."""
         manager = self._manager
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        topics: dict[tuple[str, bytes], list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, index), position in sorted(offsets.items()):
-            topics.setdefault(topic, []).append(
+            topics.setdefault((topic, position.topic_id), []).append(
                 TxnOffsetCommitRequestPartition(index, position.offset, position.leader_epoch, position.metadata)
             )
 
@@ -192,14 +192,19 @@ class TransactionCalls:
                 group.generation_id,
                 group.member_id,
                 group.group_instance_id,
-                [TxnOffsetCommitRequestTopic(topic, partitions) for topic, partitions in topics.items()],
+                [
+                    TxnOffsetCommitRequestTopic(topic, rows, topic_id if connection.extension_aware else NO_UUID)
+                    for (topic, topic_id), rows in topics.items()
+                ],
             )
             return request, version
 
         manager.started = True
         open_fate = (f"{OFFSETS_TOPIC} of {group.group_id}", -1)
         manager.sent.add(open_fate)
-        await self._coordinators.ask(KeyType.GROUP, group.group_id, build, _worst_of_offsets, "TxnOffsetCommit")
+        await self._coordinators.ask(
+            KeyType.GROUP, group.group_id, build, _worst_of_offsets, "TxnOffsetCommit", refusals=_REFUSED_OFFSETS
+        )
         if manager.extension:
             where = await self._offsets_partition(group.group_id)
             if where is not None:
@@ -318,6 +323,17 @@ def _not_open(code: ErrorCode) -> KafkaError:
         "the transaction is not open at the coordinator any more: it was aborted by transaction.timeout.ms, by an "
         "administrator, or because the broker was downgraded",
     )
+
+
+def _topic_recreated(code: ErrorCode) -> KafkaError:
+    return KafkaError(
+        code,
+        "the offsets are not committed, because a topic was deleted and created again after its records were read: in "
+        "the new topic, they would skip records",
+    )
+
+
+_REFUSED_OFFSETS: Final[Refusals] = {ErrorCode.UNKNOWN_TOPIC_ID: _topic_recreated}
 
 
 def _worst_of_partitions(answer: AddPartitionsToTxnResponse) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schema import Request, Response, Struct, array, int16, int32, int64, request, response, string, struct
+from ..schema import Request, Response, Struct, array, int16, int32, int64, request, response, string, struct, uuid
 
 
 @struct
@@ -37,13 +37,16 @@ class TxnOffsetCommitRequestPartition(Struct):
 class TxnOffsetCommitRequestTopic(Struct):
     name: str = string("0+")
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition, "0+")
+    topic_id: bytes = uuid("3+", tag=9000, tagged="3+", ignorable=True)
 
 
 @request(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
     """Commits a group's offsets as part of a producer's transaction: they take effect when the transaction commits
     (KIP-98). v3 adds member id, generation and group instance id, which fence a zombie (KIP-447). v4 may be answered
-    with TRANSACTION_ABORTABLE. From v5 the group coordinator registers its partition in the transaction (KIP-890).
+    with TRANSACTION_ABORTABLE. From v5 the group coordinator registers its partition in the transaction (KIP-890). Tag
+    9000 `topic_id` of a topic is the id of the topic from which the records were read. If another topic has the name
+    now, the offsets are refused with UNKNOWN_TOPIC_ID, because they would skip records of the new topic.
     """
 
     transactional_id: str = string("0+")

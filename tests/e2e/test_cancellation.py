@@ -19,6 +19,7 @@ from oncelog import (
     Broker,
     Consumer,
     ConsumerGroupMetadata,
+    OffsetAndMetadata,
     Processor,
     Producer,
     RebalanceListener,
@@ -382,7 +383,7 @@ async def test_a_listener_may_commit_while_the_consumer_is_closed(broker: Gone) 
             consumer.subscribe(["t"], listener=listener)
             await anext(consumer)
         async with Consumer(**settings) as after:
-            assert (await after.committed(ONE))[ONE] == (1, "", 0)
+            assert (await after.committed(ONE))[ONE] == OffsetAndMetadata(1, "", 0)
 
 
 ADMIN_CALLS: dict[str, Callable[[Admin], Awaitable[Any]]] = {

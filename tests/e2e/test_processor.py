@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -438,6 +439,45 @@ async def test_a_batch_of_a_deleted_topic_skips_no_record_of_the_new_topic_of_it
         with pytest.raises(ValueError, match="ends here"):
             await processor.run()
         watching.cancel()
+    async with job.processor() as processor:
+        running = asyncio.create_task(processor.run())
+        async with asyncio.timeout(WAIT_S):
+            while sum(map(len, await job.result())) < 4:
+                await asyncio.sleep(0.05)
+        await stop(processor, running)
+    assert await job.result() == [[9, 12, 15, 18], [], []]
+
+
+async def test_offsets_of_a_deleted_topic_are_refused_although_the_worker_has_not_heard_of_the_new_one(
+    job: Job, request: pytest.FixtureRequest
+) -> None:
+    """A plain function blocks the event loop, so that the worker's metadata are older than the new topic.
+
+    The worker ends after the commit, so that the next worker begins at the committed offset.
+    """
+    if request.config.getoption("--kafka"):
+        pytest.skip("Apache Kafka's TxnOffsetCommit has no topic ids")
+    await job.fill([0, 3, 6])
+    seen: list[bytes | None] = []
+
+    async def replace_topic() -> None:
+        async with Admin(bootstrap_servers=job.bootstrap) as admin:
+            await admin.delete_topics([job.source])
+        await job.create_source()
+        await job.fill([9, 12, 15, 18])
+
+    def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
+        if seen:
+            raise ValueError("the worker ends here")
+        seen.extend(record.value for record in records)
+        replacing = threading.Thread(target=asyncio.run, args=(replace_topic(),))
+        replacing.start()
+        replacing.join(WAIT_S)
+
+    async with job.processor(process=process, max_batch_records=3, max_batch_ms=10_000) as processor:
+        with pytest.raises(ValueError, match="ends here"):
+            await processor.run()
+    assert seen == [b"0", b"3", b"6"]
     async with job.processor() as processor:
         running = asyncio.create_task(processor.run())
         async with asyncio.timeout(WAIT_S):

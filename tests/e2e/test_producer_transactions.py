@@ -11,6 +11,7 @@ from oncelog import (
     Admin,
     Broker,
     CommitUnknownError,
+    Consumer,
     ConsumerGroupMetadata,
     IllegalStateError,
     KafkaError,
@@ -96,6 +97,40 @@ async def test_the_protocol_of_each_version(bootstrap: str, proxy: FaultProxy, f
         assert proxy.versions["Produce"] >= 12
         assert (proxy.versions["EndTxn"], proxy.versions["TxnOffsetCommit"]) == (5, 5)
     assert proxy.seen["InitProducerId"] == 1
+
+
+@pytest.mark.parametrize("partitions", [1, 150])
+async def test_offsets_of_a_deleted_topic_are_not_committed_for_a_new_topic_of_its_name(
+    bootstrap: str, proxy: FaultProxy, fresh_name: Fresh, request: pytest.FixtureRequest, partitions: int
+) -> None:
+    if request.config.getoption("--kafka"):
+        pytest.skip("Apache Kafka's TxnOffsetCommit has no topic ids")
+    name, group = fresh_name("topic"), ConsumerGroupMetadata(fresh_name("group"))
+    make_topic(bootstrap, name, partitions)
+    async with (
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
+        Producer(FAST, bootstrap_servers=proxy.address, transactional_id=fresh_name("txn")) as producer,
+    ):
+        async with Producer(bootstrap_servers=bootstrap) as plain:
+            await plain.send(name, b"old", partition=0)
+        consumer.assign([(name, 0)])
+        while not await consumer.poll(1000):
+            pass
+        read = consumer.consumed_offset((name, 0))
+        offsets = {(name, index): read for index in range(partitions)}
+        await producer.init_transactions()
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets(offsets, group)
+        assert committed_offset(bootstrap, group.group_id, name, 0) == 1
+        await admin.delete_topics([name])
+        make_topic(bootstrap, name, partitions)
+        with pytest.raises(AbortableError, match="deleted and created again"):
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets(offsets, group)
+        async with producer.transaction() as transaction:  # the producer can be used further
+            await transaction.send_offsets({(name, 0): 0}, group)
+        assert committed_offset(bootstrap, group.group_id, name, 0) == 0
 
 
 async def test_the_classic_calls(bootstrap: str, proxy: FaultProxy, fresh_name: Fresh) -> None:

@@ -23,6 +23,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.join_group import JoinGroupResponse
 from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ....protocol.schema import NO_UUID
 from ...config import BrokerConfig
 from ...scheduling.slices import in_slices
 from ...scheduling.steps import Steps
@@ -66,6 +67,8 @@ class Commit(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str | None
+    topic_id: bytes = NO_UUID
+    """The topic from which the records were read; zeros if the client does not name it."""
 
 
 class Committer(NamedTuple):
@@ -531,7 +534,8 @@ class GroupCoordinator:
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
         """Return an error code for each commit, and the valid commits.
 
-        A commit is valid if its partition exists and its metadata is not too large.
+        A commit is valid if its partition exists, the topic was not replaced by another one of its name, and the
+        metadata is not too large.
         """
         codes = []
         valid = []
@@ -540,6 +544,8 @@ class GroupCoordinator:
             topic = self._metadata.topic(commit.partition[0])
             if topic is None or not 0 <= commit.partition[1] < topic.partitions:
                 codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif commit.topic_id != NO_UUID and commit.topic_id != topic.topic_id:
+                codes.append(ErrorCode.UNKNOWN_TOPIC_ID)
             elif commit.metadata is not None and len(commit.metadata) > largest:
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             else:
