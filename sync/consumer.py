@@ -193,7 +193,6 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
     seek_to_beginning = blocking(AsyncConsumer.seek_to_beginning)
     seek_to_end = blocking(AsyncConsumer.seek_to_end)
     consumed_offset = on_loop(AsyncConsumer.consumed_offset)
-    consumed_topic_id = on_loop(AsyncConsumer.consumed_topic_id)
     is_recreated = on_loop(AsyncConsumer.is_recreated)
     wakeup = on_loop(AsyncConsumer.wakeup)
     forget_positions = on_loop(AsyncConsumer.forget_positions)

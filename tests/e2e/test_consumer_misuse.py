@@ -27,7 +27,6 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
     "seek_to_beginning": lambda c: c.seek_to_beginning(),
     "seek_to_end": lambda c: c.seek_to_end(),
     "consumed_offset": lambda c: c.consumed_offset(ONE),
-    "consumed_topic_id": lambda c: c.consumed_topic_id(ONE),
     "is_recreated": lambda c: c.is_recreated("t", bytes(16)),
     "forget_positions": lambda c: c.forget_positions(),
     "pause": lambda c: c.pause(ONE),

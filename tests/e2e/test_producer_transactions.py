@@ -109,7 +109,7 @@ async def test_offsets_of_a_deleted_topic_are_not_committed_for_a_new_topic_of_i
     make_topic(bootstrap, name, partitions)
     async with (
         Admin(bootstrap_servers=bootstrap) as admin,
-        Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
+        Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", allow_auto_create_topics=False) as consumer,
         Producer(FAST, bootstrap_servers=proxy.address, transactional_id=fresh_name("txn")) as producer,
     ):
         async with Producer(bootstrap_servers=bootstrap) as plain:
