@@ -264,7 +264,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         INT32_MAX,
         at_least(1),
         doc="The maximum number of connections that may be open at a time from one address. Further connections are"
-        " closed at once.",
+        " closed at once. An IPv6 address counts with its /64 network.",
     )
     max_connection_creation_rate: int = integer(
         INT32_MAX,

@@ -99,7 +99,7 @@ class BrokerKeywords(TypedDict, total=False):
     """
     sasl_server_max_waiting_logins_per_ip: int
     """The maximum number of logins that wait for the check of their password or token and come from one address.
-    The addresses take turns. Not a setting of Kafka.
+    The addresses take turns. An IPv6 address counts with its /64 network. Not a setting of Kafka.
     """
     scram_max_users: int
     """The maximum number of users with SCRAM credentials, because all of them are kept in memory. Credentials of
@@ -234,7 +234,7 @@ class BrokerKeywords(TypedDict, total=False):
     """
     max_connections_per_ip: int
     """The maximum number of connections that may be open at a time from one address. Further connections are closed
-    at once.
+    at once. An IPv6 address counts with its /64 network.
     """
     max_connection_creation_rate: int
     """The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ...auth.stores import reason_of
+from ..security.client_host import network_of
 from .connection import Connection
 from .connection_rate import ConnectionRate
 from .handshake import first_message, shake_hands
@@ -171,18 +172,19 @@ class Acceptor:
     ) -> None:
         deadline = self._loop.time() + self._timeout_s
         try:
-            await self._until_its_turn(peer, deadline)
+            steps, network = self._limits.handshakes, network_of(host)
+            await self._until_its_turn(peer, network, deadline)
             timeout_s = max(deadline - self._loop.time(), LEAST_TIMEOUT_S)
-            await shake_hands(lambda: self._made(made), peer, context(), timeout_s)
+            await shake_hands(lambda: self._made(made), peer, context(), timeout_s, steps, network)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._failed(host, error)
 
-    async def _until_its_turn(self, peer: socket.socket, deadline: float) -> None:
+    async def _until_its_turn(self, peer: socket.socket, network: str, deadline: float) -> None:
         """Wait until a handshake can begin, and then for a turn (`turns.py`). Raises OSError, TimeoutError."""
         try:
             async with asyncio.timeout_at(deadline):
                 await first_message(peer)
-                await self._limits.handshakes.turn()
+                await self._limits.handshakes.turn(network)
         except TimeoutError:
             raise TimeoutError("it has not begun within connection.authentication.timeout.ms") from None
 

@@ -34,6 +34,7 @@ from ..config import BrokerConfig
 from ..dispatcher import Dispatcher, Exchange, MalformedRequest, Outcome
 from ..observability.audit import AuditLog
 from ..quotas.client_quotas import ClientQuotas
+from ..security.client_host import network_of
 from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
@@ -470,7 +471,7 @@ class Connection(asyncio.BufferedProtocol):
         self._yielding_since = self._loop.time()
         self._pause_reading()
         if self._newcomer:
-            self._listener.newcomers.wait(self._next_turn)
+            self._listener.newcomers.wait(network_of(self.peer_host), self._next_turn)
         else:
             self._listener.turns.used_up(self.id)
             self._loop.call_soon(self._next_turn)

@@ -1,16 +1,22 @@
-"""Complete the TLS handshake of a connection that has been accepted."""
+"""Complete the TLS handshake of a connection that has been accepted.
+
+A step of a handshake costs the broker up to a millisecond, and a client decides how many there are: in TLS 1.3 it can
+make the broker ask for another first message (HelloRetryRequest). So each record that arrives before the end of the
+handshake waits for a turn (`turns.Newcomers`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, cast
 
 from ..security.alerts import failed
-
-P = TypeVar("P", bound=asyncio.BaseProtocol)
+from .turns import Newcomers
 
 RECORD_HEADER_BYTES: Final = 5
 """The size of the header of a TLS record. Its last two bytes are the length of the rest (RFC 8446, section 5.1)."""
@@ -26,6 +32,15 @@ MAX_MESSAGE_BYTES: Final = 32 * 1024
 
 MAX_RECORDS: Final = 8
 """The number of records into which a client may divide its first message."""
+
+PORTION: Final = 64 * 1024
+"""Maximum bytes that a TLS protocol is given at once."""
+
+MAX_PROTECTED_RECORD_BYTES: Final = MAX_RECORD_BYTES + 2048
+"""The longest record of any kind, without its header (RFC 5246, section 6.2.3)."""
+
+RECORD_TYPES: Final = range(20, 24)
+"""The first bytes of records: a change of the cipher, an alert, a handshake, data (RFC 8446, section 5.1)."""
 
 HANDSHAKE_RECORD: Final = b"\x16"
 """The first byte of a record that belongs to a handshake."""
@@ -83,13 +98,128 @@ async def _until_received(peer: socket.socket, count: int) -> None:
         loop.remove_reader(peer)
 
 
-async def shake_hands(
-    make: Callable[[], P], peer: socket.socket, context: ssl.SSLContext, timeout_s: float
-) -> tuple[asyncio.Transport, P]:
-    """Return the transport and the protocol object, which `make` returns, of a connection that has been accepted.
+def complete(arrived: bytes | bytearray) -> int:
+    """Return the size in bytes of the record that `arrived` begins with, and 0 while it is not complete.
 
-    Raises OSError if the handshake fails (ssl.SSLError is one), after the peer has been sent the reason, and
-    TimeoutError if it does not end within `timeout_s` seconds. The caller then closes `peer`.
+    If the bytes are no record, they are as many as have arrived.
+    """
+    if len(arrived) < RECORD_HEADER_BYTES:
+        return 0
+    length = int.from_bytes(arrived[3:RECORD_HEADER_BYTES])
+    if arrived[0] not in RECORD_TYPES or length > MAX_PROTECTED_RECORD_BYTES:
+        return len(arrived)
+    size = RECORD_HEADER_BYTES + length
+    return size if len(arrived) >= size else 0
+
+
+class Gate(asyncio.Protocol):
+    """Stands between a transport and its TLS protocol until the handshake has ended, and passes on a record in a turn.
+
+    Reading is paused while a record waits for its turn.
+    """
+
+    def __init__(self, steps: Newcomers, network: str) -> None:
+        self._steps, self._network = steps, network
+        self._transport: asyncio.Transport | None = None
+        self._tls: Any = None
+        self._held = bytearray()
+        self._open = self._lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def enter(self) -> None:
+        """Take the place of the TLS protocol that the transport has now and whose `connection_made` comes next."""
+        assert self._transport is not None, "connected"
+        loop = asyncio.get_running_loop()
+        self._tls = self._transport.get_protocol()
+        self._transport.set_protocol(self)
+        loop.call_soon(partial(self._tls.connection_lost, None) if self._lost else self._continue)
+
+    def open(self) -> None:
+        """Leave the transport to its TLS protocol, because the handshake has ended, and pass on what is held."""
+        assert self._transport is not None, "connected"
+        self._open = True
+        self._transport.set_protocol(self._tls)
+        self._pass_on(len(self._held))
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close the connection, because the handshake has failed."""
+        self._forget()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Hold what has arrived until its turn."""
+        self._held += data
+        self._continue()
+
+    def _continue(self) -> None:
+        """Wait for the next record, or for its turn."""
+        if self._tls is None or self._transport is None or self._open or self._lost:
+            return
+        if not complete(self._held):
+            self._transport.resume_reading()
+            return
+        self._transport.pause_reading()
+        self._steps.wait(self._network, self._step)
+
+    def _step(self) -> None:
+        if self._open or self._lost:
+            return
+        self._pass_on(complete(self._held))
+        asyncio.get_running_loop().call_soon(self._continue)  # after `open`, if the handshake has ended
+
+    def _pass_on(self, count: int) -> None:
+        """Pass on the first `count` bytes that are held."""
+        while count and not self._lost:
+            portion = min(count, PORTION)
+            self._tls.get_buffer(portion)[:portion] = self._held[:portion]
+            del self._held[:portion]
+            count -= portion
+            self._tls.buffer_updated(portion)
+
+    def _forget(self) -> None:
+        self._lost = True
+        self._held.clear()
+        self._steps.leave(self._network, self._step)
+
+    def eof_received(self) -> bool | None:
+        """Pass on that the peer sends nothing more."""
+        return None if self._tls is None else cast("bool | None", self._tls.eof_received())
+
+    def pause_writing(self) -> None:
+        """Pass on that the peer does not read."""
+        if self._tls is not None:
+            self._tls.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass on that the peer reads again."""
+        if self._tls is not None:
+            self._tls.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Pass on that the connection has ended."""
+        self._forget()
+        if self._tls is not None:
+            self._tls.connection_lost(error)
+
+
+async def shake_hands(
+    make: Callable[[], asyncio.BaseProtocol],
+    peer: socket.socket,
+    context: ssl.SSLContext,
+    timeout_s: float,
+    steps: Newcomers,
+    network: str,
+) -> asyncio.Transport:
+    """Return the transport of a connection that has been accepted, for the protocol object that `make` returns.
+
+    The caller has waited for a turn of `steps`, because a TLS connection takes memory. Each record of the handshake
+    waits for another turn of `network`. Raises OSError if the handshake fails (ssl.SSLError is one), after the peer has
+    been sent the reason, and TimeoutError if it does not end within `timeout_s` seconds. The caller then closes `peer`.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -100,10 +230,26 @@ async def shake_hands(
         loop.call_soon(task.cancel)  # when the alert is sent
 
     failed.set(end)
+    gate = Gate(steps, network)
     try:
-        return await loop.connect_accepted_socket(make, peer, ssl=context, ssl_handshake_timeout=timeout_s)
+        plain, _ = await loop.connect_accepted_socket(lambda: gate, peer)
+        loop.call_soon(gate.enter)  # runs when `start_tls` has set the protocol and before that begins
+        transport = await loop.start_tls(
+            plain, asyncio.Protocol(), context, server_side=True, ssl_handshake_timeout=timeout_s
+        )
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError(errno.ECONNRESET, "the peer has closed the connection")
+        protocol = make()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
     except asyncio.CancelledError:
+        gate.close()
         if not failures:
             raise
         task.uncancel()
         raise failures[0] from None
+    except BaseException:
+        gate.close()
+        raise
+    gate.open()
+    return transport

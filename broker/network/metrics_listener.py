@@ -22,11 +22,13 @@ from ...auth.http_access import HttpAccess, NamedFile
 from ...auth.stores import reason_of
 from ..config import BrokerConfig
 from ..observability.metrics import Metrics
+from ..security.client_host import network_of
 from ..settings import ConfigError
 from ..system.ports import Lane, Threads
 from .acceptor import ACCEPTED_AT_ONCE, PAUSE_S
-from .handshake import shake_hands
+from .handshake import first_message, shake_hands
 from .listeners import WatchedContext
+from .turns import HANDSHAKE_STEPS_PER_ROUND, Newcomers
 
 MAX_HEAD_BYTES: Final = 8192
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -65,6 +67,7 @@ class MetricsListener:
         self._accepting: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[Any], None] = {}
         self._files_usable = True
+        self._handshakes = Newcomers(HANDSHAKE_STEPS_PER_ROUND)
 
     async def start(self) -> None:
         """Read the files, bind the listener's address and accept connections. Afterwards `port` is the real port.
@@ -136,7 +139,7 @@ class MetricsListener:
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                reader, writer = await self._connected(peer)
+                reader, writer = await self._connected(peer, host)
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(await self._answer(head.split(b"\r\n"), host))
                 await writer.drain()
@@ -151,7 +154,7 @@ class MetricsListener:
             if writer is not None:
                 writer.transport.abort()
 
-    async def _connected(self, peer: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connected(self, peer: socket.socket, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Shake hands, with TLS, and return the streams of the connection. Raises OSError and TimeoutError."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
@@ -159,7 +162,11 @@ class MetricsListener:
         if self._tls is None:
             transport, _ = await loop.connect_accepted_socket(lambda: protocol, peer)
         else:
-            transport, _ = await shake_hands(lambda: protocol, peer, self._tls.get(), REQUEST_TIMEOUT_S)
+            network = network_of(host)
+            await first_message(peer)
+            await self._handshakes.turn(network)
+            context, steps = self._tls.get(), self._handshakes
+            transport = await shake_hands(lambda: protocol, peer, context, REQUEST_TIMEOUT_S, steps, network)
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def _answer(self, head: list[bytes], host: str) -> bytes:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from ..config import BrokerConfig
 from ..quotas.client_quotas import ClientQuotas
+from ..security.client_host import network_of
 from ..settings import INT32_MAX
 from ..system import descriptors
 from .answer_memory import AnswerMemory
 from .connection_rate import ConnectionRate
 from .request_memory import RequestMemory
-from .turns import HANDSHAKES_PER_ROUND, LOGINS_PER_ROUND, Newcomers, Turns
+from .turns import HANDSHAKE_STEPS_PER_ROUND, LOGINS_PER_ROUND, Newcomers, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class ReachedLimit:
 
 
 class SharedLimits:
-    """The number of open connections, in all and by client address, and the memory and turns that they share."""
+    """The number of open connections, in all and by client network, and the memory and turns that they share."""
 
     def __init__(self, config: BrokerConfig, quotas: ClientQuotas) -> None:
         self.quotas = quotas
@@ -35,24 +36,26 @@ class SharedLimits:
         self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
         self.turns = Turns()
         self.newcomers = Newcomers(LOGINS_PER_ROUND)
-        self.handshakes = Newcomers(HANDSHAKES_PER_ROUND)
+        self.handshakes = Newcomers(HANDSHAKE_STEPS_PER_ROUND)
         self._config = config
         self._rate = self._new_rate(config.max_connection_creation_rate)
         self._count = 0
-        self._by_host: Counter[str] = Counter()
+        self._by_network: Counter[str] = Counter()
 
     def opened(self, host: str) -> ReachedLimit | None:
         """Count a new connection from the client address `host`. Return the limit that it exceeds, or None.
 
         The limits are `max.connections`, `max.connections.per.ip`, and the number of file descriptors that remain after
-        those reserved for data files. A connection above a limit counts, too, until it is closed.
+        those reserved for data files. An IPv6 address counts with its network (`network_of`). A connection above a
+        limit counts, too, until it is closed.
         """
+        network = network_of(host)
         self._count += 1
-        self._by_host[host] += 1
+        self._by_network[network] += 1
         config = self._config
         if self._count > config.max_connections:
             return ReachedLimit("max.connections", config.max_connections)
-        if self._by_host[host] > config.max_connections_per_ip:
+        if self._by_network[network] > config.max_connections_per_ip:
             return ReachedLimit("max.connections.per.ip", config.max_connections_per_ip)
         left = descriptors.connections(config.max_open_files)
         if left is not None and self._count > left:
@@ -73,10 +76,11 @@ class SharedLimits:
 
     def closed(self, host: str) -> None:
         """Stop counting a connection from the client address `host`, which is closed."""
+        network = network_of(host)
         self._count -= 1
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
+        self._by_network[network] -= 1
+        if not self._by_network[network]:
+            del self._by_network[network]
 
     def stop(self) -> None:
         """Stop the timers of the shared memory, because the broker stops."""

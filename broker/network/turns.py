@@ -12,9 +12,7 @@ time delay only logins.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 REQUEST_WORK: Final = 64 * 1024
@@ -38,8 +36,8 @@ LOGIN_WORK: Final = 64 * 1024
 LOGINS_PER_ROUND: Final = 8
 """The number of connections without a login that have a turn in the same round of the event loop."""
 
-HANDSHAKES_PER_ROUND: Final = 1
-"""The number of TLS handshakes that begin in the same round. One takes the broker about a millisecond."""
+HANDSHAKE_STEPS_PER_ROUND: Final = 1
+"""The number of steps of TLS handshakes in the same round. One takes the broker up to about a millisecond."""
 
 ROUND_S: Final = 0.002
 """A connection's excess work is reduced by one share for each period of this many seconds since its previous turn."""
@@ -82,35 +80,54 @@ class Turns:
 
 
 class Newcomers:
-    """A queue of clients that are not known yet. A few of them have a turn in each round of the event loop."""
+    """A queue of clients that are not known yet. A few of them have a turn in each round of the event loop.
+
+    Networks (`client_host.network_of`) take turns, and the clients of one network have theirs in the order in which
+    they came. So a client whose network has no other waits for at most one turn of each other network.
+    """
 
     def __init__(self, per_round: int) -> None:
         self._per_round = per_round
-        self._waiting: deque[Callable[[], object]] = deque()
+        self._waiting: dict[str, dict[Callable[[], object], None]] = {}
+        """The waiting turns of each network, in order. The network whose turn is next comes first."""
         self._running = False
 
-    def wait(self, turn: Callable[[], object]) -> None:
-        """Call `turn` in a later round of the event loop, after the turns of those that wait already."""
-        self._waiting.append(turn)
+    def wait(self, network: str, turn: Callable[[], object]) -> None:
+        """Call `turn` in a later round of the event loop, after those of its network that wait already."""
+        self._waiting.setdefault(network, {})[turn] = None
         if not self._running:
             self._running = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    async def turn(self) -> None:
+    def leave(self, network: str, turn: Callable[[], object]) -> None:
+        """Take a turn out of the queue, unless it has come."""
+        turns = self._waiting.get(network, {})
+        turns.pop(turn, None)
+        if not turns:
+            self._waiting.pop(network, None)
+
+    async def turn(self, network: str) -> None:
         """Wait for a turn."""
         granted = asyncio.Event()
-        self.wait(granted.set)
+        self.wait(network, granted.set)
         try:
             await granted.wait()
         except asyncio.CancelledError:
-            with suppress(ValueError):  # its turn may have come
-                self._waiting.remove(granted.set)
+            self.leave(network, granted.set)
             raise
 
     def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(min(self._per_round, len(self._waiting))):
-            loop.call_soon(self._waiting.popleft())
+        for _ in range(self._per_round):
+            if not self._waiting:
+                break
+            network = next(iter(self._waiting))
+            turns = self._waiting.pop(network)
+            turn = next(iter(turns))
+            del turns[turn]
+            if turns:  # the next turn of this network comes after one of each other
+                self._waiting[network] = turns
+            loop.call_soon(turn)
         self._running = bool(self._waiting)
         if self._running:
             loop.call_soon(self._run)

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from ...protocol.apis import api_name
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.schema import Response
-from ..security.client_host import spelled_as_in_kafka
+from ..security.client_host import network_of, spelled_as_in_kafka
 from .entity import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -199,23 +199,24 @@ class ClientQuotas:
     def connect(self, ip: str) -> float:
         """Count a new connection; return how long the client has to wait if its address made too many (KIP-612).
 
-        The wait is at most one window, as in Kafka.
+        The wait is at most one window, as in Kafka. The default quota counts an IPv6 address with its network
+        (`network_of`), which has too many addresses to give each one a quota.
         """
         if not self._limits_addresses:
             return 0.0
-        ip = spelled_as_in_kafka(ip)
-        values = self._quotas.get(((IP, ip),), {})
-        if CONNECTION_CREATION_RATE not in values:
-            values = self._quotas.get(((IP, None),), {})
-        quota = values.get(CONNECTION_CREATION_RATE)
+        counted = spelled_as_in_kafka(ip)
+        quota = self._quotas.get(((IP, counted),), {}).get(CONNECTION_CREATION_RATE)
+        if quota is None:
+            counted = network_of(ip)
+            quota = self._quotas.get(((IP, None),), {}).get(CONNECTION_CREATION_RATE)
         if quota is None:
             return 0.0
-        rate = self._addresses.pop(ip, None)
+        rate = self._addresses.pop(counted, None)
         if rate is None:
             rate = self._new_rate()
             if len(self._addresses) >= REMEMBERED:
                 del self._addresses[next(iter(self._addresses))]
-        self._addresses[ip] = rate
+        self._addresses[counted] = rate
         now = self._now()
         rate.record(now, 1)
         return min(rate.wait_s(now, quota), float(self._settings.quota_window_size_seconds))

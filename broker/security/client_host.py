@@ -1,8 +1,15 @@
-"""Spell the addresses of clients as Apache Kafka compares them with the hosts of ACLs and with the owners of quotas."""
+"""Spell the addresses of clients as Apache Kafka compares them with the hosts of ACLs and with the owners of quotas.
+
+Limits against abuse count the networks of clients instead, because one IPv6 customer has 2^64 addresses or more.
+"""
 
 from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+NETWORK_BITS: Final = 64
+"""The length of the prefix that all addresses of an IPv6 network share (RFC 4291, section 2.5.4)."""
 
 
 def is_address(host: str) -> bool:
@@ -30,3 +37,20 @@ def spelled_as_in_kafka(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
+
+
+def network_of(host: str) -> str:
+    """Return the name under which limits count a client address: of an IPv6 address its /64, of another one itself.
+
+    `2001:db8:0:0:1:2:3:4` is counted as `2001:db8::/64`, and `::ffff:192.0.2.1` as `192.0.2.1`.
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    rest = 128 - NETWORK_BITS
+    return f"{IPv6Address(int(address) >> rest << rest)}/{NETWORK_BITS}"

@@ -5,7 +5,8 @@ large token takes as long. So the broker runs one check at a time, and a client 
 not delay the logins of others:
 
 * Client addresses take turns, and the checks of one address run in the order of their arrival. A login of an address
-  without other logins waits for at most one check of each other address.
+  without other logins waits for at most one check of each other address. The addresses of an IPv6 network count as one
+  (`client_host.network_of`).
 * The number of checks that wait is limited, for each address and in all. A login beyond a limit is not checked
   (`LoginNotChecked`). If too many wait in all, an address without waiting logins takes the place of the last login of
   the address that has the most.
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..system.ports import Lane, Threads
+from .client_host import network_of
 from .login import LoginNotChecked
 
 T = TypeVar("T")
@@ -51,7 +53,7 @@ class LoginChecks:
         Raises LoginNotChecked if too many checks wait, and what the check raises.
         """
         if self._busy:
-            await self._turn_of(host)
+            await self._turn_of(network_of(host))
         self._busy = True
         running = self._threads.run(Lane.LOGIN, check)
         running.add_done_callback(self._ended)

@@ -200,7 +200,7 @@ class SecuritySettings(ConfigTable):
         200,
         at_least(1),
         doc="The maximum number of logins that wait for the check of their password or token and come from one address."
-        " The addresses take turns. Not a setting of Kafka.",
+        " The addresses take turns. An IPv6 address counts with its /64 network. Not a setting of Kafka.",
     )
     scram_max_users: int = integer(
         100000,

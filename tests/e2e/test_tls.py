@@ -10,7 +10,7 @@ import ssl
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,8 +21,9 @@ from aiokafka.admin import NewTopic as AioNewTopic
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
-from oncelog.broker.network import acceptor, handshake
+from oncelog.broker.network import acceptor
 from oncelog.broker.node import BrokerNode, BrokerStartError
+from oncelog.broker.security import alerts
 from oncelog.broker.settings import ConfigError
 from oncelog.demo.processes import free_port
 from oncelog.protocol.framing import decode_response, encode_request
@@ -30,7 +31,7 @@ from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from support.broker import BrokerProcess
-from support.hostile.handshakes import client_hello
+from support.hostile.handshakes import asking_twice, client_hello
 from support.kafka_python import LEAVES_SOCKETS
 from support.raw_connection import RawConnection, batch
 from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, tls_port
@@ -233,44 +234,87 @@ async def test_plaintext_and_noise_on_a_tls_port_are_refused(authority: Authorit
         assert (await greet(tls_port(broker), authority.context())).error_code == 0
 
 
+@contextlib.contextmanager
+def rounds_of_steps() -> Iterator[Callable[[], Counter[int]]]:
+    """Count, by round of the event loop, the steps of handshakes for which bytes have arrived."""
+    round_, steps, begun, loop = 0, Counter[int](), set[int](), asyncio.get_running_loop()
+    do_handshake = alerts.TellingObject.do_handshake
+    handle: asyncio.Handle | None = None
+
+    def next_round() -> None:
+        nonlocal round_, handle
+        round_ += 1
+        handle = loop.call_soon(next_round)
+
+    def counted(connection: alerts.TellingObject) -> None:
+        if id(connection) in begun:
+            steps[round_] += 1
+        begun.add(id(connection))  # the first call is made before bytes arrive
+        do_handshake(connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alerts.TellingObject, "do_handshake", counted)
+        next_round()
+        try:
+            yield lambda: steps
+        finally:
+            assert handle is not None
+            handle.cancel()
+
+
+async def received(peer: socket.socket) -> bytes:
+    peer.settimeout(60)
+    return await asyncio.to_thread(peer.recv, 65536)
+
+
 @pytest.mark.parametrize("records", [1, 2])
 async def test_handshakes_begin_one_after_another_when_their_first_message_is_complete(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch, records: int
+    authority: Authority, records: int
 ) -> None:
     """A signature costs about a millisecond, and thousands of clients may connect at the same time."""
-    rounds = 0
-    begun: list[int] = []
-    shake_hands = handshake.shake_hands
-
-    async def noted(*arguments: Any) -> Any:
-        begun.append(rounds)
-        return await shake_hands(*arguments)
-
-    monkeypatch.setattr(acceptor, "shake_hands", noted)
     hello = client_hello()
     if records == 2:
         hello = hello[:3] + b"\x00\x01" + hello[5:6] + hello[:3] + (len(hello) - 6).to_bytes(2, "big") + hello[6:]
     async with broker_with_tls(authority) as broker:
         peers = [socket.create_connection((HOST, tls_port(broker))) for _ in range(20)]
-        for peer in peers:
-            peer.sendall(hello[:-1])
+        with rounds_of_steps() as steps:
+            for peer in peers:
+                peer.sendall(hello[:-1])
 
-        async def accepted() -> bool:
-            return broker._listeners is not None and broker._listeners.named("SSL").limits._count == len(peers)
+            async def accepted() -> bool:
+                return broker._listeners is not None and broker._listeners.named("SSL").limits._count == len(peers)
 
-        await until(accepted)
-        assert not begun
-        for peer in peers:
-            peer.sendall(hello[-1:])
-        async with asyncio.timeout(60):
-            while len(begun) < len(peers):
-                await asyncio.sleep(0)
-                rounds += 1
-        assert max(Counter(begun).values()) == 1
-        for peer in peers:
-            with peer:
-                peer.settimeout(60)
-                assert (await asyncio.to_thread(peer.recv, 1)) == b"\x16"
+            await until(accepted)
+            assert not steps()
+            for peer in peers:
+                peer.sendall(hello[-1:])
+            for peer in peers:
+                with peer:
+                    assert (await received(peer))[:1] == b"\x16"
+            assert max(steps().values()) == 1
+
+
+async def test_every_step_of_a_handshake_takes_a_turn(authority: Authority) -> None:
+    first, second = asking_twice()
+    async with broker_with_tls(authority) as broker:
+        peers = [socket.create_connection((HOST, tls_port(broker))) for _ in range(20)]
+        with rounds_of_steps() as steps:
+            for peer in peers:
+                peer.sendall(first)
+
+            async def begun() -> bool:
+                return sum(steps().values()) == len(peers)
+
+            await until(begun)
+            for peer in peers:
+                assert (await received(peer))[:1] == b"\x16"
+            for peer in peers:
+                peer.sendall(second)
+            for peer in peers:
+                with peer:
+                    assert len(await received(peer)) > 500, "a certificate"
+            assert sum(steps().values()) == 2 * len(peers)
+            assert max(steps().values()) == 1
 
 
 async def test_a_flood_of_connections_is_accepted_in_steps(authority: Authority) -> None:

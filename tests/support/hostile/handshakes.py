@@ -22,6 +22,16 @@ def client_hello() -> bytes:
     raise AssertionError("the handshake ended without the peer")
 
 
+def asking_twice() -> tuple[bytes, bytes]:
+    """Return two first messages of a TLS client. The broker answers the first one by asking for another."""
+    hello = client_hello()
+    share = b"\x00\x33\x00\x26\x00\x24\x00\x1d\x00\x20"  # the extension key_share, with a key of x25519
+    groups, unknown = b"\x00\x1d\x00\x17\x00\x1e", b"\x0a\x0a"
+    assert hello.count(share) == hello.count(groups) == 1
+    first = hello.replace(groups, groups[:4] + unknown)
+    return first.replace(share, share.replace(groups[:2], unknown)), hello
+
+
 @attack("5 times 1,500 TLS handshakes that begin at the same time", tls=True, short=True)
 async def handshakes_at_once(siege: Siege, whole: bool) -> None:
     hello = client_hello()
@@ -38,6 +48,15 @@ async def second_halves_at_once(siege: Siege, whole: bool) -> None:
     async with sockets(siege, 1500 if whole else 200, address=siege.tls_address) as opened:
         for half in (hello[:100], hello[100:]):
             await send_at_once(opened, half, 5)
+            await asyncio.sleep(3 if whole else 1)
+
+
+@attack("1,500 TLS handshakes that let the broker ask again, and answer at the same time", tls=True, short=True)
+async def second_hellos_at_once(siege: Siege, whole: bool) -> None:
+    first, second = asking_twice()
+    async with sockets(siege, 1500 if whole else 200, address=siege.tls_address) as opened:
+        for hello in (first, second):
+            await send_at_once(opened, hello, 5)
             await asyncio.sleep(3 if whole else 1)
 
 

@@ -79,7 +79,7 @@ async def test_newcomers_wait_for_each_other_and_for_nobody_else() -> None:
         called.append((number, rounds))
 
     for number in range(10):
-        newcomers.wait(partial(turn, number))
+        newcomers.wait("192.0.2.1", partial(turn, number))
     while len(called) < 10:
         await asyncio.sleep(0)
         rounds += 1
@@ -90,18 +90,28 @@ async def test_newcomers_wait_for_each_other_and_for_nobody_else() -> None:
 
 async def test_a_turn_that_fails_takes_no_turn_from_others(caplog: pytest.LogCaptureFixture) -> None:
     newcomers = Newcomers(2)
-    newcomers.wait(lambda: 1 // 0)
+    newcomers.wait("192.0.2.1", lambda: 1 // 0)
     async with asyncio.timeout(60):
-        await newcomers.turn()
-        await newcomers.turn()
+        await newcomers.turn("192.0.2.1")
+        await newcomers.turn("192.0.2.1")
     assert "ZeroDivisionError" in caplog.text
 
 
 async def test_a_newcomer_that_gives_up_leaves_the_queue() -> None:
     newcomers = Newcomers(1)
-    waiting = [asyncio.ensure_future(newcomers.turn()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(newcomers.turn("192.0.2.1")) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[1].cancel()
     await asyncio.wait(waiting, timeout=60)
     assert [task.cancelled() for task in waiting] == [False, True, False]
     assert not newcomers._waiting
+
+
+async def test_networks_of_newcomers_take_turns() -> None:
+    newcomers, order = Newcomers(1), list[str]()
+    for number in range(3):
+        newcomers.wait("2001:db8::/64", partial(order.append, f"many {number}"))
+    newcomers.wait("192.0.2.1", partial(order.append, "alone"))
+    while len(order) < 4:
+        await asyncio.sleep(0)
+    assert order == ["many 0", "alone", "many 1", "many 2"]

@@ -244,3 +244,18 @@ def test_an_address_waits_for_one_window_at_most() -> None:
     world = World({quota_entity([("ip", "10.0.0.1")]): {"connection_creation_rate": 10.0}})
     waits = [world.quotas.connect("10.0.0.1") for _ in range(1000)]
     assert max(waits) == QuotaSettings().quota_window_size_seconds
+
+
+def test_the_default_quota_counts_an_ipv6_network_as_one_address() -> None:
+    named = "2001:db8:0:1:0:0:0:9"
+    world = World(
+        {
+            quota_entity([("ip", None)]): {"connection_creation_rate": 1.0},
+            quota_entity([("ip", named)]): {"connection_creation_rate": 1000.0},
+        }
+    )
+    waits = [world.quotas.connect(f"2001:db8:0:1::{last:x}") for last in range(16, 66)]
+    assert waits[-1] > 0
+    assert world.quotas.connect("2001:db8:0:1::9") == 0, "it has a quota of its own"
+    assert world.quotas.connect("2001:db8:0:2::10") == 0, "another network"
+    assert [world.quotas.connect(f"10.0.0.{last}") for last in range(50)] == [0.0] * 50

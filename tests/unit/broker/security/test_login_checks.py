@@ -153,3 +153,17 @@ async def test_an_error_of_a_check_is_raised_and_the_next_one_runs() -> None:
         await bad
     assert await good
     assert not world.threads.begun
+
+
+async def test_the_addresses_of_an_ipv6_network_have_the_turns_of_one() -> None:
+    world = World(most_of_host=2)
+    first = world.begin("2001:db8::1", "first")
+    tasks = [world.begin(f"2001:db8::{last}", f"second {last}") for last in (2, 3, 4)]
+    other = world.begin("192.0.2.1", "other")
+    await world.settle()
+    with pytest.raises(LoginNotChecked, match=r"per\.ip"):
+        await tasks[2]
+    for _ in range(4):
+        await world.end_one()
+    await asyncio.gather(first, *tasks[:2], other)
+    assert world.ran == ["first", "second 2", "other", "second 3"]
