@@ -142,8 +142,8 @@ class Gate(asyncio.Protocol):
         assert self._transport is not None, "connected"
         self._open = True
         self._transport.set_protocol(self._tls)
-        self._pass_on(len(self._held))
         self._transport.resume_reading()
+        self._pass_on(len(self._held))  # may pause reading again
 
     def close(self) -> None:
         """Close the connection, because the handshake has failed."""

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...auth.principal import Principal
-from ...auth.scram import ScramCredential, ScramDecoys, ScramError, ScramMechanism, ScramServer, ScramUser
+from ...auth.scram import (
+    TOKEN_EXTENSION,
+    ScramCredential,
+    ScramDecoys,
+    ScramError,
+    ScramMechanism,
+    ScramServer,
+    ScramUser,
+)
 from .login import LoginRefused, Proof
 
 FindCredential = Callable[[str, str], ScramCredential | None]
@@ -54,7 +62,7 @@ class ScramExchange:
             last = self._server.finish(message)
             self.proof = self._proof(self._user)
         except ScramError as error:
-            whose = "" if self._user is None else f" ({_kind(self._user)} {self._user.name!r})"
+            whose = "" if self._user is None else f" ({self._kind(self._user)} {self._user.name!r})"
             raise LoginRefused(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
                 f"{self._mechanism.name}",
@@ -75,6 +83,12 @@ class ScramExchange:
             raise ScramError("the delegation token has expired during the login")
         return proof
 
-
-def _kind(user: ScramUser) -> str:
-    return "delegation token" if user.has_token else "user"
+    def _kind(self, user: ScramUser) -> str:
+        """Return what a client has named, for the broker's own log: an answer must not tell which tokens exist."""
+        if user.has_token:
+            return "delegation token"
+        if self._tokens is not None and self._tokens.proof(user.name) is not None:
+            return (
+                f"a delegation token, but without {TOKEN_EXTENSION}=true, which Java's clients have in the JAAS line:"
+            )
+        return "user"

@@ -36,7 +36,7 @@ async def log_in(mechanism: Mechanism, address: str, versions: ApiVersionTable, 
         if response.error_code:
             reason = response.error_message or "it gave no reason"
             raise AuthenticationError(
-                response.error_code, f"{address} refused the login with {mechanism.name}: {reason}"
+                response.error_code, f"{address} refused the login with {mechanism.name}: {reason}{mechanism.remedy}"
             )
         lifetime_ms = response.session_lifetime_ms
         return bytes(response.auth_bytes)

@@ -6,12 +6,13 @@ A mechanism never logs what it sends, and no secret is in a repr or an error.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN
-from ...auth.scram import SCRAM_MECHANISMS, ScramClient
+from ...auth.scram import SCRAM_MECHANISMS, TOKEN_EXTENSION, ScramClient
 from ...protocol.errors import ErrorCode
 from ..errors import AuthenticationError
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 Ask: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 """Sends a message of the mechanism to the broker, and returns the broker's message."""
 
+TOKEN_REMEDY: Final = f'set sasl.jaas.config with {TOKEN_EXTENSION}="true" instead of sasl.username and sasl.password'
+"""How to log in by a delegation token (KIP-48)."""
+
+_TOKEN_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}|[0-9a-f]{32}")
+"""The id of a delegation token is a UUID: in base64 that of Kafka, and in hexadecimal that of oncelog."""
+
 
 class Mechanism(Protocol):
     """A SASL mechanism with a client's credentials. All connections of the client use it, also at the same time."""
@@ -28,6 +35,10 @@ class Mechanism(Protocol):
     @property
     def name(self) -> str:
         """The registered name of the mechanism, such as PLAIN."""
+
+    @property
+    def remedy(self) -> str:
+        """What may help if the broker refuses the credentials, as the end of an error: `; if ...`, or nothing."""
 
     async def authenticate(self, ask: Ask) -> None:
         """Exchange the messages of one login.
@@ -43,6 +54,7 @@ class Plain:
     username: str
     password: str = field(repr=False)
     name: str = PLAIN
+    remedy: ClassVar[str] = ""
 
     async def authenticate(self, ask: Ask) -> None:
         """Send the only message."""
@@ -61,6 +73,13 @@ class Scram:
     password: str = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def remedy(self) -> str:
+        """How to log in by a delegation token, if the user name looks like the id of one."""
+        if self.extensions or not _TOKEN_ID.fullmatch(self.username):
+            return ""
+        return f"; if the user name is the id of a delegation token, {TOKEN_REMEDY}"
+
     async def authenticate(self, ask: Ask) -> None:
         """Send both messages, and check that the broker knows the user's credential. Raises ScramError."""
         exchange = ScramClient(SCRAM_MECHANISMS[self.name], self.username, self.password, extensions=self.extensions)
@@ -77,6 +96,7 @@ class OAuthBearer:
     """
 
     name: Final = OAUTHBEARER
+    remedy: Final = ""
 
     def __init__(self, tokens: TokenSource, extensions: Mapping[str, str]) -> None:
         self._tokens = tokens

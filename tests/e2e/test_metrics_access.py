@@ -18,8 +18,9 @@ from oncelog.broker.log.results import storage_error
 from oncelog.broker.network.metrics_listener import MAX_CONNECTIONS
 from oncelog.broker.node import BrokerNode, BrokerStartError
 from oncelog.broker.settings import ConfigError
+from support.hostile.handshakes import client_hello
 from support.https import PASSWORD, TOKEN, basic, bearer, get, tokens_file, users_file
-from support.tls import HOST, Authority
+from support.tls import HOST, Authority, rounds_of_steps
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own listener")
 
@@ -167,6 +168,25 @@ async def test_peers_that_do_not_shake_hands_do_not_keep_others_from_the_metrics
         assert node.metrics_listener is not None
         assert len(node.metrics_listener._serving) <= MAX_CONNECTIONS
         for peer in silent:
+            peer.close()
+
+
+async def test_handshakes_of_the_metrics_take_turns(authority: Authority) -> None:
+    async with broker(f"https://{HOST}:0", **tls(authority)) as (node, port):
+        peers = [socket.create_connection((HOST, port)) for _ in range(MAX_CONNECTIONS)]
+        metrics = node.metrics_listener
+        assert metrics is not None
+        async with asyncio.timeout(60):
+            while len(metrics._serving) < MAX_CONNECTIONS:
+                await asyncio.sleep(0)
+        with rounds_of_steps() as steps:
+            for peer in peers:
+                peer.sendall(client_hello())
+            async with asyncio.timeout(60):
+                while sum(steps().values()) < MAX_CONNECTIONS:
+                    await asyncio.sleep(0)
+            assert max(steps().values()) == 1
+        for peer in peers:
             peer.close()
 
 

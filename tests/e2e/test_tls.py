@@ -9,8 +9,7 @@ import socket
 import ssl
 import struct
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +22,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from oncelog.broker.network import acceptor
 from oncelog.broker.node import BrokerNode, BrokerStartError
-from oncelog.broker.security import alerts
 from oncelog.broker.settings import ConfigError
 from oncelog.demo.processes import free_port
 from oncelog.protocol.framing import decode_response, encode_request
@@ -34,7 +32,7 @@ from support.broker import BrokerProcess
 from support.hostile.handshakes import asking_twice, client_hello
 from support.kafka_python import LEAVES_SOCKETS
 from support.raw_connection import RawConnection, batch
-from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, tls_port
+from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, rounds_of_steps, tls_port
 
 pytestmark = [pytest.mark.oncelog_only(reason="is about the broker's own listeners"), *LEAVES_SOCKETS]
 
@@ -232,34 +230,6 @@ async def test_plaintext_and_noise_on_a_tls_port_are_refused(authority: Authorit
             writer.close()
         await until_closed(broker)
         assert (await greet(tls_port(broker), authority.context())).error_code == 0
-
-
-@contextlib.contextmanager
-def rounds_of_steps() -> Iterator[Callable[[], Counter[int]]]:
-    """Count, by round of the event loop, the steps of handshakes for which bytes have arrived."""
-    round_, steps, begun, loop = 0, Counter[int](), set[int](), asyncio.get_running_loop()
-    do_handshake = alerts.TellingObject.do_handshake
-    handle: asyncio.Handle | None = None
-
-    def next_round() -> None:
-        nonlocal round_, handle
-        round_ += 1
-        handle = loop.call_soon(next_round)
-
-    def counted(connection: alerts.TellingObject) -> None:
-        if id(connection) in begun:
-            steps[round_] += 1
-        begun.add(id(connection))  # the first call is made before bytes arrive
-        do_handshake(connection)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alerts.TellingObject, "do_handshake", counted)
-        next_round()
-        try:
-            yield lambda: steps
-        finally:
-            assert handle is not None
-            handle.cancel()
 
 
 async def received(peer: socket.socket) -> bytes:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from oncelog.auth.development import DevelopmentAuthority
 from oncelog.broker.node import BrokerNode
+from oncelog.broker.security import alerts
 
 HOST = "localhost"
 
@@ -61,3 +65,31 @@ def pkcs12_store(authority: Authority, path: Path, password: str) -> None:
     path.write_bytes(
         pkcs12.serialize_key_and_certificates(b"broker", key, first, others, BestAvailableEncryption(password.encode()))
     )
+
+
+@contextmanager
+def rounds_of_steps() -> Iterator[Callable[[], Counter[int]]]:
+    """Count, by round of the event loop, the steps of handshakes for which bytes have arrived."""
+    round_, steps, begun, loop = 0, Counter[int](), set[int](), asyncio.get_running_loop()
+    do_handshake = alerts.TellingObject.do_handshake
+    handle: asyncio.Handle | None = None
+
+    def next_round() -> None:
+        nonlocal round_, handle
+        round_ += 1
+        handle = loop.call_soon(next_round)
+
+    def counted(connection: alerts.TellingObject) -> None:
+        if id(connection) in begun:
+            steps[round_] += 1
+        begun.add(id(connection))  # the first call is made before bytes arrive
+        do_handshake(connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alerts.TellingObject, "do_handshake", counted)
+        next_round()
+        try:
+            yield lambda: steps
+        finally:
+            assert handle is not None
+            handle.cancel()

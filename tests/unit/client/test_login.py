@@ -153,6 +153,18 @@ async def test_wrong_credentials_are_refused_at_once(mechanism: str, user: str) 
         assert broker.connections == 3
 
 
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [("yPQJ7tXrT1mRk_iX0-d2cA", True), ("0123456789abcdef" * 2, True), ("alice", False), ("a_user_with_a_name", False)],
+)
+async def test_a_token_that_is_not_marked_as_one_is_refused_with_the_remedy(user: str, told: bool) -> None:
+    async with SaslBroker({}) as broker:
+        with pytest.raises(AuthenticationError) as caught:
+            async with Admin(settings_of(broker, sasl_mechanism="SCRAM-SHA-512", sasl_username=user)):
+                pass
+    assert ('set sasl.jaas.config with tokenauth="true"' in str(caught.value)) is told
+
+
 async def test_a_mechanism_that_the_broker_lacks_names_those_that_it_has() -> None:
     async with SaslBroker(USERS, mechanisms=["SCRAM-SHA-512", "OAUTHBEARER"]) as broker:
         with pytest.raises(AuthenticationError, match="PLAIN; its mechanisms are: SCRAM-SHA-512, OAUTHBEARER"):

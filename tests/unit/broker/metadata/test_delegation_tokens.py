@@ -316,8 +316,10 @@ async def test_a_user_does_not_log_in_with_a_token_or_a_token_as_a_user() -> Non
     await log_in("alice", "secret", {})
     with pytest.raises(LoginRefused, match="invalid credentials"):
         await log_in("alice", "secret", {"tokenauth": "true"})
-    with pytest.raises(LoginRefused, match="invalid credentials"):
+    with pytest.raises(LoginRefused, match="invalid credentials") as refused:
         await log_in(token.token_id, b64encode(world.secret(token)).decode(), {})
+    assert "without tokenauth=true" in refused.value.detail
+    assert "token" not in str(refused.value), "clients are not told which tokens exist"
     await world.stop()
 
 
