@@ -24,10 +24,10 @@ from ...protocol.messages.txn_offset_commit import (
 )
 from ..api.handling import Answer, Deferred, Reply, RequestContext, handles
 from ..api.partition_rows import FEW, commits_of, results_of
-from ..coordinator.group.coordinator import Commit, Committer
+from ..coordinator.group.coordinator import Committer
 from ..coordinator.transaction.decisions import ProducerIdentity, Step
 from ..coordinator.transaction.state import TopicPartition
-from ..scheduling.steps import Steps, run_in_slices
+from ..scheduling.steps import Steps, run_at_once, run_in_slices
 from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5
@@ -128,17 +128,7 @@ def _commit(context: RequestContext, request: TxnOffsetCommitRequest, home: Topi
     coordinator = context.broker.group_coordinator
     # The offsets are appended below, with no await before.
     context.broker.transaction_coordinator.registration.wrote(request.transactional_id, home)
-    commits = [
-        Commit(
-            (topic.name, p.partition_index),
-            p.committed_offset,
-            p.committed_leader_epoch,
-            p.committed_metadata,
-            topic.topic_id,
-        )
-        for topic in request.topics
-        for p in topic.partitions
-    ]
+    commits = run_at_once(commits_of(request.topics))
     with _with_code_for_client(context, request):
         commit_codes = coordinator.commit_txn_offsets(
             request.group_id,

@@ -10,23 +10,17 @@ after a restart, it was lost and is not part of a torn write.
 from __future__ import annotations
 
 import errno
-from struct import Struct
-from typing import Final
-
-from crc32c import crc32c
 
 from ..system.ports import FileSystem
 from .file_names import FLUSHED_OFFSET
-
-_OFFSET: Final = Struct(">q")
-_MARK: Final = Struct(">qI")
+from .small_files import decode_offset, encode_offset
 
 
 def write_flushed_offset(fs: FileSystem, directory: str, offset: int) -> None:
     """Record that the partition in `directory` is on disk up to `offset` (exclusive). Raises OSError."""
     file = fs.open(f"{directory}/{FLUSHED_OFFSET}", create=True)
     try:
-        file.write_at([_MARK.pack(offset, crc32c(_OFFSET.pack(offset)))], 0)
+        file.write_at([encode_offset(offset)], 0)
     finally:
         file.close()
 
@@ -38,17 +32,13 @@ def read_flushed_offset(fs: FileSystem, directory: str) -> int | None:
     other errors.
     """
     try:
-        content = fs.read_file(f"{directory}/{FLUSHED_OFFSET}")
+        return decode_offset(fs.read_file(f"{directory}/{FLUSHED_OFFSET}"))
     except FileNotFoundError:
         return 0
     except OSError as error:
         if error.errno != errno.EIO:
             raise
         return None
-    if len(content) != _MARK.size:
-        return 0
-    offset, crc = _MARK.unpack(content)
-    return max(offset, 0) if crc == crc32c(content[: _OFFSET.size]) else 0
 
 
 def remove_flushed_offset(fs: FileSystem, directory: str) -> None:

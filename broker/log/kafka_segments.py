@@ -15,17 +15,10 @@ is not recorded is accepted only where all files were on disk: below the recover
 from __future__ import annotations
 
 from collections.abc import Iterable
-from struct import Struct
-from typing import Final
-
-from crc32c import crc32c
 
 from ..system.ports import FileSystem
 from .file_names import CHECKSUMS, KAFKA_END, OFFSET_INDEX, SWAP, parse_segment_name
-from .small_files import read_derived, write_file
-
-_OFFSET: Final = Struct(">q")
-_END: Final = Struct(">qI")
+from .small_files import decode_offset, encode_offset, read_derived, write_file
 
 
 class KafkaSegments:
@@ -44,7 +37,7 @@ class KafkaSegments:
         files = {entry for name in names if (entry := parse_segment_name(name.removesuffix(SWAP))) is not None}
         bases = {base for base, kind in files if kind == OFFSET_INDEX}
         self._bases = bases - {base for base, kind in files if kind == CHECKSUMS}
-        self._recorded = self._read() if KAFKA_END in names else 0
+        self._recorded = decode_offset(read_derived(fs, self._path) or b"") if KAFKA_END in names else 0
         self._gaps_end = self._recorded
 
     def may_begin_at(self, base_offset: int) -> bool:
@@ -75,14 +68,6 @@ class KafkaSegments:
     def _is_on_disk(self, base_offset: int) -> bool:
         return self._on_disk_to is None or base_offset < self._on_disk_to
 
-    def _read(self) -> int:
-        """Return the recorded offset; 0 if the file is missing or damaged."""
-        content = read_derived(self._fs, self._path) or b""
-        if len(content) != _END.size:
-            return 0
-        offset, crc = _END.unpack(content)
-        return max(offset, 0) if crc == crc32c(content[: _OFFSET.size]) else 0
-
     def _write(self, offset: int) -> None:
-        write_file(self._fs, self._path, _END.pack(offset, crc32c(_OFFSET.pack(offset))), sync=True)
+        write_file(self._fs, self._path, encode_offset(offset), sync=True)
         self._recorded = offset

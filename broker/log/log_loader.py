@@ -355,7 +355,7 @@ class _Loader:
 
     def _in_doubt(self, reason: str) -> str:
         """Return the reason of a damage that may be a torn write, but cannot be told from lost records."""
-        return f"{reason}; whether records were on disk here is not known, because {self._unread} cannot be read"
+        return f"{reason}; it is not known whether records here were on disk, because {self._unread} cannot be read"
 
     # --- files -------------------------------------------------------------------------------------------------------
 

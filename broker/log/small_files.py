@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from struct import Struct
 from typing import Final
 
 import structlog
@@ -21,6 +22,8 @@ from .file_names import TEMPORARY
 
 logger = structlog.get_logger(__name__)
 
+_OFFSET: Final = Struct(">q")
+_MARK: Final = Struct(">qI")
 _CHECKSUM: Final = "#crc32c"
 _BLOCK: Final = 4096
 """The number of bytes that are read together where the disk cannot read some of them."""
@@ -69,6 +72,19 @@ def renew_file(fs: FileSystem, path: str) -> None:
     If a sync of the file has failed before, another sync alone would not put it on disk.
     """
     write_file(fs, path, fs.read_file(path), sync=True)
+
+
+def encode_offset(offset: int) -> bytes:
+    """Return the content of a file with one offset: the offset (int64), and the crc32c of the offset (uint32)."""
+    return _MARK.pack(offset, crc32c(_OFFSET.pack(offset)))
+
+
+def decode_offset(content: bytes) -> int:
+    """Return the offset in the content of such a file; 0 if the content is damaged."""
+    if len(content) != _MARK.size:
+        return 0
+    offset, crc = _MARK.unpack(content)
+    return max(offset, 0) if crc == crc32c(content[: _OFFSET.size]) else 0
 
 
 def read_derived(fs: FileSystem, path: str) -> bytes | None:

@@ -26,16 +26,9 @@ def spelled_as_in_kafka(host: str) -> str:
 
     An IPv4 client of a listener on all interfaces has an IPv6 address, of which this is the IPv4 address.
     """
-    if ":" not in host:
-        return host
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if not isinstance(address, IPv6Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
+    address = _parsed(host)
+    if isinstance(address, str):
+        return address
     return ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
 
 
@@ -44,13 +37,19 @@ def network_of(host: str) -> str:
 
     `2001:db8:0:0:1:2:3:4` is counted as `2001:db8::/64`, and `::ffff:192.0.2.1` as `192.0.2.1`.
     """
+    address = _parsed(host)
+    if isinstance(address, str):
+        return address
+    rest = 128 - NETWORK_BITS
+    return f"{IPv6Address(int(address) >> rest << rest)}/{NETWORK_BITS}"
+
+
+def _parsed(host: str) -> IPv6Address | str:
+    """Return an IPv6 address without its zone. Return anything else as text, also an IPv4 address that is mapped."""
     if ":" not in host:
         return host
     try:
         address = IPv6Address(host.partition("%")[0])
     except ValueError:
         return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    rest = 128 - NETWORK_BITS
-    return f"{IPv6Address(int(address) >> rest << rest)}/{NETWORK_BITS}"
+    return address if address.ipv4_mapped is None else str(address.ipv4_mapped)

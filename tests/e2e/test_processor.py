@@ -439,12 +439,7 @@ async def test_a_batch_of_a_deleted_topic_skips_no_record_of_the_new_topic_of_it
         with pytest.raises(ValueError, match="ends here"):
             await processor.run()
         watching.cancel()
-    async with job.processor() as processor:
-        running = asyncio.create_task(processor.run())
-        async with asyncio.timeout(WAIT_S):
-            while sum(map(len, await job.result())) < 4:
-                await asyncio.sleep(0.05)
-        await stop(processor, running)
+    await run_until_written(job, 4)
     assert await job.result() == [[9, 12, 15, 18], [], []]
 
 
@@ -478,13 +473,18 @@ async def test_offsets_of_a_deleted_topic_are_refused_although_the_worker_has_no
         with pytest.raises(ValueError, match="ends here"):
             await processor.run()
     assert seen == [b"0", b"3", b"6"]
+    await run_until_written(job, 4)
+    assert await job.result() == [[9, 12, 15, 18], [], []]
+
+
+async def run_until_written(job: Job, count: int) -> None:
+    """Run another worker until the output topic has `count` records."""
     async with job.processor() as processor:
         running = asyncio.create_task(processor.run())
         async with asyncio.timeout(WAIT_S):
-            while sum(map(len, await job.result())) < 4:
+            while sum(map(len, await job.result())) < count:
                 await asyncio.sleep(0.05)
         await stop(processor, running)
-    assert await job.result() == [[9, 12, 15, 18], [], []]
 
 
 async def watch_topic_id(processor: Processor, topic: str, notice: Callable[[set[bytes]], None]) -> None:
