@@ -105,12 +105,15 @@ class TransactionWire:
         return answer
 
 
-def read(wire: Wire, topic: str, partition: int = 0, committed: bool = True) -> Seen:
-    """Return everything in a partition that a reader with this isolation level sees, without aborted transactions."""
+def read(wire: Wire, topic: str, partition: int = 0, committed: bool = True, max_bytes: int = 1 << 20) -> Seen:
+    """Return everything in a partition that a reader with this isolation level sees, without aborted transactions.
+
+    A response has at most `max_bytes` of records, but at least one batch.
+    """
     values: list[bytes] = []
     offset, seen_to = 0, -1
     while offset != seen_to:
-        where = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+        where = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=0,
@@ -124,11 +127,11 @@ def read(wire: Wire, topic: str, partition: int = 0, committed: bool = True) -> 
         seen_to, ended = offset, set()
         for position, header in iter_batches(got.records or b""):
             offset = header.next_offset
+            while aborted and aborted[0][0] <= header.base_offset:  # before the marker, which may be the first batch
+                ended.add(aborted.pop(0)[1])
             if header.is_control:
                 ended.discard(header.producer_id)
                 continue
-            while aborted and aborted[0][0] <= header.base_offset:
-                ended.add(aborted.pop(0)[1])
             if header.is_transactional and header.producer_id in ended:
                 continue
             values += [record.value or b"" for record in decode_batch(got.records or b"", position, header)]
