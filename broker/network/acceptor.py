@@ -172,10 +172,10 @@ class Acceptor:
     ) -> None:
         deadline = self._loop.time() + self._timeout_s
         try:
-            steps, network = self._limits.handshakes, network_of(host)
+            turns, network = self._limits.tls, network_of(host)
             await self._until_its_turn(peer, network, deadline)
             timeout_s = max(deadline - self._loop.time(), LEAST_TIMEOUT_S)
-            await shake_hands(lambda: self._made(made), peer, context(), timeout_s, steps, network)
+            await shake_hands(lambda: self._made(made), peer, context(), timeout_s, turns, network)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._failed(host, error)
 
@@ -184,7 +184,7 @@ class Acceptor:
         try:
             async with asyncio.timeout_at(deadline):
                 await first_message(peer)
-                await self._limits.handshakes.turn(network)
+                await self._limits.tls.steps.turn(network)
         except TimeoutError:
             raise TimeoutError("it has not begun within connection.authentication.timeout.ms") from None
 

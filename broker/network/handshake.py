@@ -16,10 +16,8 @@ from functools import partial
 from typing import Any, Final, cast
 
 from ..security.alerts import failed
-from .turns import Newcomers
-
-RECORD_HEADER_BYTES: Final = 5
-"""The size of the header of a TLS record. Its last two bytes are the length of the rest (RFC 8446, section 5.1)."""
+from .tls_records import HEADER_BYTES, PORTION, RecordLimit
+from .turns import TlsTurns
 
 MAX_RECORD_BYTES: Final = 16384
 """The longest record that TLS allows in a handshake, without its header."""
@@ -32,9 +30,6 @@ MAX_MESSAGE_BYTES: Final = 32 * 1024
 
 MAX_RECORDS: Final = 8
 """The number of records into which a client may divide its first message."""
-
-PORTION: Final = 64 * 1024
-"""Maximum bytes that a TLS protocol is given at once."""
 
 MAX_PROTECTED_RECORD_BYTES: Final = MAX_RECORD_BYTES + 2048
 """The longest record of any kind, without its header (RFC 5246, section 6.2.3)."""
@@ -53,7 +48,7 @@ async def first_message(peer: socket.socket) -> None:
     one record of a few kilobytes. The bytes stay in the socket. The kernel wakes the broker only a few times, even if
     the bytes arrive one at a time.
     """
-    missing = RECORD_HEADER_BYTES
+    missing = HEADER_BYTES
     while missing:
         await _until_received(peer, missing)
         arrived = peer.recv(missing, socket.MSG_PEEK)
@@ -68,8 +63,8 @@ def needed(arrived: bytes) -> int:
     """
     message, end = b"", 0
     for _ in range(MAX_RECORDS):
-        header, start = arrived[end : end + RECORD_HEADER_BYTES], end + RECORD_HEADER_BYTES
-        if len(header) < RECORD_HEADER_BYTES:
+        header, start = arrived[end : end + HEADER_BYTES], end + HEADER_BYTES
+        if len(header) < HEADER_BYTES:
             return start
         length = int.from_bytes(header[3:])
         if header[:1] != HANDSHAKE_RECORD or length > MAX_RECORD_BYTES:
@@ -103,12 +98,12 @@ def complete(arrived: bytes | bytearray) -> int:
 
     If the bytes are no record, they are as many as have arrived.
     """
-    if len(arrived) < RECORD_HEADER_BYTES:
+    if len(arrived) < HEADER_BYTES:
         return 0
-    length = int.from_bytes(arrived[3:RECORD_HEADER_BYTES])
+    length = int.from_bytes(arrived[3:HEADER_BYTES])
     if arrived[0] not in RECORD_TYPES or length > MAX_PROTECTED_RECORD_BYTES:
         return len(arrived)
-    size = RECORD_HEADER_BYTES + length
+    size = HEADER_BYTES + length
     return size if len(arrived) >= size else 0
 
 
@@ -118,8 +113,8 @@ class Gate(asyncio.Protocol):
     Reading is paused while a record waits for its turn.
     """
 
-    def __init__(self, steps: Newcomers, network: str) -> None:
-        self._steps, self._network = steps, network
+    def __init__(self, turns: TlsTurns, network: str) -> None:
+        self._turns, self._network = turns, network
         self._transport: asyncio.Transport | None = None
         self._tls: Any = None
         self._held = bytearray()
@@ -138,12 +133,14 @@ class Gate(asyncio.Protocol):
         loop.call_soon(partial(self._tls.connection_lost, None) if self._lost else self._continue)
 
     def open(self) -> None:
-        """Leave the transport to its TLS protocol, because the handshake has ended, and pass on what is held."""
+        """Give the place to the limit of records (`tls_records.py`), because the handshake has ended."""
         assert self._transport is not None, "connected"
         self._open = True
-        self._transport.set_protocol(self._tls)
+        limit = RecordLimit(self._transport, self._tls, self._turns.records, self._network)
+        self._transport.set_protocol(limit)
         self._transport.resume_reading()
-        self._pass_on(len(self._held))  # may pause reading again
+        if self._held:
+            limit.hold(self._held)
 
     def close(self) -> None:
         """Close the connection, because the handshake has failed."""
@@ -164,7 +161,7 @@ class Gate(asyncio.Protocol):
             self._transport.resume_reading()
             return
         self._transport.pause_reading()
-        self._steps.wait(self._network, self._step)
+        self._turns.steps.wait(self._network, self._step)
 
     def _step(self) -> None:
         if self._open or self._lost:
@@ -184,7 +181,7 @@ class Gate(asyncio.Protocol):
     def _forget(self) -> None:
         self._lost = True
         self._held.clear()
-        self._steps.leave(self._network, self._step)
+        self._turns.steps.leave(self._network, self._step)
 
     def eof_received(self) -> bool | None:
         """Pass on that the peer sends nothing more."""
@@ -212,12 +209,12 @@ async def shake_hands(
     peer: socket.socket,
     context: ssl.SSLContext,
     timeout_s: float,
-    steps: Newcomers,
+    turns: TlsTurns,
     network: str,
 ) -> asyncio.Transport:
     """Return the transport of a connection that has been accepted, for the protocol object that `make` returns.
 
-    The caller has waited for a turn of `steps`, because a TLS connection takes memory. Each record of the handshake
+    The caller has waited for one of `turns.steps`, because a TLS connection takes memory. Each record of the handshake
     waits for another turn of `network`. Raises OSError if the handshake fails (ssl.SSLError is one), after the peer has
     been sent the reason, and TimeoutError if it does not end within `timeout_s` seconds. The caller then closes `peer`.
     """
@@ -230,7 +227,7 @@ async def shake_hands(
         loop.call_soon(task.cancel)  # when the alert is sent
 
     failed.set(end)
-    gate = Gate(steps, network)
+    gate = Gate(turns, network)
     try:
         plain, _ = await loop.connect_accepted_socket(lambda: gate, peer)
         loop.call_soon(gate.enter)  # runs when `start_tls` has set the protocol and before that begins

@@ -28,7 +28,7 @@ from ..system.ports import Lane, Threads
 from .acceptor import ACCEPTED_AT_ONCE, PAUSE_S
 from .handshake import first_message, shake_hands
 from .listeners import WatchedContext
-from .turns import HANDSHAKE_STEPS_PER_ROUND, Newcomers
+from .turns import TlsTurns
 
 MAX_HEAD_BYTES: Final = 8192
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -67,7 +67,7 @@ class MetricsListener:
         self._accepting: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[Any], None] = {}
         self._files_usable = True
-        self._handshakes = Newcomers(HANDSHAKE_STEPS_PER_ROUND)
+        self._turns = TlsTurns()
 
     async def start(self) -> None:
         """Read the files, bind the listener's address and accept connections. Afterwards `port` is the real port.
@@ -164,9 +164,9 @@ class MetricsListener:
         else:
             network = network_of(host)
             await first_message(peer)
-            await self._handshakes.turn(network)
-            context, steps = self._tls.get(), self._handshakes
-            transport = await shake_hands(lambda: protocol, peer, context, REQUEST_TIMEOUT_S, steps, network)
+            await self._turns.steps.turn(network)
+            context, turns = self._tls.get(), self._turns
+            transport = await shake_hands(lambda: protocol, peer, context, REQUEST_TIMEOUT_S, turns, network)
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def _answer(self, head: list[bytes], host: str) -> bytes:

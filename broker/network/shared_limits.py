@@ -16,7 +16,7 @@ from ..system import descriptors
 from .answer_memory import AnswerMemory
 from .connection_rate import ConnectionRate
 from .request_memory import RequestMemory
-from .turns import HANDSHAKE_STEPS_PER_ROUND, LOGINS_PER_ROUND, Newcomers, Turns
+from .turns import LOGINS_PER_ROUND, Newcomers, TlsTurns, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SharedLimits:
         self.answers = AnswerMemory(config.queued_max_response_bytes, config.connection_write_stall_ms / 1000)
         self.turns = Turns()
         self.newcomers = Newcomers(LOGINS_PER_ROUND)
-        self.handshakes = Newcomers(HANDSHAKE_STEPS_PER_ROUND)
+        self.tls = TlsTurns()
         self._config = config
         self._rate = self._new_rate(config.max_connection_creation_rate)
         self._count = 0

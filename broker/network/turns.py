@@ -7,13 +7,16 @@ divided, so the work that a connection does beyond its share is deducted from it
 
 Clients that have not proved who they are wait for one another (`Newcomers`), so that thousands of logins at the same
 time delay only logins.
+
+The number of TLS records is limited, too (`RecordTurns`): a record without data is no work in the sense above, but may
+cost the broker as much as a small request.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 REQUEST_WORK: Final = 64 * 1024
 """The work that a request costs in addition to its bytes."""
@@ -38,6 +41,12 @@ LOGINS_PER_ROUND: Final = 8
 
 HANDSHAKE_STEPS_PER_ROUND: Final = 1
 """The number of steps of TLS handshakes in the same round. One takes the broker up to about a millisecond."""
+
+RECORDS_PER_ROUND: Final = 64
+"""The number of TLS records that are decrypted in the same round. A change of a key takes up to 35 microseconds."""
+
+RECORDS_PER_TURN: Final = 16
+"""The number of TLS records that a connection may have decrypted in a turn, if connections wait for one."""
 
 ROUND_S: Final = 0.002
 """A connection's excess work is reduced by one share for each period of this many seconds since its previous turn."""
@@ -79,32 +88,60 @@ class Turns:
         self._counted_until = now + CONTENTION_S
 
 
-class Newcomers:
-    """A queue of clients that are not known yet. A few of them have a turn in each round of the event loop.
+class _Queue:
+    """The turns for which clients wait. Networks (`client_host.network_of`) take turns.
 
-    Networks (`client_host.network_of`) take turns, and the clients of one network have theirs in the order in which
-    they came. So a client whose network has no other waits for at most one turn of each other network.
+    The clients of one network have their turns in the order in which they came. So a client whose network has no other
+    waits for at most one turn of each other network.
     """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[Callable[..., object], None]] = {}
+        """The waiting turns of each network, in order. The network whose turn is next comes first."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, network: str, turn: Callable[..., object]) -> None:
+        """Put a turn behind those of its network, unless it waits already."""
+        self._waiting.setdefault(network, {}).setdefault(turn)
+
+    def remove(self, network: str, turn: Callable[..., object]) -> None:
+        """Take a turn out of the queue, unless it has come."""
+        turns = self._waiting.get(network, {})
+        turns.pop(turn, None)
+        if not turns:
+            self._waiting.pop(network, None)
+
+    def next(self) -> Callable[..., Any]:
+        """Take out the turn that is next, and return it. The queue is not empty."""
+        network = next(iter(self._waiting))
+        turns = self._waiting.pop(network)
+        turn = next(iter(turns))
+        del turns[turn]
+        if turns:  # the next turn of this network comes after one of each other
+            self._waiting[network] = turns
+        return turn
+
+
+class Newcomers:
+    """A queue of clients that are not known yet. A few of them have a turn in each round of the event loop."""
 
     def __init__(self, per_round: int) -> None:
         self._per_round = per_round
-        self._waiting: dict[str, dict[Callable[[], object], None]] = {}
-        """The waiting turns of each network, in order. The network whose turn is next comes first."""
+        self._queue = _Queue()
         self._running = False
 
     def wait(self, network: str, turn: Callable[[], object]) -> None:
         """Call `turn` in a later round of the event loop, after those of its network that wait already."""
-        self._waiting.setdefault(network, {})[turn] = None
+        self._queue.add(network, turn)
         if not self._running:
             self._running = True
             asyncio.get_running_loop().call_soon(self._run)
 
     def leave(self, network: str, turn: Callable[[], object]) -> None:
         """Take a turn out of the queue, unless it has come."""
-        turns = self._waiting.get(network, {})
-        turns.pop(turn, None)
-        if not turns:
-            self._waiting.pop(network, None)
+        self._queue.remove(network, turn)
 
     async def turn(self, network: str) -> None:
         """Wait for a turn."""
@@ -119,15 +156,66 @@ class Newcomers:
     def _run(self) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(self._per_round):
-            if not self._waiting:
+            if not self._queue:
                 break
-            network = next(iter(self._waiting))
-            turns = self._waiting.pop(network)
-            turn = next(iter(turns))
-            del turns[turn]
-            if turns:  # the next turn of this network comes after one of each other
-                self._waiting[network] = turns
-            loop.call_soon(turn)
-        self._running = bool(self._waiting)
+            loop.call_soon(self._queue.next())
+        self._running = bool(self._queue)
         if self._running:
             loop.call_soon(self._run)
+
+
+class RecordTurns:
+    """The turns in which TLS records are decrypted: `RECORDS_PER_ROUND` in each round of the event loop.
+
+    Usually the records of a connection are decrypted as soon as they arrive. Only if a round has had its number,
+    connections wait, and then all that come later wait, too.
+    """
+
+    def __init__(self) -> None:
+        self._queue = _Queue()
+        self._round = 0.0
+        self._left = RECORDS_PER_ROUND
+        self._running = False
+
+    def left(self) -> int:
+        """Return how many records may be decrypted now; 0 if the connection has to wait for a turn."""
+        if self._queue:
+            return 0
+        now = asyncio.get_running_loop().time()  # the same during a round
+        if now != self._round:
+            self._round, self._left = now, RECORDS_PER_ROUND
+        return self._left
+
+    def decrypted(self, records: int) -> None:
+        """Count records that are decrypted in this round."""
+        self._left -= records
+
+    def wait(self, network: str, turn: Callable[[int], object]) -> None:
+        """Call `turn` in a later round of the event loop, with the number of records that it may have decrypted."""
+        self._queue.add(network, turn)
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def leave(self, network: str, turn: Callable[[int], object]) -> None:
+        """Take a turn out of the queue, unless it has come."""
+        self._queue.remove(network, turn)
+
+    def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._round, self._left = loop.time(), RECORDS_PER_ROUND
+        try:
+            while self._queue and self._left > 0:
+                self._queue.next()(min(self._left, RECORDS_PER_TURN))
+        finally:
+            self._running = bool(self._queue)
+            if self._running:
+                loop.call_soon(self._run)
+
+
+class TlsTurns:
+    """The turns of TLS connections: `steps` for the steps of handshakes, and `records` for what comes after them."""
+
+    def __init__(self) -> None:
+        self.steps = Newcomers(HANDSHAKE_STEPS_PER_ROUND)
+        self.records = RecordTurns()

@@ -33,6 +33,7 @@ from support.hostile.handshakes import asking_twice, client_hello
 from support.kafka_python import LEAVES_SOCKETS
 from support.raw_connection import RawConnection, batch
 from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, rounds_of_steps, tls_port
+from support.tls13 import Tls13
 
 pytestmark = [pytest.mark.oncelog_only(reason="is about the broker's own listeners"), *LEAVES_SOCKETS]
 
@@ -285,6 +286,23 @@ async def test_every_step_of_a_handshake_takes_a_turn(authority: Authority) -> N
                     assert len(await received(peer)) > 500, "a certificate"
             assert sum(steps().values()) == 2 * len(peers)
             assert max(steps().values()) == 1
+
+
+async def test_a_client_that_changes_its_keys_very_often_is_served(authority: Authority) -> None:
+    loop, request = asyncio.get_running_loop(), ApiVersionsRequest("test", "1")
+    async with broker_with_tls(authority) as broker, asyncio.timeout(60):
+        with socket.create_connection((HOST, tls_port(broker))) as sock:
+            sock.setblocking(False)
+            client = await Tls13.connect(sock)
+            for correlation_id in (1, 2):
+                flood = client.key_updates(3000)
+                data = client.data(b"".join(encode_request(request, 3, correlation_id, "tls")))
+                await loop.sock_sendall(sock, flood + data)
+                answer = b""
+                while not answer:
+                    answer = client.received(await loop.sock_recv(sock, 65_536))
+                answered, response = decode_response(ApiVersionsResponse, 3, answer[4:])
+                assert (answered, response.error_code) == (correlation_id, 0)
 
 
 async def test_a_flood_of_connections_is_accepted_in_steps(authority: Authority) -> None:

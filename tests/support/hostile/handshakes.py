@@ -8,6 +8,7 @@ import ssl
 from support.hostile.attack import attack
 from support.hostile.connections import send, send_at_once, sockets
 from support.hostile.siege import Siege
+from support.tls13 import Tls13
 
 
 def client_hello() -> bytes:
@@ -83,3 +84,13 @@ async def noise(siege: Siege, whole: bool) -> None:
     for _ in range(5 if whole else 1):
         async with sockets(siege, 1000 if whole else 200, address=siege.tls_address) as opened:
             await send_at_once(opened, b"\x16\x03\x01" + bytes(5000), 5)
+
+
+@attack("30 times 256 KB of changes of TLS keys, at the same time", tls=True, short=True)
+async def key_updates_at_once(siege: Siege, whole: bool) -> None:
+    async with sockets(siege, 30 if whole else 5, address=siege.tls_address) as opened:
+        floods = [(sock, (await Tls13.connect(sock)).key_updates(9_700 if whole else 2_000)) for sock in opened]
+        async with asyncio.TaskGroup() as tasks:
+            for sock, flood in floods:
+                tasks.create_task(send(sock, flood, 10 if whole else 2))
+        await asyncio.sleep(10 if whole else 1)

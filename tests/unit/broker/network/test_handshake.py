@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oncelog.broker.network.handshake import MAX_MESSAGE_BYTES, MAX_RECORDS, Gate, complete, needed
-from oncelog.broker.network.turns import Newcomers
+from oncelog.broker.network.tls_records import RecordLimit
+from oncelog.broker.network.turns import TlsTurns
 from support.hostile.handshakes import client_hello
+from support.tls_transport import Full, Wire
 
 HELLO = client_hello()[5:]
 
@@ -64,57 +65,21 @@ def test_a_record_is_complete_with_its_last_byte() -> None:
     assert complete(b"GET / HTTP/1.1") == len(b"GET / HTTP/1.1"), "no record, which the TLS protocol refuses"
 
 
-class Wire(asyncio.Transport):
-    """A transport that knows whether it is being read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reading = True
-        self.protocol: Any = None
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self.protocol
-        return protocol
-
-
-class Full(asyncio.BufferedProtocol):
-    """A TLS protocol that stops reading when it has `most` bytes."""
-
-    def __init__(self, wire: Wire, most: int) -> None:
-        self.wire, self.most, self.received = wire, most, b""
-        self._buffer = bytearray(256 * 1024)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._buffer)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.received += self._buffer[:nbytes]
-        if len(self.received) >= self.most:
-            self.wire.pause_reading()
-
-
-async def test_a_tls_protocol_that_has_enough_when_the_handshake_ends_is_not_read_for() -> None:
+async def test_what_follows_a_handshake_waits_for_a_turn_of_records() -> None:
     wire = Wire()
-    gate, tls = Gate(Newcomers(1), "192.0.2.1"), Full(wire, 100)
+    gate, tls = Gate(TlsTurns(), "192.0.2.1"), Full(wire, 100)
     gate.connection_made(wire)
     wire.protocol = tls
     gate.enter()
-    stream = b"\x16\x03\x03\x00\x03abc" + b"\x17\x03\x03\x40\x00" + bytes(100_000)
+    stream = b"\x16\x03\x03\x00\x03abc" + b"\x17\x03\x03\x40\x00" + bytes(0x4000)
     gate.data_received(stream)
     assert (wire.reading, tls.received) == (False, b"")
     while not tls.received:
         await asyncio.sleep(0)
     assert tls.received == stream[:8]
     gate.open()
-    assert tls.received == stream
-    assert wire.protocol is tls
-    assert not wire.reading
+    assert isinstance(wire.protocol, RecordLimit)
+    assert (wire.reading, tls.received) == (False, stream[:8])
+    while tls.received != stream:
+        await asyncio.sleep(0)
+    assert not wire.reading, "the TLS protocol has enough"

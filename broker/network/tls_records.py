@@ -1,0 +1,145 @@
+"""Limit how many TLS records are decrypted in one round of the event loop, after the handshake of a connection.
+
+The TLS protocol of uvloop decrypts all records that one read returns. A record without data may cost the broker as much
+as a small request: 64 KB can hold 2,400 changes of a key (KeyUpdate, RFC 8446, section 4.6.3). Their kind is encrypted,
+so records of every kind are counted, by their headers. Those above the limit are held until a turn comes
+(`turns.RecordTurns`). Meanwhile the connection is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, cast
+
+from .turns import RecordTurns
+
+HEADER_BYTES: Final = 5
+"""The size of the header of a TLS record. Its last two bytes are the length of the rest (RFC 8446, section 5.1)."""
+
+PORTION: Final = 64 * 1024
+"""Maximum bytes that a TLS protocol is given at once."""
+
+SPARE: Final = 16 * 1024
+"""The size in bytes of a read while records are held; the TLS protocol may have resumed reading by itself."""
+
+
+class RecordCount:
+    """Finds the records in a stream of bytes that arrives in pieces."""
+
+    __slots__ = ("_header", "_rest")
+
+    def __init__(self) -> None:
+        self._header = b""
+        self._rest = 0
+
+    def within(self, piece: memoryview, most: int) -> tuple[int, int]:
+        """Return (records, bytes): how much of `piece` has at most `most` records that begin in it.
+
+        The bytes are counted as passed. The rest of the piece has to be the beginning of the next one.
+        """
+        size, header = len(piece), self._header
+        position, records = self._rest, 0
+        while position < size:
+            if not header and records == most:
+                break  # a record whose header is divided has been counted
+            missing = HEADER_BYTES - len(header)
+            if position + missing > size:
+                records += not header
+                self._header, self._rest = header + bytes(piece[position:]), 0
+                return records, size
+            if header:
+                header += bytes(piece[position : position + missing])
+                length, header = header[3] << 8 | header[4], b""
+            else:
+                length = piece[position + 3] << 8 | piece[position + 4]
+                records += 1
+            position += missing + length
+        passed = min(position, size)
+        self._header, self._rest = b"", position - passed
+        return records, passed
+
+
+class RecordLimit(asyncio.BufferedProtocol):
+    """Stands between a transport and its TLS protocol, and passes on a limited number of records.
+
+    While records are held, the transport is paused. The TLS protocol pauses and resumes the transport, too. Whenever it
+    receives something, the transport has the state that the TLS protocol has given it.
+    """
+
+    def __init__(self, transport: asyncio.Transport, tls: Any, turns: RecordTurns, network: str) -> None:
+        self._transport, self._tls = transport, tls
+        self._turns, self._network = turns, network
+        self._count = RecordCount()
+        self._view = memoryview(b"")
+        self._held = bytearray()
+        self._paused_by_tls = self._ended = False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the memory into which the event loop reads from the socket: the TLS protocol's, if nothing is held."""
+        self._view = memoryview(bytearray(SPARE)) if self._held else self._tls.get_buffer(sizehint)
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what has arrived, and hold what is above the limit."""
+        arrived, self._view = self._view[:nbytes], memoryview(b"")
+        if self._held:
+            passed = 0
+        else:
+            records, passed = self._count.within(arrived, self._turns.left())
+            self._turns.decrypted(records)
+        if passed == nbytes:
+            self._tls.buffer_updated(nbytes)
+        else:
+            self._held += arrived[passed:]
+            if passed:
+                self._tls.buffer_updated(passed)
+            self._wait()
+
+    def hold(self, arrived: bytearray) -> None:
+        """Hold bytes that have arrived before the limit began."""
+        self._held += arrived
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._transport.is_closing():
+            return
+        self._paused_by_tls = not self._transport.is_reading()
+        self._transport.pause_reading()
+        self._turns.wait(self._network, self._turn)
+
+    def _turn(self, most: int) -> None:
+        """Pass on at most `most` of the records that are held."""
+        if self._transport.is_closing():
+            return
+        if not self._paused_by_tls:
+            self._transport.resume_reading()
+        with memoryview(self._held) as held:
+            records, passed = self._count.within(held[:PORTION], most)
+        self._turns.decrypted(records)
+        portion = self._held[:passed]
+        del self._held[:passed]
+        self._tls.get_buffer(passed)[:passed] = portion
+        self._tls.buffer_updated(passed)
+        if self._held:
+            self._wait()
+        elif self._ended and not self._tls.eof_received():
+            self._transport.close()
+
+    def eof_received(self) -> bool | None:
+        """Pass on that the peer sends nothing more, behind what is held."""
+        self._ended = True
+        return True if self._held else cast("bool | None", self._tls.eof_received())
+
+    def pause_writing(self) -> None:
+        """Pass on that the peer does not read."""
+        self._tls.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass on that the peer reads again."""
+        self._tls.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Pass on that the connection has ended."""
+        self._held.clear()
+        self._turns.leave(self._network, self._turn)
+        self._tls.connection_lost(error)
