@@ -136,10 +136,15 @@ class ScramCredential:
         return cls(salt, iterations, mechanism.hash(client_key), mechanism.hmac(salted_password, b"Server Key"))
 
 
+NO_CREDENTIALS: Final[Mapping[int, int]] = {}
+"""The numbers of iterations of no credentials."""
+
+
 class ScramDecoys:
     """Credentials for users that do not exist, so that a challenge does not tell which users exist.
 
-    A user's decoy is always the same in one process, and no password matches it.
+    A user's decoy is the same in one process, as long as the credentials of the cluster stay alike, and no password
+    matches it.
     """
 
     __slots__ = ("_secret",)
@@ -147,14 +152,30 @@ class ScramDecoys:
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secrets.token_bytes(64) if secret is None else secret
 
-    def credential(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
-        """Return the decoy of the user `name`."""
-        salt, stored_key, server_key = (
+    def credential(
+        self, mechanism: ScramMechanism, name: str, iterations: Mapping[int, int] = NO_CREDENTIALS
+    ) -> ScramCredential:
+        """Return the decoy of the user `name`.
+
+        `iterations` says how many credentials of the mechanism have which number of iterations. Decoys have each number
+        as often; without credentials, they have MIN_ITERATIONS.
+        """
+        salt, stored_key, server_key, place = (
             mechanism.hmac(self._secret, f"{mechanism.name} {purpose} {name}".encode())
-            for purpose in ("salt", "stored key", "server key")
+            for purpose in ("salt", "stored key", "server key", "iterations")
         )
         number = int.from_bytes(salt, "big") % 2**_SALT_BITS
-        return ScramCredential(_salt_of(number), MIN_ITERATIONS, stored_key, server_key)
+        return ScramCredential(_salt_of(number), _at(place, iterations), stored_key, server_key)
+
+
+def _at(place: bytes, iterations: Mapping[int, int]) -> int:
+    """Return the number of iterations of the credential at a place, a fraction of all that are counted."""
+    left = (int.from_bytes(place) * sum(iterations.values())) >> 8 * len(place)
+    for number in sorted(iterations):
+        left -= iterations[number]
+        if left < 0:
+            return number
+    return MIN_ITERATIONS
 
 
 class ScramUser(NamedTuple):

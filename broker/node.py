@@ -362,9 +362,8 @@ class BrokerNode:
         tokens = self.delegation_tokens
         if tokens is not None:
             tokens.start()
-        find_credential = self.metadata.scram_credential
         listeners = Listeners(
-            self.config, self.dispatcher, self.threads, find_credential, self.log, self._audit, self._quotas, tokens
+            self.config, self.dispatcher, self.threads, self.metadata, self.log, self._audit, self._quotas, tokens
         )
         try:
             await listeners.bind()

@@ -118,6 +118,9 @@ class Metadata(Protocol):
     def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return a user's credential for a SCRAM mechanism, or None."""
 
+    def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
+        """Return how many credentials of a SCRAM mechanism have which number of iterations."""
+
     def has_room_for_user(self, user: str, limit: int) -> bool:
         """Return whether a user may get a credential if there may be `limit` users, those being stored included."""
 

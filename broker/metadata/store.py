@@ -12,6 +12,7 @@ longer visible to clients, its subscribers drop its data, and its record is remo
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -118,6 +119,7 @@ class MetadataStore:
         self.features: dict[str, int] = {}
         self.broker_configs: dict[str, str] = {}
         self.scram_users: dict[str, dict[str, ScramCredential]] = {}
+        self._scram_iterations: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self.acls = AclIndex()
         self.delegation_tokens: dict[str, DelegationToken] = {}
         self.on_delegation_token_changed: list[Callable[[str], None]] = []
@@ -164,6 +166,10 @@ class MetadataStore:
     def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return a user's credential for a SCRAM mechanism, or None."""
         return self.scram_users.get(user, {}).get(mechanism)
+
+    def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
+        """Return how many credentials of a SCRAM mechanism have which number of iterations."""
+        return self._scram_iterations[mechanism]
 
     @property
     def partition_count(self) -> int:
@@ -256,6 +262,13 @@ class MetadataStore:
             self.delegation_tokens[token_id] = token
 
     def _set_credential(self, user: str, mechanism: str, credential: ScramCredential | None) -> None:
+        counts, before = self._scram_iterations[mechanism], self.scram_credential(user, mechanism)
+        if before is not None:
+            counts.subtract((before.iterations,))
+            if not counts[before.iterations]:
+                del counts[before.iterations]
+        if credential is not None:
+            counts[credential.iterations] += 1
         if credential is not None:
             self.scram_users.setdefault(user, {})[mechanism] = credential
         elif (remaining := self.scram_users.get(user)) is not None:

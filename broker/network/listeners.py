@@ -28,7 +28,7 @@ from .shared_limits import SharedLimits
 if TYPE_CHECKING:
     from ..security.login_checks import LoginChecks
     from ..security.mechanisms import ListenerLogins
-    from ..security.scram import FindCredential, TokenLogins
+    from ..security.scram import ScramUsers, TokenLogins
     from ..security.tls import ListenerTls
 
 
@@ -44,14 +44,14 @@ class Listeners:
         config: BrokerConfig,
         dispatcher: Dispatcher,
         threads: Threads,
-        find_credential: FindCredential,
+        users: ScramUsers,
         log: Any,
         audit: AuditLog,
         quotas: ClientQuotas,
         tokens: TokenLogins | None = None,
     ) -> None:
         self._config = config
-        self._find_credential = find_credential
+        self._users = users
         self._tokens = tokens
         self._dispatcher = dispatcher
         self._threads = threads
@@ -100,7 +100,7 @@ class Listeners:
             settings = ListenerLogins(row, self._config.of_listener(row.name))
             self._logins.append(settings)
             checks = self._login_checks()
-            logins = await settings.start(self._threads, checks, self._find_credential, self._log, self._tokens)
+            logins = await settings.start(self._threads, checks, self._users, self._log, self._tokens)
         return Listener(row, self._config, self._dispatcher, self._log, self._limits, self._audit, context, logins)
 
     def _login_checks(self) -> LoginChecks:

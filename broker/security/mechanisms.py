@@ -17,7 +17,7 @@ from ..system.ports import Lane, Threads
 from .login import LoginRules, Mechanism
 from .login_checks import LoginChecks
 from .plain import AllUsers, JaasUsers, PlainExchange, PlainUsers
-from .scram import FindCredential, ScramExchange, TokenLogins
+from .scram import ScramExchange, ScramUsers, TokenLogins
 from .settings import ListenerSettings
 
 if TYPE_CHECKING:  # imported at its first use, because most listeners have no tokens
@@ -73,7 +73,7 @@ class ListenerLogins:
         self,
         threads: Threads,
         checks: LoginChecks,
-        find: FindCredential,
+        users: ScramUsers,
         log: Any,
         tokens: TokenLogins | None = None,
     ) -> LoginRules:
@@ -89,7 +89,7 @@ class ListenerLogins:
             elif name == OAUTHBEARER:
                 made[name] = await self._oauth(threads, checks, log)
             else:
-                made[name] = _for_any_host(partial(ScramExchange, SCRAM_MECHANISMS[name], find, decoys, tokens))
+                made[name] = _for_any_host(partial(ScramExchange, SCRAM_MECHANISMS[name], users, decoys, tokens))
         return LoginRules(
             made,
             self._settings.get("connections.max.reauth.ms"),

@@ -6,11 +6,12 @@ and the password is the token's secret in base64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Protocol
 
 from ...auth.principal import Principal
 from ...auth.scram import (
+    NO_CREDENTIALS,
     TOKEN_EXTENSION,
     ScramCredential,
     ScramDecoys,
@@ -21,8 +22,15 @@ from ...auth.scram import (
 )
 from .login import LoginRefused, Proof
 
-FindCredential = Callable[[str, str], ScramCredential | None]
-"""A function of (user, mechanism) that returns the stored credential."""
+
+class ScramUsers(Protocol):
+    """The credentials of the cluster's metadata, as logins need them."""
+
+    def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        """Return a user's credential for a SCRAM mechanism, or None."""
+
+    def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
+        """Return how many credentials of a SCRAM mechanism have which number of iterations."""
 
 
 class TokenLogins(Protocol):
@@ -42,10 +50,10 @@ class ScramExchange:
     """
 
     def __init__(
-        self, mechanism: ScramMechanism, find: FindCredential, decoys: ScramDecoys, tokens: TokenLogins | None = None
+        self, mechanism: ScramMechanism, users: ScramUsers, decoys: ScramDecoys, tokens: TokenLogins | None = None
     ) -> None:
         self.proof: Proof | None = None
-        self._mechanism, self._find, self._decoys, self._tokens = mechanism, find, decoys, tokens
+        self._mechanism, self._users, self._decoys, self._tokens = mechanism, users, decoys, tokens
         self._server = ScramServer(mechanism)
         self._user: ScramUser | None = None
 
@@ -57,8 +65,7 @@ class ScramExchange:
         try:
             if self._user is None:
                 self._user = user = self._server.receive(message)
-                known = await self._credential(user)
-                return self._server.challenge(known or self._decoys.credential(self._mechanism, user.name))
+                return self._server.challenge(await self._credential(user) or self._decoy(user))
             last = self._server.finish(message)
             self.proof = self._proof(self._user)
         except ScramError as error:
@@ -72,8 +79,12 @@ class ScramExchange:
 
     async def _credential(self, user: ScramUser) -> ScramCredential | None:
         if not user.has_token:
-            return self._find(user.name, self._mechanism.name)
+            return self._users.scram_credential(user.name, self._mechanism.name)
         return None if self._tokens is None else await self._tokens.credential(user.name, self._mechanism)
+
+    def _decoy(self, user: ScramUser) -> ScramCredential:
+        of_others = NO_CREDENTIALS if user.has_token else self._users.scram_iterations(self._mechanism.name)
+        return self._decoys.credential(self._mechanism, user.name, of_others)
 
     def _proof(self, user: ScramUser) -> Proof:
         if not user.has_token:

@@ -301,6 +301,22 @@ async def test_a_wrong_password_and_an_unknown_user_are_refused_alike(mechanism:
         assert await is_closed(wire)
 
 
+async def test_the_iterations_of_an_unknown_user_are_those_of_users_that_exist() -> None:
+    async def iterations(user: str) -> str:
+        async with RawConnection(sasl_address(broker)) as wire:
+            await wire.call(SaslHandshakeRequest("SCRAM-SHA-256"), 1)
+            answer = await authenticate(wire, ScramClient(SCRAM_MECHANISMS["SCRAM-SHA-256"], user, "?").first())
+            return answer.auth_bytes.decode().rpartition(",i=")[2]
+
+    async with broker_with_sasl() as broker, RawConnection(broker.address) as wire:
+        for number in (5000, 8192):  # the second number replaces the first one
+            change = upsertion("dan", "SCRAM-SHA-256", "secret", iterations=number)
+            assert await alter_credentials(wire, change) == {"dan": 0}
+            assert await iterations("dan") == await iterations("nobody") == str(number)
+        assert await alter_credentials(wire, ScramCredentialDeletion("dan", 1)) == {"dan": 0}
+        assert await iterations("dan") == await iterations("nobody") == "4096"
+
+
 async def test_plain_refuses_to_act_for_another_user() -> None:
     async with broker_with_sasl() as broker, RawConnection(sasl_address(broker)) as wire:
         await wire.call(SaslHandshakeRequest("PLAIN"), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -82,6 +83,19 @@ def test_each_side_refuses_a_wrong_proof() -> None:
         client.finish(b"v=" + base64.b64encode(bytes(32)))
     with pytest.raises(ScramError, match="'other-error'"):
         client.finish(b"e=other-error")
+
+
+def test_users_that_do_not_exist_have_numbers_of_iterations_like_those_that_do() -> None:
+    decoys = ScramDecoys(bytes(64))
+
+    def numbers(iterations: dict[int, int]) -> Counter[int]:
+        return Counter(decoys.credential(SHA_256, f"nobody-{n}", iterations).iterations for n in range(1000))
+
+    assert numbers({}) == {4096: 1000}
+    assert numbers({10_000: 3}) == {10_000: 1000}
+    several = numbers({4096: 1, 8192: 3, 16_384: 0})
+    assert set(several) == {4096, 8192}
+    assert 200 < several[4096] < 300
 
 
 def test_a_user_that_does_not_exist_gets_a_challenge_that_does_not_tell() -> None:

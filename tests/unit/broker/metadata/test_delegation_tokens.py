@@ -7,7 +7,8 @@ import hashlib
 import hmac
 import json
 from base64 import b64encode
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -34,6 +35,19 @@ FOREVER_MS = 2**63 - 1
 KEY = "the broker's own key"
 ALICE, BOB, CAROL, DAVE = (Principal("User", name) for name in ("alice", "bob", "carol", "dave"))
 SHA_512 = SCRAM_MECHANISMS["SCRAM-SHA-512"]
+
+
+@dataclass
+class Users:
+    """The users that log in by passwords."""
+
+    credentials: dict[str, ScramCredential]
+
+    def scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        return self.credentials.get(user)
+
+    def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
+        return {}
 
 
 class World:
@@ -74,7 +88,7 @@ class World:
 
     async def log_in(self, token_id: str, password: str) -> Proof | None:
         """Log in by a token; return what it proves."""
-        exchange = ScramExchange(SHA_512, lambda user, mechanism: None, ScramDecoys(), self.tokens)
+        exchange = ScramExchange(SHA_512, Users({}), ScramDecoys(), self.tokens)
         client = ScramClient(SHA_512, token_id, password, extensions={"tokenauth": "true"})
         client.finish(await exchange.answer(client.respond(await exchange.answer(client.first()))))
         return exchange.proof
@@ -277,7 +291,7 @@ async def test_a_removed_token_admits_no_login() -> None:
 async def test_a_token_that_expires_during_the_login_is_refused() -> None:
     world = await World().start()
     token = await world.create(lifetime_ms=1000)
-    exchange = ScramExchange(SHA_512, lambda user, mechanism: None, ScramDecoys(), world.tokens)
+    exchange = ScramExchange(SHA_512, Users({}), ScramDecoys(), world.tokens)
     password = b64encode(world.secret(token)).decode()
     client = ScramClient(SHA_512, token.token_id, password, extensions={"tokenauth": "true"})
     final = client.respond(await exchange.answer(client.first()))
@@ -309,7 +323,7 @@ async def test_a_user_does_not_log_in_with_a_token_or_a_token_as_a_user() -> Non
     passwords = {"alice": ScramCredential.of_password(SHA_512, "secret")}
 
     async def log_in(name: str, password: str, extensions: dict[str, str]) -> None:
-        exchange = ScramExchange(SHA_512, lambda user, mechanism: passwords.get(user), ScramDecoys(), world.tokens)
+        exchange = ScramExchange(SHA_512, Users(passwords), ScramDecoys(), world.tokens)
         client = ScramClient(SHA_512, name, password, extensions=extensions)
         client.finish(await exchange.answer(client.respond(await exchange.answer(client.first()))))
 
