@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN
 from ...auth.scram import SCRAM_MECHANISMS, TOKEN_EXTENSION, ScramClient
@@ -54,7 +54,7 @@ class Plain:
     username: str
     password: str = field(repr=False)
     name: str = PLAIN
-    remedy: ClassVar[str] = ""
+    remedy: str = ""
 
     async def authenticate(self, ask: Ask) -> None:
         """Send the only message."""
