@@ -66,17 +66,23 @@ class ConfigProviders:
 
         `own` is the setting that the message is about; of the others, only refused values are replaced.
         """
-        for name, value in given.items():
-            if not self.has_variable(value):
-                continue
-            about = f" for configuration {name}:"
-            parts = re.split(rf"Invalid value .*?{re.escape(about)}", message, flags=re.DOTALL)
-            message = f"Invalid value {value}{about}".join(parts)
-            if name == own:
-                for match in _VARIABLE.finditer(value):
-                    secret = self._resolved(name, match[0])
-                    message = message.replace(secret, match[0]) if secret else message
-        return message
+        variables = {name: value for name, value in given.items() if self.has_variable(value)}
+        if not variables:
+            return message
+        secrets: dict[str, str] = {}
+        for match in _VARIABLE.finditer(variables.get(own or "", "")):
+            secrets[self._resolved(own or "", match[0])] = match[0]
+        names = "|".join(map(re.escape, variables))
+        values = "|".join(re.escape(secret) for secret in sorted(secrets, key=len, reverse=True) if secret)
+
+        def concealed(found: re.Match[str]) -> str:
+            if found["name"] is None:
+                return secrets[found[0]]
+            return f"Invalid value {variables[found['name']]} for configuration {found['name']}:"
+
+        # In one pass, because a variable may contain what looks like a value.
+        refused = rf"Invalid value .*? for configuration (?P<name>{names}):"
+        return re.sub(f"{refused}|{values}" if values else refused, concealed, message, flags=re.DOTALL)
 
     def _provider(self, name: str, worker: Mapping[str, str]) -> Provider:
         prefix = f"{PROVIDERS}.{name}."

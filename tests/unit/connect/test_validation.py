@@ -217,7 +217,7 @@ def test_options_of_tls_that_a_connector_does_not_have_are_refused(
 @pytest.fixture
 def with_file(tmp_path: Path) -> dict[str, str]:
     """The settings of a worker that has a provider of files, and a file to which the tests' variables refer."""
-    (tmp_path / "secrets").write_text("word=hunter2\nnumber=-17\n")
+    (tmp_path / "secrets").write_text("word=hunter2\nnumber=-918273\n")
     return {"config.providers": "f", "config.providers.f.class": "FileConfigProvider"}
 
 
@@ -244,7 +244,16 @@ async def test_a_report_has_the_variables_and_not_their_values(with_file: dict[s
         f"Invalid value {variables['tasks.max']} for configuration tasks.max: Value must be at least 1"
     ]
     assert [each for each in given["configs"] if "hunter2" in str(each)] == []
-    assert "-17" not in str(given)
+    assert "-918273" not in str(given)
+
+
+async def test_a_variable_that_contains_its_value_is_shown_as_it_is(with_file: dict[str, str], tmp_path: Path) -> None:
+    secrets = tmp_path / "number-918273"
+    (tmp_path / "secrets").rename(secrets)
+    variable = f"${{f:{secrets}:number}}"
+    given = await report_with(with_file, {"tasks.max": variable})
+    (errors,) = [each["value"]["errors"] for each in given["configs"] if each["value"]["name"] == "tasks.max"]
+    assert errors == [f"Invalid value {variable} for configuration tasks.max: Value must be at least 1"]
 
 
 async def test_an_override_of_the_wrong_type_is_refused_without_its_value(
