@@ -1,6 +1,6 @@
 # Every target sets up what it needs by itself: a virtual environment in .venv, made again when pyproject.toml changes.
 PYTHON ?= python3
-WORKERS ?= 3
+WORKERS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

@@ -117,6 +117,7 @@ def failing_late() -> Callable[[Iterator[Any]], Iterator[Any]]:
     return fails_late
 
 
+@pytest.mark.slow  # like the next test, with a stream
 def test_a_failed_batch_lets_readers_go_on(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     source, topic = topics.make("in"), topics.make("out")
     topics.send(source, range(10))

@@ -29,7 +29,7 @@ from support.simulation.scenario import KINDS_OF_EVENTS, Event, Scenario, needs_
 from support.simulation.worker import WorkerPlan
 from support.simulation.world import BROKERS, history
 
-CHUNKS = 10
+CHUNKS = 6
 SEEDS_PER_CHUNK = 50
 
 
