@@ -40,43 +40,45 @@ def schema_to_json(schema: Schema | None, numeric_decimals: bool = False) -> dic
     return answer
 
 
-def schema_from_json(given: Any) -> Schema | None:
+def schema_from_json(json_schema: Any) -> Schema | None:
     """Return the schema that a JSON object describes; raises DataError."""
-    if given is None:
+    if json_schema is None:
         return None
-    if not isinstance(given, dict) or not isinstance(given.get("type"), str):
+    if not isinstance(json_schema, dict) or not isinstance(json_schema.get("type"), str):
         raise DataError("Schema must contain 'type' field")
-    kind = _TYPES.get(given["type"])
+    kind = _TYPES.get(json_schema["type"])
     if kind is None:
-        raise DataError(f"Unknown schema type: {given['type']}")
-    attributes = _attributes(given)
+        raise DataError(f"Unknown schema type: {json_schema['type']}")
+    attributes = _attributes(json_schema)
     try:
         match kind:
             case SchemaType.ARRAY:
-                schema = array(_inner(given, "items", "Array schema did not specify the element type"), **attributes)
+                schema = array(
+                    _inner(json_schema, "items", "Array schema did not specify the element type"), **attributes
+                )
             case SchemaType.MAP:
-                keys = _inner(given, "keys", "Map schema did not specify the key type")
-                values = _inner(given, "values", "Map schema did not specify the value type")
+                keys = _inner(json_schema, "keys", "Map schema did not specify the key type")
+                values = _inner(json_schema, "values", "Map schema did not specify the value type")
                 schema = mapping(keys, values, **attributes)
             case SchemaType.STRUCT:
-                schema = struct(_fields(given), **attributes)
+                schema = struct(_fields(json_schema), **attributes)
             case _:
                 schema = Schema(kind, **attributes)
-        if "default" in given:
-            default = value_from_json(schema, given["default"])
+        if "default" in json_schema:
+            default = value_from_json(schema, json_schema["default"])
             schema = Schema(**{**schema.__dict__, "default": default}) if default is not None else schema
     except SchemaError as error:
         raise DataError(str(error)) from None
     return schema
 
 
-def _attributes(given: dict[str, Any]) -> dict[str, Any]:
+def _attributes(json_schema: dict[str, Any]) -> dict[str, Any]:
     kinds = {"name": str, "version": int, "doc": str}
     attributes: dict[str, Any] = {
-        name: given[name] for name, kind in kinds.items() if isinstance(given.get(name), kind)
+        name: json_schema[name] for name, kind in kinds.items() if isinstance(json_schema.get(name), kind)
     }
-    attributes["optional"] = given.get("optional") is True
-    parameters = given.get("parameters")
+    attributes["optional"] = json_schema.get("optional") is True
+    parameters = json_schema.get("parameters")
     if isinstance(parameters, dict):
         if not all(isinstance(value, str) for value in parameters.values()):
             raise DataError("Schema parameters must have string values.")
@@ -84,15 +86,15 @@ def _attributes(given: dict[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-def _inner(given: dict[str, Any], name: str, problem: str) -> Schema:
-    schema = schema_from_json(given.get(name))
+def _inner(json_schema: dict[str, Any], name: str, problem: str) -> Schema:
+    schema = schema_from_json(json_schema.get(name))
     if schema is None:
         raise DataError(problem)
     return schema
 
 
-def _fields(given: dict[str, Any]) -> list[tuple[str, Schema]]:
-    fields = given.get("fields")
+def _fields(json_schema: dict[str, Any]) -> list[tuple[str, Schema]]:
+    fields = json_schema.get("fields")
     if not isinstance(fields, list):
         raise DataError('Struct schema\'s "fields" argument is not an array.')
     pairs = []

@@ -64,39 +64,43 @@ def value_to_json(schema: Schema | None, value: Any, numeric_decimals: bool = Fa
     return float(value) if schema.type is SchemaType.FLOAT64 else value
 
 
-def value_from_json(schema: Schema | None, given: Any, defaults: bool = True) -> Any:
+def value_from_json(schema: Schema | None, json_value: Any, defaults: bool = True) -> Any:
     """Return the value that the JSON data represents; raises DataError if the data does not fit the schema."""
     if schema is None:
-        return given
-    if given is None:
+        return json_value
+    if json_value is None:
         if schema.default is not None and defaults:
             return schema.default
         if schema.optional:
             return None
         raise DataError(f"Invalid null value for required {schema.type.name} field")
-    if schema.name == logical.DECIMAL and isinstance(given, int | float | Decimal) and not isinstance(given, bool):
-        return Decimal(str(given))
+    if (
+        schema.name == logical.DECIMAL
+        and isinstance(json_value, int | float | Decimal)
+        and not isinstance(json_value, bool)
+    ):
+        return Decimal(str(json_value))
     match schema.type:
         case SchemaType.BYTES:
-            data = _from_base64(given)
+            data = _from_base64(json_value)
             return logical.decode(schema, data) if logical.python_type(schema.name) else data
-        case SchemaType.ARRAY if isinstance(given, list):
-            return [value_from_json(schema.value_schema, each, defaults) for each in given]
+        case SchemaType.ARRAY if isinstance(json_value, list):
+            return [value_from_json(schema.value_schema, each, defaults) for each in json_value]
         case SchemaType.MAP:
-            return _map(schema, given, defaults)
-        case SchemaType.STRUCT if isinstance(given, dict):
+            return _map(schema, json_value, defaults)
+        case SchemaType.STRUCT if isinstance(json_value, dict):
             struct = Struct(schema)
             for each in schema.fields:
-                struct.values[each.index] = value_from_json(each.schema, given.get(each.name), defaults)
+                struct.values[each.index] = value_from_json(each.schema, json_value.get(each.name), defaults)
             return struct
     if schema.type in INTEGER_BITS and logical.python_type(schema.name) is not None:
-        if isinstance(given, bool) or not isinstance(given, int):
+        if isinstance(json_value, bool) or not isinstance(json_value, int):
             raise DataError(f"Invalid type for {schema.name}, the underlying representation should be integer")
-        return logical.decode(schema, given)
-    if schema.type in (SchemaType.FLOAT32, SchemaType.FLOAT64) and isinstance(given, int | Decimal):
-        given = float(given)
-    check(schema, given)
-    return given
+        return logical.decode(schema, json_value)
+    if schema.type in (SchemaType.FLOAT32, SchemaType.FLOAT64) and isinstance(json_value, int | Decimal):
+        json_value = float(json_value)
+    check(schema, json_value)
+    return json_value
 
 
 def _plain(value: Any) -> Any:
@@ -116,16 +120,16 @@ def _plain(value: Any) -> Any:
     raise DataError(f"a {type(value).__name__} without a schema cannot be written as JSON: give the record a schema")
 
 
-def _map(schema: Schema, given: Any, defaults: bool) -> dict[Any, Any]:
+def _map(schema: Schema, json_value: Any, defaults: bool) -> dict[Any, Any]:
     assert schema.key_schema is not None
     if schema.key_schema.type is SchemaType.STRING:
-        if not isinstance(given, dict):
+        if not isinstance(json_value, dict):
             raise DataError("Maps with string fields should be encoded as JSON objects")
-        return {key: value_from_json(schema.value_schema, each, defaults) for key, each in given.items()}
-    if not isinstance(given, list):
+        return {key: value_from_json(schema.value_schema, each, defaults) for key, each in json_value.items()}
+    if not isinstance(json_value, list):
         raise DataError("Maps with non-string fields should be encoded as JSON array of tuples")
     pairs = {}
-    for entry in given:
+    for entry in json_value:
         if not isinstance(entry, list) or len(entry) != 2:
             raise DataError("Found invalid map entry instead of an array of two elements")
         key = value_from_json(schema.key_schema, entry[0], defaults)
@@ -133,10 +137,10 @@ def _map(schema: Schema, given: Any, defaults: bool) -> dict[Any, Any]:
     return pairs
 
 
-def _from_base64(given: Any) -> bytes:
-    if not isinstance(given, str):
+def _from_base64(json_value: Any) -> bytes:
+    if not isinstance(json_value, str):
         raise DataError("Invalid bytes field")
     try:
-        return base64.b64decode(given, validate=True)
+        return base64.b64decode(json_value, validate=True)
     except binascii.Error:
         raise DataError("Invalid bytes field") from None

@@ -61,14 +61,14 @@ async def validate_connector(
     cls = connector_class(stored)
     connector: SourceConnector = cls()
     name = stored["connector.class"]
-    given = providers.resolved({key: value for key, value in stored.items() if value is not None})
-    config: Mapping[str, str | None] = {**stored, **given}
-    table = enriched(_without_unknown_versions(table, given), config)
+    resolved = providers.resolved({key: value for key, value in stored.items() if value is not None})
+    config: Mapping[str, str | None] = {**stored, **resolved}
+    table = enriched(_without_unknown_versions(table, resolved), config)
     values = {value.name: value for value in table.validate(config)}
-    _check_exactly_once(connector, given, values, exactly_once)
+    _check_exactly_once(connector, resolved, values, exactly_once)
     if creates_topics:
-        _check_topic_groups(given, values)
-    _check_versions(cls, given, values)
+        _check_topic_groups(resolved, values)
+    _check_versions(cls, resolved, values)
     for key, value in config.items():
         if value is None:
             outcome = values.setdefault(key, ConfigValue(key))
@@ -85,26 +85,26 @@ async def validate_connector(
     groups = dict.fromkeys([*table.groups, *own.groups])
     report = validation_report(str(name), keys, [*values.values(), *outcomes], groups)
     try:
-        reports = [report, _overrides(given, override_policy)]
+        reports = [report, _overrides(resolved, override_policy)]
     except ConfigValueError as error:
         raise ConnectError(_without_values(str(error), stored, providers)) from None
-    reports += [_converter_report(kind, given) for kind in _CONVERTERS]
+    reports += [_converter_report(kind, resolved) for kind in _CONVERTERS]
     return _hidden(merged(str(name), reports), stored, providers)
 
 
 def _without_values(message: str, stored: Mapping[str, str | None], providers: ConfigProviders) -> str:
-    given = {name.split(".override.")[-1]: value for name, value in stored.items() if value is not None}
-    return providers.hidden(message, given)
+    settings = {name.split(".override.")[-1]: value for name, value in stored.items() if value is not None}
+    return providers.hidden(message, settings)
 
 
 def _hidden(report: Json, stored: Mapping[str, str | None], providers: ConfigProviders) -> Json:
     """Return a report with the variables that the settings have in place of the variables' values."""
-    given = {name: value for name, value in stored.items() if value is not None and providers.has_variable(value)}
-    for value in (config["value"] for config in report["configs"] if given and config["value"]):
+    variables = {name: value for name, value in stored.items() if value is not None and providers.has_variable(value)}
+    for value in (config["value"] for config in report["configs"] if variables and config["value"]):
         name = value["name"]
-        value["errors"] = [providers.hidden(error, given, name) for error in value["errors"]]
-        if name in given and value["value"] not in (None, HIDDEN):
-            value["value"] = given[name]
+        value["errors"] = [providers.hidden(error, variables, name) for error in value["errors"]]
+        if name in variables and value["value"] not in (None, HIDDEN):
+            value["value"] = variables[name]
     return report
 
 
@@ -145,14 +145,14 @@ def raise_errors(report: Json) -> None:
 
 
 def _check_exactly_once(
-    connector: SourceConnector, given: Mapping[str, str], values: Mapping[str, ConfigValue], enabled: bool
+    connector: SourceConnector, settings: Mapping[str, str], values: Mapping[str, ConfigValue], enabled: bool
 ) -> None:
     required = values["exactly.once.support"]
     if not required.errors and str(required.value).lower() == "required":
         if not enabled:
             required.errors.append("This worker does not have exactly-once source support enabled.")
         else:
-            support = connector.exactly_once_support(given)
+            support = connector.exactly_once_support(settings)
             if support is None:
                 required.errors.append(
                     "The connector does not implement the API required for preflight validation of exactly-once source "
@@ -167,7 +167,7 @@ def _check_exactly_once(
                 )
     boundary = values["transaction.boundary"]
     if not boundary.errors and str(boundary.value).lower() == "connector":
-        possible = connector.can_define_transaction_boundaries(given)
+        possible = connector.can_define_transaction_boundaries(settings)
         if possible is not ConnectorTransactionBoundaries.SUPPORTED:
             boundary.errors.append(
                 "The connector does not support connector-defined transaction boundaries with the given configuration. "
@@ -185,12 +185,12 @@ class _NoVersion:
         return False
 
 
-def _without_unknown_versions(table: ConfigDef, given: Mapping[str, str]) -> ConfigDef:
+def _without_unknown_versions(table: ConfigDef, settings: Mapping[str, str]) -> ConfigDef:
     """Return the table with no default version for converters that cannot be loaded."""
     unknown = set()
     for kind in _CONVERTERS:
         try:
-            parse("", given.get(f"{kind}.converter"), Type.CLASS)
+            parse("", settings.get(f"{kind}.converter"), Type.CLASS)
         except ConfigValueError:
             unknown.add(f"{kind}.converter.plugin.version")
     return ConfigDef(
@@ -198,17 +198,17 @@ def _without_unknown_versions(table: ConfigDef, given: Mapping[str, str]) -> Con
     )
 
 
-def _check_versions(cls: type[SourceConnector], given: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
+def _check_versions(cls: type[SourceConnector], settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
     """Add an error to each plugin whose version is not the requested one, and to the setting of the version (KIP-891).
 
     The version of a converter counts only if the connector's settings name the converter.
     """
     plugins: list[tuple[str, type | None, str]] = [("connector.class", cls, cls.version())]
     names = [f"{kind}.converter" for kind in _CONVERTERS] + [name for name in values if _PLUGIN.fullmatch(name)]
-    plugins += [(name, _class(given[name]), VERSION) for name in names if name in given]
+    plugins += [(name, _class(settings[name]), VERSION) for name in names if name in settings]
     for name, plugin, version in plugins:
         setting = version_setting(name)
-        problem = plugin and mismatch(class_name(plugin), given.get(setting), version)
+        problem = plugin and mismatch(class_name(plugin), settings.get(setting), version)
         if problem:
             values[name].errors.append(problem)
             values[setting].errors.append(problem)
@@ -222,23 +222,23 @@ def _class(name: str) -> type | None:
         return None
 
 
-def _check_topic_groups(given: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
+def _check_topic_groups(settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
     try:
-        topic_groups(given)
+        topic_groups(settings)
     except ConfigValueError as error:
         values["topic.creation.groups"].errors.append(str(error))
 
 
-def _converter_report(kind: str, given: Mapping[str, str]) -> Json:
+def _converter_report(kind: str, settings: Mapping[str, str]) -> Json:
     prefix = f"{kind}.converter."
     try:
-        cls = parse(prefix, given.get(f"{kind}.converter"), Type.CLASS)
+        cls = parse(prefix, settings.get(f"{kind}.converter"), Type.CLASS)
     except ConfigValueError:
         cls = None  # reported with the setting that names the class
     if cls is None or not issubclass(cls, HeaderConverter):
         return validation_report("", {}, [], [])
     table = cls.config_def()
-    own = {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
+    own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
     report = validation_report("", table.keys, table.validate({**own, "converter.type": kind}), table.groups)
     for config in report["configs"]:
         for part in ("definition", "value"):
@@ -246,15 +246,15 @@ def _converter_report(kind: str, given: Mapping[str, str]) -> Json:
     return report
 
 
-def _overrides(given: Mapping[str, str], policy: str) -> Json:
+def _overrides(settings: Mapping[str, str], policy: str) -> Json:
     """Return whether the policy allows each override, and whether the clients support it if it is a security setting.
 
     Raises ConfigValueError for a value of the wrong type, as Java does.
     """
     values = []
-    refused = refused_overrides(given)
+    refused = refused_overrides(settings)
     for prefix, types in _OVERRIDDEN.items():
-        for name, value in given.items():
+        for name, value in settings.items():
             if not name.startswith(prefix):
                 continue
             own = name.removeprefix(prefix)

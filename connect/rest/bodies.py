@@ -39,32 +39,32 @@ def read_settings(request: Request) -> dict[str, str | None]:
     return settings(read_json(request, numbers=str))
 
 
-def settings(given: Any) -> dict[str, str | None]:
+def settings(body: Any) -> dict[str, str | None]:
     """Return settings as text; null stays None. Raises ConnectError for data that is not an object of plain values."""
-    if not isinstance(given, dict):
-        raise ConnectError(f"the settings must be a JSON object, not {_kind(given)}")
-    return {name: plain_text(name, value) for name, value in given.items()}
+    if not isinstance(body, dict):
+        raise ConnectError(f"the settings must be a JSON object, not {_kind(body)}")
+    return {name: plain_text(name, value) for name, value in body.items()}
 
 
-def known_fields(given: Any, *names: str) -> dict[str, Any]:
+def known_fields(body: Any, *names: str) -> dict[str, Any]:
     """Return the body if it is an object without fields other than these; raises ConnectError."""
-    if not isinstance(given, dict):
-        raise ConnectError(f"the body must be a JSON object, not {_kind(given)}")
-    unknown = [name for name in given if name not in names]
+    if not isinstance(body, dict):
+        raise ConnectError(f"the body must be a JSON object, not {_kind(body)}")
+    unknown = [name for name in body if name not in names]
     if unknown:
         listed = ", ".join(f'"{name}"' for name in names)
         raise ConnectError(f'Unrecognized field "{unknown[0]}" ({len(names)} known properties: {listed})')
-    return given
+    return body
 
 
 def check_name(config: dict[str, str | None], name: str) -> dict[str, str | None]:
     """Return the settings with the connector's name; raises BadRequestError if they contain another name."""
-    given = config.get("name")
-    if given is None:
+    configured = config.get("name")
+    if configured is None:
         return {**config, "name": name}
-    if given != name:
+    if configured != name:
         raise BadRequestError(
-            f"Connector name configuration ({given}) doesn't match connector name in the URL ({name})"
+            f"Connector name configuration ({configured}) doesn't match connector name in the URL ({name})"
         )
     return config
 
@@ -78,8 +78,8 @@ def plain_text(name: str, value: Any) -> str | None:
     raise ConnectError(f'the setting "{name}" must be text, not {type(value).__name__}')
 
 
-def _kind(given: Any) -> str:
-    return "empty or null" if given is None else type(given).__name__
+def _kind(value: Any) -> str:
+    return "empty or null" if value is None else type(value).__name__
 
 
 def _not_json(constant: str) -> Any:

@@ -57,16 +57,19 @@ class ConfigProviders:
         except ConnectError as error:
             raise ConfigValueError(name, value, str(error)) from error
 
-    def with_variables(self, settings: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings of a task with the variables of its connector, whose settings are `given`."""
-        return {name: given[name] if self.has_variable(given.get(name)) else value for name, value in settings.items()}
+    def with_variables(self, settings: Mapping[str, str], of_connector: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings of a task with the variables of its connector, whose settings are `of_connector`."""
+        return {
+            name: of_connector[name] if self.has_variable(of_connector.get(name)) else value
+            for name, value in settings.items()
+        }
 
-    def hidden(self, message: str, given: Mapping[str, str], own: str | None = None) -> str:
+    def hidden(self, message: str, settings: Mapping[str, str], own: str | None = None) -> str:
         """Return a message about settings with their variables in place of the variables' values.
 
         `own` is the setting that the message is about; of the others, only refused values are replaced.
         """
-        variables = {name: value for name, value in given.items() if self.has_variable(value)}
+        variables = {name: value for name, value in settings.items() if self.has_variable(value)}
         if not variables:
             return message
         secrets: dict[str, str] = {}
@@ -87,9 +90,9 @@ class ConfigProviders:
     def _provider(self, name: str, worker: Mapping[str, str]) -> Provider:
         prefix = f"{PROVIDERS}.{name}."
         paths, pattern = f"{prefix}param.allowed.paths", f"{prefix}param.allowlist.pattern"
-        given = worker.get(f"{prefix}class", "")
+        class_name = worker.get(f"{prefix}class", "")
         self.known.add(f"{prefix}class")
-        match given.removeprefix(_JAVA):
+        match class_name.removeprefix(_JAVA):
             case "FileConfigProvider":
                 self.known.add(paths)
                 return _file_provider(_allowed(paths, worker))
@@ -100,7 +103,7 @@ class ConfigProviders:
                 self.known.add(pattern)
                 return _environment_provider(pattern, worker)
         problem = f"is not a config provider that workers of oncelog have. {_REMEDY}"
-        raise ConfigValueError(f"{prefix}class", given, problem)
+        raise ConfigValueError(f"{prefix}class", class_name, problem)
 
 
 _Allowed = Callable[[str], Path]
@@ -109,11 +112,11 @@ _Allowed = Callable[[str], Path]
 
 def _allowed(setting: str, worker: Mapping[str, str]) -> _Allowed:
     text = worker.get(setting, "")
-    given = [each.strip() for each in text.split(",")] if text else []
-    for each in given:
+    allowed = [each.strip() for each in text.split(",")] if text else []
+    for each in allowed:
         if not Path(each).is_absolute() or not Path(each).exists():
             raise ConfigValueError(setting, each, "must be an absolute path that exists")
-    roots = [Path(os.path.normpath(each)) for each in given]
+    roots = [Path(os.path.normpath(each)) for each in allowed]
 
     def allowed(text: str) -> Path:
         path = Path(os.path.normpath(text))
