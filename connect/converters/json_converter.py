@@ -98,17 +98,17 @@ class JsonConverter(Converter):
         """Return the schema and the value; raises DataError for data that is not JSON in the configured format."""
         if data is None:
             return None, None
-        given = json_text.loads(data)
+        message = json_text.loads(data)
         if not self._with_schemas:
-            return None, given
-        if not isinstance(given, dict) or given.keys() != {"schema", "payload"}:
+            return None, message
+        if not isinstance(message, dict) or message.keys() != {"schema", "payload"}:
             raise DataError(
                 'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '
                 "additional fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in your "
                 "converter configuration."
             )
-        schema = schema_from_json(given["schema"])
-        return schema, value_from_json(schema, given["payload"], self._defaults)
+        schema = schema_from_json(message["schema"])
+        return schema, value_from_json(schema, message["payload"], self._defaults)
 
     def _schema_json(self, schema: Schema | None) -> bytes:
         if schema is None:

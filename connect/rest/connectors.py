@@ -74,8 +74,8 @@ async def config(request: Request) -> Response:
 async def put_config(request: Request) -> Response:
     """Create a connector, or change its settings."""
     name = _name(request)
-    given = check_name(read_settings(request), name)
-    return _put_answer(request, await request.herder.put_connector(name, given, None, replace=True))
+    settings_with_name = check_name(read_settings(request), name)
+    return _put_answer(request, await request.herder.put_connector(name, settings_with_name, None, replace=True))
 
 
 async def patch_config(request: Request) -> Response:
@@ -162,10 +162,10 @@ async def offsets(request: Request) -> Response:
 async def alter_offsets(request: Request) -> Response:
     """Set offsets of a stopped connector."""
     body = known_fields(read_json(request), "offsets")
-    given = body.get("offsets")
-    if given is not None and not isinstance(given, list):
+    entries = body.get("offsets")
+    if entries is not None and not isinstance(entries, list):
         raise ConnectError('the field "offsets" must be a list of {"partition": {…}, "offset": {…}}')
-    pairs = [known_fields(each, "partition", "offset") for each in given or []]
+    pairs = [known_fields(each, "partition", "offset") for each in entries or []]
     wanted = [(_object(each, "partition") or {}, _object(each, "offset")) for each in pairs]
     return answer(await request.herder.alter_offsets(_name(request), wanted))
 
@@ -186,8 +186,8 @@ async def reset_topics(request: Request) -> Response:
     return Response(status=202)
 
 
-def _object(given: dict[str, Any], name: str) -> dict[str, Any] | None:
-    value = given.get(name)
+def _object(body: dict[str, Any], name: str) -> dict[str, Any] | None:
+    value = body.get(name)
     if value is not None and not isinstance(value, dict):
         raise ConnectError(f'"{name}" must be a JSON object, not {type(value).__name__}')
     return value

@@ -47,9 +47,9 @@ async def validate(request: Request) -> Response:
     """Return the result of validating settings; answer 400 if they name another connector class than the URL."""
     name = request.parameters["plugin"]
     config = read_settings(request)
-    given = config.get("connector.class")
-    if given is not None and not _named(given, name):
-        raise BadRequestError(f"Included connector type {given} does not match request type {name}")
+    class_name = config.get("connector.class")
+    if class_name is not None and not _named(class_name, name):
+        raise BadRequestError(f"Included connector type {class_name} does not match request type {name}")
     try:
         return answer(await request.herder.validate(config))
     except SinkConnectorError:
@@ -58,12 +58,12 @@ async def validate(request: Request) -> Response:
         raise ConnectError(str(error)) from error
 
 
-def _named(given: str, name: str) -> bool:
-    """Return whether `given` ends with `name`, both without the suffix Connector, as Kafka Connect compares them.
+def _named(class_name: str, name: str) -> bool:
+    """Return whether `class_name` ends with `name`, both without the suffix Connector, as in Kafka Connect.
 
     The name Connector itself has no suffix.
     """
-    return (given.removesuffix("Connector") or given).endswith(name.removesuffix("Connector") or name)
+    return (class_name.removesuffix("Connector") or class_name).endswith(name.removesuffix("Connector") or name)
 
 
 def _version(name: str, kind: PluginKind) -> str | None:

@@ -99,14 +99,14 @@ def _flat(table: dict[str, Any], prefix: str) -> dict[str, str]:
     return settings
 
 
-def _connector(given: Any) -> dict[str, str]:
+def _connector(content: Any) -> dict[str, str]:
     """Return a connector's settings from JSON: the settings alone, or {"name": …, "config": {…}} (KIP-980)."""
-    if isinstance(given, dict) and isinstance(given.get("config"), dict):
-        settings = {name: _text(value) for name, value in given["config"].items()}
-        return {**settings, "name": settings.get("name", str(given.get("name", "")))}
-    if not isinstance(given, dict):
+    if isinstance(content, dict) and isinstance(content.get("config"), dict):
+        settings = {name: _text(value) for name, value in content["config"].items()}
+        return {**settings, "name": settings.get("name", str(content.get("name", "")))}
+    if not isinstance(content, dict):
         raise ValueError("a connector must be a JSON object of settings")
-    return {name: _text(value) for name, value in given.items()}
+    return {name: _text(value) for name, value in content.items()}
 
 
 def _text(value: Any) -> str:

@@ -112,11 +112,11 @@ _Allowed = Callable[[str], Path]
 
 def _allowed(setting: str, worker: Mapping[str, str]) -> _Allowed:
     text = worker.get(setting, "")
-    allowed = [each.strip() for each in text.split(",")] if text else []
-    for each in allowed:
+    entries = [each.strip() for each in text.split(",")] if text else []
+    for each in entries:
         if not Path(each).is_absolute() or not Path(each).exists():
             raise ConfigValueError(setting, each, "must be an absolute path that exists")
-    roots = [Path(os.path.normpath(each)) for each in allowed]
+    roots = [Path(os.path.normpath(each)) for each in entries]
 
     def allowed(text: str) -> Path:
         path = Path(os.path.normpath(text))

@@ -44,19 +44,20 @@ def topic_groups(settings: Mapping[str, str]) -> list[TopicGroup]:
 
     Raises ConfigValueError, also if the group `default` does not say how many partitions and replicas a topic has.
     """
-    given = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
-    aliases = [alias.strip() for alias in given.pop("groups", "").split(",") if alias.strip()]
-    if not given and not aliases:
+    own = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
+    aliases = [alias.strip() for alias in own.pop("groups", "").split(",") if alias.strip()]
+    if not own and not aliases:
         return []
-    return [_group(given, alias) for alias in (*(alias for alias in aliases if alias != "default"), "default")]
+    return [_group(own, alias) for alias in (*(alias for alias in aliases if alias != "default"), "default")]
 
 
-def _group(given: Mapping[str, str], alias: str) -> TopicGroup:
-    own = {name.removeprefix(f"{alias}."): value for name, value in given.items() if name.startswith(f"{alias}.")}
+def _group(topic_settings: Mapping[str, str], alias: str) -> TopicGroup:
+    prefix = f"{alias}."
+    own = {name.removeprefix(prefix): value for name, value in topic_settings.items() if name.startswith(prefix)}
     default = alias == "default"
 
     def number(name: str) -> int:
-        text = own.get(name, given.get(f"default.{name}"))
+        text = own.get(name, topic_settings.get(f"default.{name}"))
         if text is None:
             raise MissingConfigError(f"{PREFIX}default.{name}")
         full = f"{PREFIX}{alias}.{name}"

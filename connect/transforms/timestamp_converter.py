@@ -58,15 +58,15 @@ class TimestampConverter(PartTransformation):
     def configure(self, config: Any) -> None:
         """Apply the settings; raises ConfigValueError for a missing or invalid format."""
         super().configure(config)
-        self._target, given = self.settings["target.type"], self.settings["format"].strip()
-        if self._target == "string" and not given:
+        self._target, pattern = self.settings["target.type"], self.settings["format"].strip()
+        if self._target == "string" and not pattern:
             problem = "TimestampConverter requires format option to be specified when using string timestamps"
-            raise ConfigValueError("format", given, problem)
+            raise ConfigValueError("format", pattern, problem)
         try:
-            self._pattern = DatePattern(given) if given else None
+            self._pattern = DatePattern(pattern) if pattern else None
         except ValueError as error:
             raise ConfigValueError(
-                "format", given, f"TimestampConverter requires a SimpleDateFormat-compatible pattern: {error}"
+                "format", pattern, f"TimestampConverter requires a SimpleDateFormat-compatible pattern: {error}"
             ) from None
 
     def apply(self, record: SourceRecord) -> SourceRecord:
@@ -79,8 +79,8 @@ class TimestampConverter(PartTransformation):
         if value is None:
             return record
         if schema is None:
-            given = dict(self.require_map(value))
-            return self.changed(record, None, {**given, name: self._converted(None, given.get(name))})
+            fields = dict(self.require_map(value))
+            return self.changed(record, None, {**fields, name: self._converted(None, fields.get(name))})
         row = self.require_struct(value)
         target = self._schemas.get(schema, self._with_target)
         defaults = self.settings["replace.null.with.default"]

@@ -31,13 +31,13 @@ class ConnectorRunner:
         name: str,
         connector: SourceConnector,
         config: Mapping[str, str],
-        given: Mapping[str, str],
+        stored: Mapping[str, str],
         offsets: OffsetReader,
         report: Callable[[State, str | None], Awaitable[None]],
         reconfigure: Callable[[], None],
     ) -> None:
-        """Set up; `config` has the values of the variables in the settings `given` by the user."""
-        self.name, self.connector, self.config, self.given = name, connector, config, given
+        """Set up; `config` has the values of the variables in the settings `stored`."""
+        self.name, self.connector, self.config, self.stored = name, connector, config, stored
         self._offsets, self._report, self._reconfigure = offsets, report, reconfigure
         self._calls = Calls(f"connector {name}")
         self._loop = asyncio.get_running_loop()

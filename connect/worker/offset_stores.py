@@ -75,11 +75,11 @@ class OffsetStores:
         one transaction. Deletions reach the worker's topic before the connector's own topic (KAFKA-15018): a failure
         in between must not leave an old offset in the worker's topic alone, where a task would find it.
         """
-        given = list(offsets)
+        listed = list(offsets)
         stores = await self.of(name, settings)
 
         async def write_to_workers_topic(*, deletions: bool) -> None:
-            chosen = [(partition, offset) for partition, offset in given if (offset is None) is deletions]
+            chosen = [(partition, offset) for partition, offset in listed if (offset is None) is deletions]
             if stores[1:] and chosen:
                 await self._worker.refresh()
                 await self.copies.write(self._worker.records(name, chosen))
@@ -87,7 +87,7 @@ class OffsetStores:
         if transactional is None:
             await write_to_workers_topic(deletions=True)
             await stores[0].refresh()
-            await stores[0].write_raw(stores[0].records(name, given))
+            await stores[0].write_raw(stores[0].records(name, listed))
         else:
             topic = self.own_topic(settings) or self._config["offset.storage.topic"]
             async with Producer(dict(transactional)) as producer:
@@ -95,7 +95,7 @@ class OffsetStores:
                 await write_to_workers_topic(deletions=True)
                 await stores[0].refresh()
                 async with producer.transaction() as transaction:
-                    for key, value in stores[0].records(name, given):
+                    for key, value in stores[0].records(name, listed):
                         await transaction.enqueue(topic, value, key=key)
         await write_to_workers_topic(deletions=False)
         for store in stores:

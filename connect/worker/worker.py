@@ -71,7 +71,7 @@ class Worker:
             await self._start_connector(name, config, target, reconfigure)
 
     async def _start_connector(
-        self, name: str, given: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
+        self, name: str, stored: Mapping[str, str], target: TargetState, reconfigure: Callable[[], None]
     ) -> None:
         version = None
 
@@ -79,7 +79,7 @@ class Worker:
             await self._listener.status(name, state, trace, version)
 
         try:
-            config = self.resolved(given)
+            config = self.resolved(stored)
             connector: SourceConnector = plugin("connector.class", config["connector.class"], SourceConnector)
             version = connector.version()
             require(class_name(type(connector)), config.get("connector.plugin.version"), version)
@@ -90,7 +90,7 @@ class Worker:
         except Exception as error:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             raise ConnectError(f"connector {name} could not be set up: {error}") from error
-        runner = ConnectorRunner(name, connector, config, given, StoredOffsets(name, stores), report, reconfigure)
+        runner = ConnectorRunner(name, connector, config, stored, StoredOffsets(name, stores), report, reconfigure)
         self._connectors[name] = runner
         await runner.transition_to(target)
 
@@ -137,7 +137,7 @@ class Worker:
             )
         task_class = class_name(runner.connector.task_class)
         with_variables = self.config.providers.with_variables
-        return [{**with_variables(each, runner.given), "task.class": task_class} for each in configs]
+        return [{**with_variables(each, runner.stored), "task.class": task_class} for each in configs]
 
     # -- offsets
 

@@ -111,20 +111,20 @@ class Arrays:
 
     def __call__(self, values: Any) -> list[Any]:
         """Return an array with converted elements; raises ValueError for an array with another number of dimensions."""
-        given = self._dimensions_of(values)
-        if given not in (0, self._dimensions):
+        dimensions = self._dimensions_of(values)
+        if dimensions not in (0, self._dimensions):
             raise ValueError(
-                f"an array of {given} dimension{'s' if given > 1 else ''} follows arrays of {self._dimensions} "
-                "dimensions: cast it to text in a query"
+                f"an array of {dimensions} dimension{'s' if dimensions > 1 else ''} follows arrays of"
+                f" {self._dimensions} dimensions: cast it to text in a query"
             )
         return self._converted(values, self._dimensions)
 
     def fitting(self, values: Any) -> Arrays:
         """Return the conversion for arrays that have as many dimensions as this one."""
-        given = self._dimensions_of(values)
-        if given <= self._dimensions:
+        dimensions = self._dimensions_of(values)
+        if dimensions <= self._dimensions:
             return self
-        return Arrays(self._item, self._convert, fixed=False, dimensions=given)
+        return Arrays(self._item, self._convert, fixed=False, dimensions=dimensions)
 
     def _converted(self, values: Any, dimensions: int) -> list[Any]:
         if dimensions == 1:
