@@ -25,11 +25,11 @@ _SAME: Final = (
 )
 """Groups of field names that mean the same thing in different definitions."""
 
-_ABSENT: Final = {"base_offset": -1, "producer_epoch": -1}
+_ABSENT: Final = {"base_offset": -1, "committed_offset": -1, "low_watermark": -1, "producer_epoch": -1}
 """Fields that are -1 in the item of an error, although their default is 0. All other fields keep their defaults."""
 
-_RESULTS: Final = frozenset({"num_partitions", "replication_factor"})
-"""Names of fields that, in a response, say what was made and do not identify an item."""
+_RESULTS: Final = frozenset({"leader_epoch", "num_partitions", "replication_factor", "timestamp"})
+"""Names of fields that, in a response, say what was made or found and do not identify an item."""
 
 
 def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
@@ -103,7 +103,11 @@ def _identify(item: Struct, asked: Any, source: FieldSpec, version: int) -> None
                 return
         return
     for spec in item.fields:
-        if spec.is_array or spec.struct is not None or spec.name.startswith("error") or spec.name in _RESULTS:
+        if spec.struct is not None:
+            if any(one.name == spec.name and one.struct is spec.struct for one in asked.fields):
+                setattr(item, spec.name, getattr(asked, spec.name))
+            continue
+        if spec.is_array or spec.name.startswith("error") or spec.name in _RESULTS:
             continue
         for asked_spec in asked.fields:
             if asked_spec.wire_type is spec.wire_type and not asked_spec.is_array and _same(spec.name, asked_spec.name):

@@ -27,13 +27,14 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from ..acls.access import FULL_ACCESS
+from ..acls.access import Access
 from ..api.handling import Deferred, Reply, RequestContext, handles
 from ..coordinator.transaction.decisions import Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..metadata import Metadata
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import Steps, run_in_slices
+from ..topic_names import INTERNAL_TOPICS
 
 FIRST_BATCHED_VERSION = 4
 
@@ -106,7 +107,7 @@ def _all_exist(context: RequestContext, topics: list[AddPartitionsToTxnTopic], c
     for requested in topics:
         topic = metadata.topic(requested.name)
         count = 0 if topic is None else topic.partitions
-        if access.is_limited and not access.allows(AclOperation.WRITE, AclResourceType.TOPIC, requested.name):
+        if not _may_write(access, requested.name):
             exist = _deny(requested.name, requested.partitions, codes)
         else:
             exist &= _look_up(requested.name, requested.partitions, count, codes)
@@ -275,7 +276,7 @@ def _looked_up(
     client may not write to it. From v4 on the sender is a broker, which has checked that.
     """
     metadata = context.broker.metadata
-    checked = context.access if context.api_version < FIRST_BATCHED_VERSION else FULL_ACCESS
+    from_broker = context.api_version >= FIRST_BATCHED_VERSION
     codes: Codes = {}
     highest: dict[str, int] = {}
     done = 0
@@ -284,7 +285,7 @@ def _looked_up(
         name = requested.name
         topic = metadata.topic(name)
         count = 0 if topic is None else topic.partitions
-        is_allowed = checked.allows(AclOperation.WRITE, AclResourceType.TOPIC, name)
+        is_allowed = from_broker or _may_write(context.access, name)
         for indexes in _pieces(requested.partitions):
             if not is_allowed:
                 exist = _deny(name, indexes, codes)
@@ -307,6 +308,15 @@ def _looked_up(
             codes[partition] = ErrorCode.OPERATION_NOT_ATTEMPTED
         yield 1
     return codes, None
+
+
+def _may_write(access: Access, topic: str) -> bool:
+    """Return whether the client may register partitions of the topic.
+
+    As in Apache Kafka, no client may register partitions of internal topics: the end of the transaction would write
+    markers to them. AddOffsetsToTxn and TxnOffsetCommit register those of `__consumer_offsets`.
+    """
+    return topic not in INTERNAL_TOPICS and access.allows(AclOperation.WRITE, AclResourceType.TOPIC, topic)
 
 
 def _look_up(name: str, indexes: list[int], count: int, codes: Codes) -> bool:

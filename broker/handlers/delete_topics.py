@@ -28,19 +28,22 @@ DELETED_AT_A_TIME = 10
 """The number of topics that are deleted together. Each of their partitions is renamed on disk."""
 
 
+Item = tuple[DeleteTopicState, int]
+"""A topic as the client has named it, and its number of occurrences in the request."""
+
+
 @handles(DeleteTopicsRequest, carried_out=True)
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
-    items = await run_in_slices(_items(context, asked))
-    topics = iter(items.values())
     response = DeleteTopicsResponse()
+    items = await run_in_slices(_authorized(context, asked, response))
+    topics = iter(items.values())
     async for _ in in_slices(range(0, len(items), DELETED_AT_A_TIME), 1):
         pending: list[tuple[DeletableTopicResult, asyncio.Future[Topic]]] = []
         for item, times in islice(topics, DELETED_AT_A_TIME):
             result = DeletableTopicResult(item.name, item.topic_id)
             response.responses.append(result)
             try:
-                _authorize(context, item, result)
                 topic = _find(context, item, times)
                 result.name, result.topic_id = topic.name, topic.topic_id
                 context.mutate(topic.partitions, strict_since=5)
@@ -55,17 +58,32 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     return response
 
 
-def _items(
-    context: RequestContext, asked: Sequence[DeleteTopicState]
-) -> Steps[dict[str | bytes, tuple[DeleteTopicState, int]]]:
-    """Return each topic of the request once, with its number of occurrences in the request."""
-    items: dict[str | bytes, tuple[DeleteTopicState, int]] = {}
+def _authorized(
+    context: RequestContext, asked: Sequence[DeleteTopicState], response: DeleteTopicsResponse
+) -> Steps[dict[str | bytes, Item]]:
+    """Return each topic that the client may delete once, and add the other topics to the response.
+
+    A name and an id of the same topic become one item only if the client may delete both. Otherwise the number of rows
+    would tell which id a hidden topic has.
+    """
+    named: dict[tuple[str | None, bytes], Item] = {}
     for item in asked:
-        identity = _identity(context, item)
-        _, times = items.get(identity, (item, 0))
-        items[identity] = item, times + 1
+        identity = item.name, NO_UUID if item.name is not None else item.topic_id
+        named[identity] = item, named.get(identity, (item, 0))[1] + 1
         yield 1
-    return items
+    allowed: dict[str | bytes, Item] = {}
+    for item, times in named.values():
+        result = DeletableTopicResult(item.name, item.topic_id)
+        try:
+            _authorize(context, item, result)
+        except KafkaError as error:
+            _fail(result, error)
+            response.responses.append(result)
+        else:
+            topic = _identity(context, item)
+            allowed[topic] = item, allowed.get(topic, (item, 0))[1] + times
+        yield 5
+    return allowed
 
 
 def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
@@ -79,17 +97,21 @@ def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
 def _authorize(context: RequestContext, item: DeleteTopicState, result: DeletableTopicResult) -> None:
     """Raise KafkaError TOPIC_AUTHORIZATION_FAILED if the client may not delete the topic.
 
-    A client that may not describe the topic does not learn whether it exists, nor its other name. A client that may
-    describe it gets both.
+    As in Apache Kafka, a topic that is named needs the permission to describe it, too, which is usually implied. A
+    client without it does not learn whether the topic exists, nor its other name. A client with it gets both.
     """
     access, metadata = context.access, context.broker.metadata
     if access.allows(AclOperation.DELETE, AclResourceType.CLUSTER, quiet=True):
         return
     topic = metadata.topic_by_id(item.topic_id) if item.name is None else metadata.topic(item.name)
     name = item.name if topic is None else topic.name
-    if name is None or access.allows(AclOperation.DELETE, AclResourceType.TOPIC, name):
+    if name is None:
+        return  # reported as unknown
+    is_visible = access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True)
+    may_delete = access.allows(AclOperation.DELETE, AclResourceType.TOPIC, name)
+    if may_delete and (is_visible or item.name is None):
         return
-    if access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=True):
+    if is_visible:
         if topic is None:
             return  # reported as unknown
         result.name, result.topic_id = topic.name, topic.topic_id

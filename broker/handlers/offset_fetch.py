@@ -66,7 +66,8 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
     except KafkaError as error:
         return (yield from _failed(request, context.api_version, error))
     response = OffsetFetchResponse()
-    if GROUP_ERROR_FROM <= context.api_version < STABILITY_FROM and any(item.is_pending for item in offsets):
+    tells_pending = GROUP_ERROR_FROM <= context.api_version < STABILITY_FROM
+    if tells_pending and any(item.is_pending and _may_describe(access, item) for item in offsets):
         response.error_code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for item in offsets:

@@ -19,6 +19,8 @@ from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from oncelog.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, OpData, RequestEntryData
+from oncelog.protocol.messages.alter_client_quotas import EntityData as AlteredEntity
 from oncelog.protocol.messages.alter_configs import AlterConfigsRequest
 from oncelog.protocol.messages.alter_configs import AlterConfigsResource as AlteredResource
 from oncelog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -613,6 +615,72 @@ async def test_deleting_topics(world: World) -> None:
         (0, "b", ids["b"]),
         (0, "c", ids["c"]),
     ]
+
+
+async def test_deleting_hidden_topics_tells_nothing_about_their_ids(world: World) -> None:
+    ids = {name: await world.wire.create_topic(name) for name in ("a", "b")}
+    await world.only()
+    for name, topic_id in (("a", ids["a"]), ("a", ids["b"]), ("nothing", ids["a"])):
+        request = DeleteTopicsRequest([DeleteTopicState(name), DeleteTopicState(None, topic_id)])
+        answer = await world.wire.call(request, 6)
+        rows = [(row.error_code, row.name, row.topic_id) for row in answer.responses]
+        assert rows == [(TOPIC, name, bytes(16)), (TOPIC, None, topic_id)]
+    await world.only(rule(Op.DELETE, Type.TOPIC, "*"))
+    request = DeleteTopicsRequest([DeleteTopicState("a"), DeleteTopicState(None, ids["a"])])
+    (row,) = (await world.wire.call(request, 6)).responses
+    assert row.error_code == ErrorCode.INVALID_REQUEST, "the same topic twice"
+
+
+async def test_a_topic_that_may_not_be_described_is_not_deleted_by_name(world: World) -> None:
+    ids = {name: await world.wire.create_topic(name) for name in ("a", "b")}
+    denied = rule(Op.DESCRIBE, Type.TOPIC, "*", permission=Permission.DENY)
+    await world.only(rule(Op.DELETE, Type.TOPIC, "*"), denied)
+    for name in ("a", "nothing"):
+        (row,) = (await world.wire.call(DeleteTopicsRequest([DeleteTopicState(name)]), 6)).responses
+        assert (row.error_code, row.topic_id) == (TOPIC, bytes(16))
+    (row,) = (await world.wire.call(DeleteTopicsRequest([DeleteTopicState(None, ids["b"])]), 6)).responses
+    assert (row.error_code, row.name) == (0, "b")
+
+
+async def test_a_refused_change_of_quotas_names_its_entities(world: World) -> None:
+    await world.only()
+    entity = [AlteredEntity("user", "bob"), AlteredEntity("client-id", None)]
+    request = AlterClientQuotasRequest([RequestEntryData(entity, [OpData("producer_byte_rate", 1e6)])])
+    (entry,) = (await world.wire.call(request, 1)).entries
+    assert (entry.error_code, entry.entity) == (CLUSTER, entity)
+
+
+@pytest.mark.parametrize("version", [2, 5])
+async def test_pending_offsets_of_a_hidden_topic_are_not_told(world: World, version: int) -> None:
+    await world.wire.create_topic("t")
+    producer = await world.wire.call(InitProducerIdRequest("x", 9000), 4)
+    who = producer.producer_id, producer.producer_epoch
+    assert (await world.wire.call(AddOffsetsToTxnRequest("x", *who, "g"), 3)).error_code == 0
+    offsets = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])]
+    assert not codes(await world.wire.call(TxnOffsetCommitRequest("x", "g", *who, topics=offsets), 2))
+    group = rule(Op.DESCRIBE, Type.GROUP, "g")
+    for more, code, row_code in (((), 0, TOPIC), ((rule(Op.DESCRIBE, Type.TOPIC, "t"),), 14, 14)):
+        await world.only(group, *more)
+        answer = await world.wire.call(OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])]), version)
+        assert (answer.error_code, answer.topics[0].partitions[0].error_code) == (code, row_code)
+
+
+async def test_refused_rows_have_no_values_of_the_request(world: World) -> None:
+    await world.wire.create_topic("t")
+    await world.only()
+    listed = await world.wire.call(
+        ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, 123)])]), 6
+    )
+    (row,) = listed.topics[0].partitions
+    assert (row.error_code, row.timestamp, row.offset) == (TOPIC, -1, -1)
+    epochs = OffsetForLeaderEpochRequest(-2, [OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, 3, 5)])])
+    (end,) = (await world.wire.call(epochs, 4)).topics[0].partitions
+    assert (end.error_code, end.leader_epoch, end.end_offset) == (TOPIC, -1, -1)
+    deletion = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])], 9000)
+    (deleted,) = (await world.wire.call(deletion, 2)).topics[0].partitions
+    assert (deleted.error_code, deleted.low_watermark) == (TOPIC, -1)
+    offset = await world.wire.call(OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])]), 1)
+    assert offset.topics[0].partitions[0].committed_offset == -1
 
 
 async def test_a_denied_topic_stops_the_others_of_a_transaction(world: World) -> None:

@@ -158,6 +158,15 @@ class TestVersion1:
         assert txn.add(topic, 0, 7) == {0: E.OPERATION_NOT_ATTEMPTED, 7: E.UNKNOWN_TOPIC_OR_PARTITION}
         assert describe(wire, txn.tid).transaction_state == "Empty"
 
+    @pytest.mark.parametrize("count", [1, 150])
+    @pytest.mark.parametrize("internal", ["__consumer_offsets", "__transaction_state"])
+    def test_clients_cannot_register_internal_topics(
+        self, wire: Wire, txn: TransactionWire, internal: str, count: int
+    ) -> None:
+        txn.init()
+        assert txn.add(internal, *range(count)) == dict.fromkeys(range(count), E.TOPIC_AUTHORIZATION_FAILED)
+        assert describe(wire, txn.tid).transaction_state == "Empty"
+
     def test_identity_that_is_not_the_ids_is_refused(self, txn: TransactionWire, topic: str) -> None:
         txn.init()
         txn.producer_id += 1
