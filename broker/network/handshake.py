@@ -139,8 +139,9 @@ class Gate(asyncio.Protocol):
         limit = RecordLimit(self._transport, self._tls, self._turns.records, self._network)
         self._transport.set_protocol(limit)
         self._transport.resume_reading()
-        if self._held:
-            limit.hold(self._held)
+        held, self._held = self._held, bytearray()  # the transport may refer to this object until it is closed
+        if held:
+            limit.hold(held)
 
     def close(self) -> None:
         """Close the connection, because the handshake has failed."""

@@ -19,8 +19,11 @@ HEADER_BYTES: Final = 5
 PORTION: Final = 64 * 1024
 """Maximum bytes that a TLS protocol is given at once."""
 
-SPARE: Final = 16 * 1024
-"""The size in bytes of a read while records are held; the TLS protocol may have resumed reading by itself."""
+SPARE: Final = 4 * 1024
+"""The size in bytes of a read while records are held; the TLS protocol may have resumed reading by itself.
+
+The TLS protocol passes on more than this before it resumes reading, so what is held does not grow.
+"""
 
 
 class RecordCount:
@@ -64,6 +67,9 @@ class RecordLimit(asyncio.BufferedProtocol):
 
     While records are held, the transport is paused. The TLS protocol pauses and resumes the transport, too. Whenever it
     receives something, the transport has the state that the TLS protocol has given it.
+
+    Nothing is passed on while the peer does not read: the TLS library answers some records by itself, for example each
+    attempt to renegotiate in TLS 1.2, and the answers would pile up.
     """
 
     def __init__(self, transport: asyncio.Transport, tls: Any, turns: RecordTurns, network: str) -> None:
@@ -72,17 +78,23 @@ class RecordLimit(asyncio.BufferedProtocol):
         self._count = RecordCount()
         self._view = memoryview(b"")
         self._held = bytearray()
-        self._paused_by_tls = self._ended = False
+        self._paused_by_tls = False
+        self._peer_reads = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the memory into which the event loop reads from the socket: the TLS protocol's, if nothing is held."""
-        self._view = memoryview(bytearray(SPARE)) if self._held else self._tls.get_buffer(sizehint)
+        if self._held:
+            self._view = memoryview(bytearray(SPARE))
+        else:
+            self._view = self._tls.get_buffer(sizehint)
+            if not self._turns.left():  # what will arrive has to be held
+                self._view = self._view[:PORTION]
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what has arrived, and hold what is above the limit."""
         arrived, self._view = self._view[:nbytes], memoryview(b"")
-        if self._held:
+        if self._held or not self._peer_reads:
             passed = 0
         else:
             records, passed = self._count.within(arrived, self._turns.left())
@@ -105,11 +117,12 @@ class RecordLimit(asyncio.BufferedProtocol):
             return
         self._paused_by_tls = not self._transport.is_reading()
         self._transport.pause_reading()
-        self._turns.wait(self._network, self._turn)
+        if self._peer_reads:
+            self._turns.wait(self._network, self._turn)
 
     def _turn(self, most: int) -> None:
         """Pass on at most `most` of the records that are held."""
-        if self._transport.is_closing():
+        if self._transport.is_closing() or not self._peer_reads:
             return
         if not self._paused_by_tls:
             self._transport.resume_reading()
@@ -122,21 +135,28 @@ class RecordLimit(asyncio.BufferedProtocol):
         self._tls.buffer_updated(passed)
         if self._held:
             self._wait()
-        elif self._ended and not self._tls.eof_received():
-            self._transport.close()
 
     def eof_received(self) -> bool | None:
-        """Pass on that the peer sends nothing more, behind what is held."""
-        self._ended = True
-        return True if self._held else cast("bool | None", self._tls.eof_received())
+        """Pass on that the peer sends nothing more.
+
+        While records are held, the end is left to be read again: the transport reports it whenever reading is resumed.
+        """
+        if not self._held:
+            return cast("bool | None", self._tls.eof_received())
+        self._paused_by_tls = False  # it has resumed reading, or the end would not have been read
+        return True
 
     def pause_writing(self) -> None:
         """Pass on that the peer does not read."""
+        self._peer_reads = False
         self._tls.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on that the peer reads again."""
+        """Pass on that the peer reads again, and after that what was held meanwhile."""
+        self._peer_reads = True
         self._tls.resume_writing()
+        if self._held:
+            self._turns.wait(self._network, self._turn)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Pass on that the connection has ended."""

@@ -173,44 +173,42 @@ class RecordTurns:
 
     def __init__(self) -> None:
         self._queue = _Queue()
-        self._round = 0.0
         self._left = RECORDS_PER_ROUND
         self._running = False
 
     def left(self) -> int:
         """Return how many records may be decrypted now; 0 if the connection has to wait for a turn."""
-        if self._queue:
-            return 0
-        now = asyncio.get_running_loop().time()  # the same during a round
-        if now != self._round:
-            self._round, self._left = now, RECORDS_PER_ROUND
-        return self._left
+        return 0 if self._queue else self._left
 
     def decrypted(self, records: int) -> None:
-        """Count records that are decrypted in this round."""
+        """Count records that are decrypted in this round, or since the last one that had many of them."""
         self._left -= records
+        if self._left <= RECORDS_PER_ROUND // 2:
+            self._run_next()
 
     def wait(self, network: str, turn: Callable[[int], object]) -> None:
         """Call `turn` in a later round of the event loop, with the number of records that it may have decrypted."""
         self._queue.add(network, turn)
-        if not self._running:
-            self._running = True
-            asyncio.get_running_loop().call_soon(self._run)
+        self._run_next()
 
     def leave(self, network: str, turn: Callable[[int], object]) -> None:
         """Take a turn out of the queue, unless it has come."""
         self._queue.remove(network, turn)
 
+    def _run_next(self) -> None:
+        """Let the next round begin with `_run`. The clock cannot tell rounds apart: it goes on during a round."""
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._run)
+
     def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._round, self._left = loop.time(), RECORDS_PER_ROUND
+        self._left, self._running = RECORDS_PER_ROUND, False
         try:
             while self._queue and self._left > 0:
                 self._queue.next()(min(self._left, RECORDS_PER_TURN))
         finally:
-            self._running = bool(self._queue)
-            if self._running:
-                loop.call_soon(self._run)
+            if self._queue:
+                self._run_next()
 
 
 class TlsTurns:

@@ -54,6 +54,12 @@ class Full(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._buffer)
 
+    def pause_writing(self) -> None:
+        pass
+
+    def resume_writing(self) -> None:
+        pass
+
     def buffer_updated(self, nbytes: int) -> None:
         self.pieces.append(bytes(self._buffer[:nbytes]))
         self.received += self.pieces[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -128,23 +129,73 @@ async def test_what_arrives_behind_held_records_stays_behind_them() -> None:
     connection.receive(first)
     assert not connection.wire.reading
     connection.tls.take()  # resumes reading although records are held
-    connection.receive(second[:10_000])
+    connection.receive(second[:4000])
     assert not connection.wire.reading
-    await connection.passed(first + second[:10_000])
+    await connection.passed(first + second[:4000])
     connection.tls.take()
-    connection.receive(second[10_000:12_000])
-    await connection.passed(first + second[:12_000])
+    connection.receive(second[4000:8000])
+    await connection.passed(first + second[:8000])
 
 
 async def test_the_end_of_the_stream_comes_behind_held_records() -> None:
     connection, stream = Connected(RecordTurns(), most=1000), record(22) * 500
     connection.receive(stream)
     connection.tls.take()
-    assert connection.limit.eof_received()
-    assert not connection.tls.ended
-    await connection.passed(stream)
+    assert connection.limit.eof_received(), "the transport stays open"
+    connection.wire.reading = False  # a transport stops reading at the end
+    while connection.tls.received != stream:
+        assert not connection.tls.ended
+        await asyncio.sleep(0)
+    assert not connection.wire.reading, "the TLS protocol has enough"
+    connection.tls.take()
+    assert connection.wire.reading, "so the transport finds the end again"
+    assert not connection.limit.eof_received()
     assert connection.tls.ended
-    assert connection.wire.closed
+
+
+async def test_nothing_is_passed_on_while_the_peer_does_not_read() -> None:
+    connection, stream = Connected(RecordTurns()), record(22) * 200
+    connection.limit.pause_writing()
+    connection.receive(stream[:1000])
+    await asyncio.sleep(0)
+    assert (connection.wire.reading, connection.tls.received) == (False, b"")
+    connection.limit.resume_writing()
+    await connection.passed(stream[:1000])
+    connection.receive(stream[1000:])
+    connection.limit.pause_writing()  # while records wait for a turn
+    had = connection.tls.received
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert connection.tls.received == had != stream
+    connection.limit.resume_writing()
+    await connection.passed(stream)
+    assert connection.wire.reading
+
+
+async def test_a_round_has_its_number_of_records_however_long_it_takes() -> None:
+    turns = RecordTurns()
+    connections = [Connected(turns) for _ in range(5)]
+    for connection in connections:
+        connection.receive(record(22) * 60)
+        time.sleep(0.002)
+    assert sum(len(connection.tls.received) for connection in connections) == RECORDS_PER_ROUND * len(record(22))
+    for connection in connections:
+        await connection.passed(record(22) * 60)
+
+
+async def test_what_is_held_stays_small_though_the_tls_protocol_resumes_reading() -> None:
+    turns = RecordTurns()
+    others = [Connected(turns, network=f"192.0.2.{number}") for number in range(2, 60)]
+    for other in others:
+        other.receive(record(22) * 2000)
+    connection = Connected(turns, most=16_384)
+    connection.receive(record(22) * 2000)
+    for _ in range(200):
+        connection.tls.take()
+        if connection.wire.reading:
+            connection.receive(record(22) * 100)
+        assert len(connection.limit._held) < 80_000
+        await asyncio.sleep(0)
 
 
 async def test_a_connection_that_ends_takes_no_more_turns() -> None:
