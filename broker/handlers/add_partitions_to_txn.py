@@ -34,7 +34,7 @@ from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..metadata import Metadata
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import Steps, run_in_slices
-from ..topic_names import INTERNAL_TOPICS
+from ..topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 
 FIRST_BATCHED_VERSION = 4
 
@@ -85,7 +85,7 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
         return _add_many(context, request)
     context.rows(rows)
     codes: Codes = {}
-    if _all_exist(context, topics, codes):
+    if _all_exist(context, topics, codes, request.session):
         producer = _producer(request)
         pending = context.broker.transaction_coordinator.registration.add_partitions_now(
             *producer, codes.keys(), TransactionVersion.TV_0, session=request.session, by=context
@@ -97,7 +97,7 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
     return _response_of_few(codes)
 
 
-def _all_exist(context: RequestContext, topics: list[AddPartitionsToTxnTopic], codes: Codes) -> bool:
+def _all_exist(context: RequestContext, topics: list[AddPartitionsToTxnTopic], codes: Codes, session: bool) -> bool:
     """Add an error code for each partition to `codes`, without steps.
 
     Return whether all partitions exist and the client may write to them.
@@ -107,7 +107,7 @@ def _all_exist(context: RequestContext, topics: list[AddPartitionsToTxnTopic], c
     for requested in topics:
         topic = metadata.topic(requested.name)
         count = 0 if topic is None else topic.partitions
-        if not _may_write(access, requested.name):
+        if not _may_write(access, requested.name, session):
             exist = _deny(requested.name, requested.partitions, codes)
         else:
             exist &= _look_up(requested.name, requested.partitions, count, codes)
@@ -244,7 +244,7 @@ def _attempt(
     """Register the partitions if all of them exist, else none. Raises KafkaError as `add_partitions_now` does."""
     metadata = context.broker.metadata
     while True:
-        codes, highest = yield from _looked_up(context, topics)
+        codes, highest = yield from _looked_up(context, topics, session)
         if highest is None:
             return codes, None
         if _still_exist(metadata, highest):
@@ -257,7 +257,7 @@ def _attempt(
 
 
 def _verify(context: RequestContext, producer: Producer, topics: list[AddPartitionsToTxnTopic]) -> Steps[Codes]:
-    codes, highest = yield from _looked_up(context, topics)
+    codes, highest = yield from _looked_up(context, topics, session=False)
     if highest is None:
         return codes
     verified = context.broker.transaction_coordinator.registration.verify_all(*producer, codes.keys())
@@ -268,7 +268,7 @@ def _verify(context: RequestContext, producer: Producer, topics: list[AddPartiti
 
 
 def _looked_up(
-    context: RequestContext, topics: list[AddPartitionsToTxnTopic]
+    context: RequestContext, topics: list[AddPartitionsToTxnTopic], session: bool
 ) -> Steps[tuple[Codes, dict[str, int] | None]]:
     """Look up all partitions.
 
@@ -285,7 +285,7 @@ def _looked_up(
         name = requested.name
         topic = metadata.topic(name)
         count = 0 if topic is None else topic.partitions
-        is_allowed = from_broker or _may_write(context.access, name)
+        is_allowed = from_broker or _may_write(context.access, name, session)
         for indexes in _pieces(requested.partitions):
             if not is_allowed:
                 exist = _deny(name, indexes, codes)
@@ -310,13 +310,16 @@ def _looked_up(
     return codes, None
 
 
-def _may_write(access: Access, topic: str) -> bool:
+def _may_write(access: Access, topic: str, session: bool) -> bool:
     """Return whether the client may register partitions of the topic.
 
     As in Apache Kafka, no client may register partitions of internal topics: the end of the transaction would write
-    markers to them. AddOffsetsToTxn and TxnOffsetCommit register those of `__consumer_offsets`.
+    markers to them. AddOffsetsToTxn and TxnOffsetCommit register those of `__consumer_offsets`; a session (extension)
+    may include these, because no such request comes before its offsets.
     """
-    return topic not in INTERNAL_TOPICS and access.allows(AclOperation.WRITE, AclResourceType.TOPIC, topic)
+    if topic in INTERNAL_TOPICS and not (session and topic == OFFSETS_TOPIC):
+        return False
+    return access.allows(AclOperation.WRITE, AclResourceType.TOPIC, topic)
 
 
 def _look_up(name: str, indexes: list[int], count: int, codes: Codes) -> bool:

@@ -273,7 +273,7 @@ async def test_a_position_in_a_deleted_topic_is_not_committed_for_the_new_topic_
     bootstrap: str, fresh_name: Names
 ) -> None:
     topic = await created_topic(bootstrap, fresh_name("topic"), 1)
-    settings = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
     settings |= {"allow_auto_create_topics": False}  # the test itself makes the topic again
     await fill(bootstrap, topic, 5, partitions=1)
     async with Consumer(settings, bootstrap_servers=bootstrap, topics=[topic]) as first:

@@ -170,6 +170,14 @@ async def test_offsets_open_a_transaction_as_well(world: World, speech: Speech) 
     assert world.end_offset(T0) == 0
 
 
+@pytest.mark.parametrize("count", [1, 150])
+async def test_a_session_has_no_partitions_of_the_transaction_state(world: World, count: int) -> None:
+    producer = SessionProducer(world.wire, "id", NEWER)
+    await producer.init()
+    internal = [("__transaction_state", index) for index in range(count)]
+    assert await producer.add(*internal) == {E.TOPIC_AUTHORIZATION_FAILED}
+
+
 async def test_an_older_offset_commit_outside_of_a_session_is_refused(world: World) -> None:
     producer = await world.session(OLDER, T0)
     assert await producer.commit_offsets("g", "t", 1) is E.INVALID_TXN_STATE
