@@ -36,9 +36,9 @@ The [extension](extension.md) adds fields to requests of Kafka. They need these 
 |---|---|
 | InitProducerId: `ConsumerGroupId`, `AssignedPartitions` | those that the table above marks with *extension* |
 | FindCoordinator: key type 64 | Describe on the group |
-| AddPartitionsToTxn: `Session` | those of the request without the field; `__consumer_offsets` is allowed, too |
+| AddPartitionsToTxn: `Session` | those of the request without the field; a session may include `__consumer_offsets` |
 | EndTxn: `Topics` | those of the request without the field, because adding partitions needed Write on their topics |
-| DescribeConfigs: `transaction.claims` of a group | DescribeConfigs on the group; it shows topics and ids |
+| DescribeConfigs: `transaction.claims` of a group | DescribeConfigs on the group; shows topics and transactional ids |
 | IncrementalAlterConfigs: `transaction.claims` of a group | AlterConfigs on the group |
 """
 

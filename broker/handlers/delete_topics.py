@@ -66,10 +66,10 @@ def _authorized(
     A name and an id of the same topic become one item only if the client may delete both. Otherwise the number of rows
     would tell which id a hidden topic has.
     """
-    named: dict[tuple[str | None, bytes], Item] = {}
+    named: dict[str | bytes, Item] = {}
     for item in asked:
-        identity = item.name, NO_UUID if item.name is not None else item.topic_id
-        named[identity] = item, named.get(identity, (item, 0))[1] + 1
+        key = item.topic_id if item.name is None else item.name
+        named[key] = item, named.get(key, (item, 0))[1] + 1
         yield 1
     allowed: dict[str | bytes, Item] = {}
     for item, times in named.values():

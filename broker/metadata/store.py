@@ -264,9 +264,7 @@ class MetadataStore:
     def _set_credential(self, user: str, mechanism: str, credential: ScramCredential | None) -> None:
         counts, before = self._scram_iterations[mechanism], self.scram_credential(user, mechanism)
         if before is not None:
-            counts.subtract((before.iterations,))
-            if not counts[before.iterations]:
-                del counts[before.iterations]
+            counts[before.iterations] -= 1
         if credential is not None:
             counts[credential.iterations] += 1
         if credential is not None:

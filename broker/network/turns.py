@@ -89,31 +89,30 @@ class Turns:
 
 
 class _Queue:
-    """The turns for which clients wait. Networks (`client_host.network_of`) take turns.
+    """A queue of turns. Subclasses define how many of them come in a round of the event loop (`_run`).
 
-    The clients of one network have their turns in the order in which they came. So a client whose network has no other
-    waits for at most one turn of each other network.
+    Networks (`client_host.network_of`) take turns, and the clients of one network have theirs in the order in which
+    they came. So a client whose network has no other waits for at most one turn of each other network.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[Callable[..., object], None]] = {}
         """The waiting turns of each network, in order. The network whose turn is next comes first."""
+        self._running = False
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def add(self, network: str, turn: Callable[..., object]) -> None:
-        """Put a turn behind those of its network, unless it waits already."""
+    def wait(self, network: str, turn: Callable[..., object]) -> None:
+        """Call `turn` in a later round of the event loop, after those of its network that wait already."""
         self._waiting.setdefault(network, {}).setdefault(turn)
+        self._run_next()
 
-    def remove(self, network: str, turn: Callable[..., object]) -> None:
+    def leave(self, network: str, turn: Callable[..., object]) -> None:
         """Take a turn out of the queue, unless it has come."""
         turns = self._waiting.get(network, {})
         turns.pop(turn, None)
         if not turns:
             self._waiting.pop(network, None)
 
-    def next(self) -> Callable[..., Any]:
+    def _next(self) -> Callable[..., Any]:
         """Take out the turn that is next, and return it. The queue is not empty."""
         network = next(iter(self._waiting))
         turns = self._waiting.pop(network)
@@ -123,25 +122,31 @@ class _Queue:
             self._waiting[network] = turns
         return turn
 
-
-class Newcomers:
-    """A queue of clients that are not known yet. A few of them have a turn in each round of the event loop."""
-
-    def __init__(self, per_round: int) -> None:
-        self._per_round = per_round
-        self._queue = _Queue()
-        self._running = False
-
-    def wait(self, network: str, turn: Callable[[], object]) -> None:
-        """Call `turn` in a later round of the event loop, after those of its network that wait already."""
-        self._queue.add(network, turn)
+    def _run_next(self) -> None:
+        """Let the next round begin with `_run`. The clock cannot tell rounds apart: it goes on during a round."""
         if not self._running:
             self._running = True
-            asyncio.get_running_loop().call_soon(self._run)
+            asyncio.get_running_loop().call_soon(self._begin_round)
 
-    def leave(self, network: str, turn: Callable[[], object]) -> None:
-        """Take a turn out of the queue, unless it has come."""
-        self._queue.remove(network, turn)
+    def _begin_round(self) -> None:
+        self._running = False
+        try:
+            self._run()
+        finally:
+            if self._waiting:
+                self._run_next()
+
+    def _run(self) -> None:
+        """Begin a round with the turns that it may have."""
+        raise NotImplementedError
+
+
+class Newcomers(_Queue):
+    """The turns of clients that are not known yet. A few of them have a turn in each round of the event loop."""
+
+    def __init__(self, per_round: int) -> None:
+        super().__init__()
+        self._per_round = per_round
 
     async def turn(self, network: str) -> None:
         """Wait for a turn."""
@@ -156,29 +161,26 @@ class Newcomers:
     def _run(self) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(self._per_round):
-            if not self._queue:
+            if not self._waiting:
                 break
-            loop.call_soon(self._queue.next())
-        self._running = bool(self._queue)
-        if self._running:
-            loop.call_soon(self._run)
+            loop.call_soon(self._next())
 
 
-class RecordTurns:
+class RecordTurns(_Queue):
     """The turns in which TLS records are decrypted: `RECORDS_PER_ROUND` in each round of the event loop.
 
     Usually the records of a connection are decrypted as soon as they arrive. Only if a round has had its number,
-    connections wait, and then all that come later wait, too.
+    connections wait, and then all that come later wait, too. Each turn is called with the number of records that the
+    connection may have decrypted.
     """
 
     def __init__(self) -> None:
-        self._queue = _Queue()
+        super().__init__()
         self._left = RECORDS_PER_ROUND
-        self._running = False
 
     def left(self) -> int:
         """Return how many records may be decrypted now; 0 if the connection has to wait for a turn."""
-        return 0 if self._queue else self._left
+        return 0 if self._waiting else self._left
 
     def decrypted(self, records: int) -> None:
         """Count records that are decrypted in this round, or since the last one that had many of them."""
@@ -186,29 +188,10 @@ class RecordTurns:
         if self._left <= RECORDS_PER_ROUND // 2:
             self._run_next()
 
-    def wait(self, network: str, turn: Callable[[int], object]) -> None:
-        """Call `turn` in a later round of the event loop, with the number of records that it may have decrypted."""
-        self._queue.add(network, turn)
-        self._run_next()
-
-    def leave(self, network: str, turn: Callable[[int], object]) -> None:
-        """Take a turn out of the queue, unless it has come."""
-        self._queue.remove(network, turn)
-
-    def _run_next(self) -> None:
-        """Let the next round begin with `_run`. The clock cannot tell rounds apart: it goes on during a round."""
-        if not self._running:
-            self._running = True
-            asyncio.get_running_loop().call_soon(self._run)
-
     def _run(self) -> None:
-        self._left, self._running = RECORDS_PER_ROUND, False
-        try:
-            while self._queue and self._left > 0:
-                self._queue.next()(min(self._left, RECORDS_PER_TURN))
-        finally:
-            if self._queue:
-                self._run_next()
+        self._left = RECORDS_PER_ROUND
+        while self._waiting and self._left > 0:
+            self._next()(min(self._left, RECORDS_PER_TURN))
 
 
 class TlsTurns:

@@ -248,7 +248,7 @@ def test_encoding_in_steps_stops_where_the_message_gets_too_large() -> None:
         v3_and_below_topics=[AddPartitionsToTxnTopic("t" * 100, [1]) for _ in range(2600)]
     )
     whole = len(codec.encode(request, 3))
-    finished(codec.encode_in_steps(request, 3, whole))
+    assert finished(codec.encode_in_steps(request, 3, whole))[1], "it pauses"
     for room in (10, whole // 2, whole - 1):
         with pytest.raises(AnswerTooLarge):
             finished(codec.encode_in_steps(request, 3, room))
@@ -258,7 +258,8 @@ def test_a_message_decoded_in_steps_has_a_bounded_number_of_elements() -> None:
     raw = codec.encode(AddPartitionsToTxnRequest(v3_and_below_topics=[AddPartitionsToTxnTopic("t", [7] * 100)]), 3)
     with pytest.raises(DecodeError, match="too many elements"):
         finished(codec.decode_in_steps(AddPartitionsToTxnRequest, raw, 3, 0, 100))
-    finished(codec.decode_in_steps(AddPartitionsToTxnRequest, raw, 3, 0, 101))
+    (decoded, _), _ = finished(codec.decode_in_steps(AddPartitionsToTxnRequest, raw, 3, 0, 101))
+    assert decoded.v3_and_below_topics[0].partitions == [7] * 100
 
 
 def finished(steps: Generator[int, None, T]) -> tuple[T, int]:

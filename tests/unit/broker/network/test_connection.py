@@ -527,7 +527,7 @@ async def test_clients_that_log_in_at_the_same_time_wait_for_each_other(
             for peer in newcomers:
                 assert await peer.answers(1) == [b"ABC"]
         await settle(lambda: sum(len(c._buffer) for c in house.listener._connections) == 40 * len(first) % 280)
-        await settle(lambda: not house.limits.newcomers._queue)
+        await settle(lambda: not house.limits.newcomers._waiting)
         executed.clear()
         for peer in newcomers:
             peer.writer.write(REQUEST[len(first) % len(REQUEST) :])  # into the socket at once

@@ -115,9 +115,9 @@ async def test_a_connection_waits_for_few_turns_of_those_that_send_many_records(
 
 @pytest.mark.parametrize("size", [22, 300])
 async def test_reading_stays_paused_while_the_tls_protocol_has_enough(size: int) -> None:
-    connection, stream = Connected(RecordTurns(), most=5000), record(size) * 1000
-    connection.receive(stream[: min(65_536, len(stream))])
-    await connection.passed(stream[: min(65_536, len(stream))])
+    connection, stream = Connected(RecordTurns(), most=5000), (record(size) * 1000)[:65_536]
+    connection.receive(stream)
+    await connection.passed(stream)
     assert connection.tls.paused
     assert not connection.wire.reading
     connection.tls.take()
@@ -205,7 +205,7 @@ async def test_a_connection_that_ends_takes_no_more_turns() -> None:
     had = len(connection.tls.received)
     connection.limit.connection_lost(None)
     assert connection.tls.ended
-    assert not turns._queue
+    assert not turns._waiting
     await asyncio.sleep(0)
     assert len(connection.tls.received) == had
 

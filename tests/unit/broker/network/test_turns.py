@@ -104,7 +104,7 @@ async def test_a_newcomer_that_gives_up_leaves_the_queue() -> None:
     waiting[1].cancel()
     await asyncio.wait(waiting, timeout=60)
     assert [task.cancelled() for task in waiting] == [False, True, False]
-    assert not newcomers._queue
+    assert not newcomers._waiting
 
 
 async def test_networks_of_newcomers_take_turns() -> None:
