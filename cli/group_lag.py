@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..client.errors import KafkaError
 from ..client.values import TopicPartition
 from .progress import Progress
 
@@ -19,7 +20,7 @@ AT_ONCE: Final = 16
 class PartitionLag(NamedTuple):
     """A group's committed offset in a partition, the partition's end offset, and the difference of the two.
 
-    `end` and `lag` are None if the topic does not exist any more.
+    `end` and `lag` are None if the topic does not exist any more, or the partition is damaged or has no leader.
     """
 
     committed: int
@@ -56,13 +57,13 @@ async def lag_of_groups(admin: Admin, group_ids: Iterable[str]) -> dict[str, dic
 
 
 async def end_offsets(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the end offset of each partition. Partitions whose topic does not exist are left out."""
+    """Return the end offset of each partition, without those whose topic does not exist or whose end is not known."""
     wanted = list(partitions)
     if not wanted:
         return {}
     topics = set(await admin.list_topics(internal=True))
-    listed = await admin.list_offsets(dict.fromkeys((each for each in wanted if each.topic in topics), -1))
-    return {partition: end.offset for partition, end in listed.items()}
+    listed = await admin.list_offsets_or_errors(dict.fromkeys((each for each in wanted if each.topic in topics), -1))
+    return {partition: end.offset for partition, end in listed.items() if not isinstance(end, KafkaError)}
 
 
 def _lag(committed: int, end: int | None) -> PartitionLag:

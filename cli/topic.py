@@ -105,19 +105,20 @@ def describe(name: str, all_configs: bool, as_json: bool, bootstrap: str) -> Non
     `start` is the first stored offset, and `end` is the offset of the next record. `stable` is the last stable offset,
     up to which read_committed consumers read. It stays below `end` while a transaction is open. The configs are those
     set on the topic itself. --configs adds those set on the broker, and the defaults. --json always prints all configs.
+
+    If an offset cannot be looked up, because the partition is damaged or has no leader, a line on stderr says why.
     """
 
     async def work() -> None:
         from ..client.admin import ConfigResource, ResourceType
         from ..client.values import TopicPartition
         from .configs import COLUMNS, TOPIC_CONFIG, config_items
+        from .partition_offsets import partition_offsets
 
         async with connect_admin(bootstrap) as admin:
             metadata = (await admin.describe_topics([name]))[name]
             partitions = [TopicPartition(name, partition.index) for partition in metadata.partitions]
-            start = await admin.list_offsets(dict.fromkeys(partitions, -2))
-            end = await admin.list_offsets(dict.fromkeys(partitions, -1))
-            stable = await admin.list_offsets(dict.fromkeys(partitions, -1), isolation_level="read_committed")
+            offsets = await partition_offsets(admin, partitions)
             resource = ConfigResource(ResourceType.TOPIC, name)
             configs = (await admin.describe_configs([resource]))[resource]
         items = [
@@ -125,9 +126,7 @@ def describe(name: str, all_configs: bool, as_json: bool, bootstrap: str) -> Non
                 "partition": partition.partition,
                 "leader": row.leader_id,
                 "replicas": list(row.replicas),
-                "start": start[partition].offset,
-                "stable": stable[partition].offset,
-                "end": end[partition].offset,
+                **offsets[partition]._asdict(),
             }
             for partition, row in zip(partitions, metadata.partitions, strict=True)
         ]
@@ -136,6 +135,9 @@ def describe(name: str, all_configs: bool, as_json: bool, bootstrap: str) -> Non
             return
         columns = (">partition", ">leader", ">start", ">stable", ">end")
         print_items_table(f"{name}: {len(partitions)} partition(s)", columns, items)
+        for partition, found in offsets.items():
+            if found.error is not None:
+                click.echo(f"{partition}: {found.error}", err=True)
         shown = {key: entry for key, entry in configs.items() if all_configs or entry.source == TOPIC_CONFIG}
         if shown:
             click.echo()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ..protocol.errors import ErrorCode, KafkaError, error_code
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from .cluster import MISSING_TOPIC_ATTEMPTS, Cluster
-from .errors import KafkaTimeoutError, UnknownTopicError, error_for
+from .errors import KafkaTimeoutError, NetworkError, UnknownTopicError, error_for
 from .values import TopicPartition
 
 EARLIEST_TIMESTAMP: Final = -2
@@ -48,57 +48,139 @@ async def list_offsets(
     Raises KafkaTimeoutError, which names the missing partitions. Raises UnknownTopicError if MISSING_TOPIC_ATTEMPTS
     responses say that a topic does not exist. Raises at once an error that is not retriable.
     """
-    found: dict[TopicPartition, ListedOffset] = {}
-    missing = dict(wanted)
-    why: KafkaError | None = None
-    attempt = absent = 0
-
-    async def ask(node_id: int, part: Mapping[TopicPartition, int]) -> KafkaError | None:
-        offsets, problem = await _ask(cluster, node_id, part, read_committed)
-        found.update(offsets)
-        on_found(offsets)
-        return problem
-
+    lookup = _Lookup(cluster, wanted, read_committed, on_found)
     try:
         async with asyncio.timeout(timeout_s):
-            while missing:
-                groups, why = await _by_leader(cluster, missing)
-                absent += why is not None and why.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if absent >= MISSING_TOPIC_ATTEMPTS:
-                    assert why is not None
-                    raise UnknownTopicError(why.code, why.message)
-                answers = await asyncio.gather(
-                    *(ask(node_id, part) for node_id, part in groups.items()), return_exceptions=True
-                )
-                for answer in answers:
-                    if isinstance(answer, KafkaError):
-                        why = answer
-                        if not answer.retriable:
-                            raise answer
-                    elif isinstance(answer, BaseException):
-                        raise answer
-                missing = {one: timestamp for one, timestamp in wanted.items() if one not in found}
-                if missing:
-                    cluster.request_refresh()
-                    await asyncio.sleep(cluster.retry_backoff(attempt))
-                    attempt += 1
+            while lookup.missing:
+                await lookup.ask_leaders()
+                for error in lookup.problems.values():
+                    if not error.retriable:
+                        raise error
+                if lookup.missing:
+                    await lookup.wait()
     except TimeoutError as late:
-        if isinstance(late, UnknownTopicError) or (isinstance(late, KafkaError) and not late.retriable):
+        if _is_final(late):
             raise
-        names = ", ".join(map(str, sorted(missing)[:10]))
-        reason = f": {why.message}" if why is not None else ""
-        raise KafkaTimeoutError(
+        raise lookup.timed_out(timeout_s) from lookup.reason
+    return lookup.found
+
+
+async def list_offsets_or_errors(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool, timeout_s: float
+) -> dict[TopicPartition, ListedOffset | KafkaError]:
+    """Look up one offset in each partition like `list_offsets`, and return an error for each partition without one.
+
+    A partition without a leader, or that its leader cannot read (KAFKA_STORAGE_ERROR), gets its error at once. Only if
+    the leader has moved or cannot be reached, the lookup is repeated. Raises UnknownTopicError as `list_offsets`.
+    """
+    lookup = _Lookup(cluster, wanted, read_committed)
+    failed: dict[TopicPartition, KafkaError] = {}
+    try:
+        async with asyncio.timeout(timeout_s):
+            while lookup.missing:
+                await lookup.ask_leaders()
+                for one, error in lookup.problems.items():
+                    if not _may_pass(error):
+                        failed[one] = error
+                        del lookup.missing[one]
+                if lookup.missing:
+                    await lookup.wait()
+    except TimeoutError as late:
+        if _is_final(late):
+            raise
+        failed.update(dict.fromkeys(lookup.missing, lookup.timed_out(timeout_s)))
+    return {one: lookup.found.get(one) or failed[one] for one in wanted}
+
+
+def _is_final(late: TimeoutError) -> bool:
+    """Whether this is an error of the client that no further round can mend, and not the end of the time."""
+    return isinstance(late, UnknownTopicError) or (isinstance(late, KafkaError) and not late.retriable)
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """Whether the same partition may get an offset soon, from this leader or another one."""
+    return isinstance(error, NetworkError) or error.code in (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+
+
+class _Lookup:
+    """One lookup of offsets, in as many rounds of requests as it needs.
+
+    `missing`: the partitions that the next round asks for, with their timestamps. `problems`: why partitions got no
+    offset in the last round.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wanted: Mapping[TopicPartition, int],
+        read_committed: bool,
+        on_found: Callable[[Mapping[TopicPartition, ListedOffset]], None] = lambda found: None,
+    ) -> None:
+        self.found: dict[TopicPartition, ListedOffset] = {}
+        self.missing = dict(wanted)
+        self.problems: dict[TopicPartition, KafkaError] = {}
+        self._cluster = cluster
+        self._read_committed = read_committed
+        self._on_found = on_found
+        self._attempt = self._absent = 0
+
+    async def ask_leaders(self) -> None:
+        """Ask the leader of each missing partition once.
+
+        Raises UnknownTopicError after MISSING_TOPIC_ATTEMPTS rounds without the topic, and an error that is not
+        retriable if it concerns more than one partition.
+        """
+        groups, self.problems = await _by_leader(self._cluster, self.missing)
+        absent = [error for error in self.problems.values() if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        self._absent += bool(absent)
+        if self._absent >= MISSING_TOPIC_ATTEMPTS and absent:
+            raise UnknownTopicError(absent[-1].code, absent[-1].message)
+        asked = [self._ask(node_id, part) for node_id, part in groups.items()]
+        for part, answer in zip(groups.values(), await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(answer, KafkaError) and answer.retriable:
+                self.problems.update(dict.fromkeys(part, answer))
+            elif answer is not None:
+                raise answer
+
+    async def _ask(self, node_id: int, part: Mapping[TopicPartition, int]) -> None:
+        offsets, problems = await _ask(self._cluster, node_id, part, self._read_committed)
+        self.found.update(offsets)
+        self.problems.update(problems)
+        for one in offsets:
+            self.missing.pop(one, None)
+        self._on_found(offsets)
+
+    async def wait(self) -> None:
+        """Ask for new metadata, and wait before the next round."""
+        self._cluster.request_refresh()
+        await asyncio.sleep(self._cluster.retry_backoff(self._attempt))
+        self._attempt += 1
+
+    @property
+    def reason(self) -> KafkaError | None:
+        """The last problem of a partition, if there was one."""
+        return next(reversed(self.problems.values()), None)
+
+    def timed_out(self, timeout_s: float) -> KafkaTimeoutError:
+        """Return the error that names the missing partitions and the last problem."""
+        names = ", ".join(map(str, sorted(self.missing)[:10]))
+        reason = f": {self.reason.message}" if self.reason is not None else ""
+        return KafkaTimeoutError(
             ErrorCode.REQUEST_TIMED_OUT,
             f"could not look up offsets of {names} within {timeout_s * 1000:.0f} ms{reason}",
-        ) from why
-    return found
+        )
 
 
 async def _by_leader(
     cluster: Cluster, wanted: Mapping[TopicPartition, int]
-) -> tuple[dict[int, dict[TopicPartition, int]], KafkaError | None]:
-    """Return the partitions and timestamps by leader, and the error of a partition without a leader."""
-    why: KafkaError | None = None
+) -> tuple[dict[int, dict[TopicPartition, int]], dict[TopicPartition, KafkaError]]:
+    """Return the partitions and timestamps by leader, and the errors of the partitions without a leader."""
+    problems: dict[TopicPartition, KafkaError] = {}
     unknown = {one.topic for one in wanted if cluster.leader_of(one) is None}
     if unknown:
         try:
@@ -106,7 +188,7 @@ async def _by_leader(
         except KafkaError as error:
             if not error.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
                 raise
-            return {}, error
+            return {}, dict.fromkeys(wanted, error)
     groups: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for one, timestamp in wanted.items():
         leader = cluster.leader_of(one)
@@ -116,25 +198,24 @@ async def _by_leader(
         topic = cluster.metadata.topics.get(one.topic)
         code = topic.error_code if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            why = error_for(code, f"topic {one.topic!r} does not exist")
+            problems[one] = error_for(code, f"topic {one.topic!r} does not exist")
         elif code:
-            why = error_for(code, f"topic {one.topic!r}: {code.text}")
-            if not code.retriable:
-                raise why
+            problems[one] = error_for(code, f"topic {one.topic!r}: {code.text}")
         elif topic is not None and one.partition >= len(topic.partitions):
             count = len(topic.partitions)
-            why = error_for(
+            problems[one] = error_for(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {one.topic!r} has {count} partitions, but no partition {one[1]}",
             )
         else:
-            why = error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{one} has no leader")
-    return groups, why
+            problems[one] = error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{one} has no leader")
+    return groups, problems
 
 
 async def _ask(
     cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], read_committed: bool
-) -> tuple[dict[TopicPartition, ListedOffset], KafkaError | None]:
+) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, KafkaError]]:
+    """Ask one leader; return the offsets, and the errors of partitions without one."""
     topics: dict[str, ListOffsetsTopic] = {}
     epochs = {
         (name, one.index): one.leader_epoch
@@ -156,14 +237,13 @@ async def _ask(
     )
     answer = await cluster.call(node_id, request)
     found: dict[TopicPartition, ListedOffset] = {}
-    problem: KafkaError | None = None
+    problems: dict[TopicPartition, KafkaError] = {}
     for answered in answer.topics:
         for data in answered.partitions:
             tp = TopicPartition(answered.name, data.partition_index)
             if data.error_code:
                 code = error_code(data.error_code)
-                if problem is None or problem.retriable:
-                    problem = error_for(code, f"{tp}: {code.text}")
+                problems[tp] = error_for(code, f"{tp}: {code.text}")
             else:
                 found[tp] = ListedOffset(data.offset, data.timestamp, data.leader_epoch)
-    return found, problem
+    return found, problems

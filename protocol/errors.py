@@ -100,7 +100,11 @@ class ErrorCode(IntEnum):
         False,
         "The operation was not attempted, because of an error elsewhere in the request.",
     )
-    KAFKA_STORAGE_ERROR = 56, True, "The disk has failed: the log directory or partition is offline."
+    KAFKA_STORAGE_ERROR = (
+        56,
+        True,
+        "The partition is offline or read-only. The broker's log names the cause and the remedy.",
+    )
     LOG_DIR_NOT_FOUND = 57, False, "The log directory does not exist."
     SASL_AUTHENTICATION_FAILED = 58, False, "SASL authentication failed."
     UNKNOWN_PRODUCER_ID = 59, False, "The partition no longer has any state for the producer id."

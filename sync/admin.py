@@ -32,6 +32,7 @@ class Admin(Facade[AsyncAdmin]):
     create_partitions = blocking(AsyncAdmin.create_partitions)
     delete_records = blocking(AsyncAdmin.delete_records)
     list_offsets = blocking(AsyncAdmin.list_offsets)
+    list_offsets_or_errors = blocking(AsyncAdmin.list_offsets_or_errors)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
     describe_configs = blocking(AsyncAdmin.describe_configs)
     alter_configs = blocking(AsyncAdmin.alter_configs)

@@ -18,7 +18,7 @@ from ..config import AdminConfig
 from ..errors import IllegalStateError
 from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
-from ..offset_lookup import ListedOffset, list_offsets
+from ..offset_lookup import ListedOffset, list_offsets, list_offsets_or_errors
 from ..validation import MAX_INT32, MAX_INT64, name_of, names_of, partitions_of, positions_of, whole_number
 from ..values import ByPartition, OffsetAndMetadata, Offsets, TopicPartition
 from . import access, claims, delegation_tokens, groups, quotas, topics, transactions
@@ -206,6 +206,23 @@ class Admin:
         read_committed = is_read_committed(isolation_level)
         try:
             return await list_offsets(cluster, asked, read_committed=read_committed, timeout_s=self._timeout_s)
+        finally:
+            cluster.untrack({one.topic for one in asked})
+
+    async def list_offsets_or_errors(
+        self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        """Look up offsets as `list_offsets`, and return an error for each partition that has none.
+
+        So one damaged partition, or one without a leader, does not hide the others: its error is returned at once.
+        Raises UnknownTopicError for a topic or partition that does not exist.
+        """
+        cluster, asked = self._calls.cluster, times_to_look_up(wanted)
+        read_committed = is_read_committed(isolation_level)
+        try:
+            return await list_offsets_or_errors(
+                cluster, asked, read_committed=read_committed, timeout_s=self._timeout_s
+            )
         finally:
             cluster.untrack({one.topic for one in asked})
 

@@ -38,6 +38,7 @@ ADMIN: dict[str, Callable[[Admin, TopicPartition], Awaitable[Any]]] = {
     "create_partitions": lambda a, _: a.create_partitions({"nope": 3}),
     "delete_records": lambda a, p: a.delete_records({p: -1}),
     "list_offsets": lambda a, p: a.list_offsets({p: -1}),
+    "list_offsets_or_errors": lambda a, p: a.list_offsets_or_errors({p: -1}),
     "describe_producers": lambda a, p: a.describe_producers([p]),
     "abort_transaction": lambda a, p: a.abort_transaction(AbortTransactionSpec(p, 1, 0, 0)),
     "alter_group_offsets": lambda a, p: a.alter_group_offsets("g", {p: 1}),

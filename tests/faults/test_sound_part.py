@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
+from oncelog import Consumer, TopicPartition
 from oncelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -23,6 +25,7 @@ from oncelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from oncelog.protocol.records import iter_batches
+from support.command_line import command_line, done_json
 from support.faults import SMALL, STORAGE_ERROR, FaultyBroker, end, fill, filled, flip_bit, read_all, repair
 from support.raw_connection import STAMP_MS, RawConnection, batch, values_in
 
@@ -113,6 +116,35 @@ async def test_what_precedes_the_damage_is_read_and_nothing_is_changed(tmp_path:
         async with broker.connect() as wire:
             assert await read_all(wire) == (0, values[:sound_to])
             assert (await wire.produce("t", batch(b"more"))).base_offset == sound_to
+
+
+@pytest.mark.parametrize("kind", ["read-only", "offline"])
+async def test_commands_show_a_damaged_partition_at_once_and_the_others_too(tmp_path: Path, kind: str) -> None:
+    with FaultyBroker(tmp_path) as broker:
+        async with broker.connect() as wire:
+            await wire.create_topic("t", 2)
+            await fill(wire, "u", **SMALL)
+            assert (await wire.produce("t", batch(b"value"), partition=0)).error_code == 0
+        async with Consumer(bootstrap_servers=broker.address, group_id="g", enable_auto_commit=False) as consumer:
+            await consumer.commit({TopicPartition("t", 0): 1, TopicPartition("u", 0): 1})
+        end(broker, "stopped")
+        if kind == "read-only":
+            damage(broker.file("u-0"), "last segment")
+        else:
+            shutil.rmtree(broker.file("u-0"))
+        broker.start()
+        oncelog = command_line(broker.address)
+        shown = await asyncio.to_thread(oncelog, "topic", "describe", "u")
+        assert shown.returncode == 0
+        why = "KAFKA_STORAGE_ERROR: " if kind == "read-only" else "LEADER_NOT_AVAILABLE: "
+        assert shown.stderr.startswith(f"u-0: {why}"), "not REQUEST_TIMED_OUT"
+        [row] = done_json(await asyncio.to_thread(oncelog, "topic", "describe", "u", "--json"))["partitions"]
+        assert (row["start"], row["end"]) == (0 if kind == "read-only" else None, None)
+        assert row["error"].startswith(why)
+        lags = done_json(await asyncio.to_thread(oncelog, "group", "describe", "g", "--json"))["partitions"]
+        assert {(one["topic"], one["end"], one["lag"]) for one in lags} == {("t", 1, 0), ("u", None, None)}
+        [healthy, _] = done_json(await asyncio.to_thread(oncelog, "topic", "describe", "t", "--json"))["partitions"]
+        assert (healthy["start"], healthy["end"], healthy["error"]) == (0, 1, None)
 
 
 async def test_a_topic_with_a_damaged_partition_is_deleted_and_made_anew(tmp_path: Path) -> None:
