@@ -71,7 +71,15 @@ class SupersededError(ConnectError):
     """A task must not start, because its connector has newer task settings or another worker now runs the task."""
 
 
-class FencedError(ConnectError):
+class ProducerLostError(ConnectError):
+    """A task cannot use its producer any more. A new producer can continue after the last committed record."""
+
+
+class UnknownCommitError(ProducerLostError):
+    """It is not known whether the last transaction of a task was committed. The committed offsets show it."""
+
+
+class FencedError(ProducerLostError):
     """The producer of a task was fenced: another instance has started, or its transaction was open too long."""
 
 

@@ -130,7 +130,7 @@ COMMON: Final = ConfigDef(
         3,
         _LOW,
         "How many times in a row a task is restarted after its fencing or initialisation has failed, or after it was "
-        "fenced itself. Not a setting of Kafka Connect.",
+        "fenced itself or a commit had an unknown result. Not a setting of Kafka Connect.",
         at_least(0),
     ),
     ConfigKey(

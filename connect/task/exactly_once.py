@@ -12,12 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from ...client.errors import KafkaError
+from ...client.errors import CommitUnknownError, KafkaError
 from ...client.producer import Producer
 from ...client.producer.batch import Delivery as RecordDelivery
 from ...protocol.errors import ErrorCode
 from ..api.records import SourceRecord
-from ..errors import ConnectError, FencedError
+from ..errors import ConnectError, FencedError, UnknownCommitError
 from ..stores.ids import ConnectorTaskId
 from .boundaries import Boundary, End
 from .delivery import Acknowledged, Copies, PendingOffsets
@@ -106,7 +106,7 @@ class ExactlyOnceDelivery:
                 )
             if (preparing := self._prepare(topic)) is not None:
                 await preparing
-            with self._fencing():
+            with self._losses():
                 if not self._open:
                     await self._producer.begin_transaction()
                     self._open = True
@@ -147,7 +147,7 @@ class ExactlyOnceDelivery:
             log.warning("task %s: error while closing the producer: %s", self._task, error)
 
     async def _end(self, end: End) -> None:
-        with self._fencing():
+        with self._losses():
             if end is End.ABORT and self._open:
                 await self._producer.abort_transaction()
                 self._open = False
@@ -155,10 +155,19 @@ class ExactlyOnceDelivery:
             await self._commit()
 
     @contextlib.contextmanager
-    def _fencing(self) -> Iterator[None]:
-        """Turn the errors of a producer whose transaction another client or the cluster has ended into FencedError."""
+    def _losses(self) -> Iterator[None]:
+        """Turn the errors after which only a new producer can continue into ProducerLostError.
+
+        Raises FencedError if another client or the cluster has ended the transaction, and UnknownCommitError if it is
+        not known whether the transaction was committed.
+        """
         try:
             yield
+        except CommitUnknownError as error:
+            raise UnknownCommitError(
+                f"task {self._task} does not know whether its last transaction was committed: "
+                f"{error.message.rstrip('.')}. Restart the task: it continues after the last committed record"
+            ) from error
         except KafkaError as error:
             if error.code not in _ENDED_BY_OTHERS:
                 raise

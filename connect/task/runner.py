@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..api.records import SourceRecord
 from ..api.task import SourceTask
-from ..errors import FencedError, RetriableError, SupersededError
+from ..errors import ProducerLostError, RetriableError, SupersededError
 from ..stopping import StoppedError, unless_stopped
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
@@ -90,7 +90,8 @@ class TaskRunner:
     async def run(self, *, delay_s: float = 0.0, may_restart: bool = False) -> bool:
         """Run the task until it is stopped or fails, after a wait of `delay_s` seconds; report each of its states.
 
-        With `may_restart`, return True instead of reporting FAILED if the task was fenced although it is not stopped.
+        With `may_restart`, return True instead of reporting FAILED if the task has lost its producer although it is not
+        stopped.
         """
         self._delay_s = delay_s
         started = stopped = False
@@ -104,7 +105,8 @@ class TaskRunner:
         except SupersededError as error:
             log.info("task %s does not start: %s", self.id, error)
         except Exception as error:
-            if started and isinstance(error, FencedError) and may_restart and self._target is not TargetState.STOPPED:
+            lost = started and isinstance(error, ProducerLostError)
+            if lost and may_restart and self._target is not TargetState.STOPPED:
                 log.warning("task %s starts again if it still belongs to this worker: %s", self.id, error)
                 return True
             log.error("task %s has failed", self.id, exc_info=error)

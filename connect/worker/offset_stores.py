@@ -37,7 +37,7 @@ class OffsetStores:
 
         Raises KafkaError and ConnectError if the topic cannot be read.
         """
-        topic = self.own_topic(settings)
+        topic = await self.own_topic(settings)
         if topic is None:
             return [self._worker]
         place = topic, {kind: client_settings(self._config, settings, kind) for kind in _KINDS}
@@ -50,17 +50,20 @@ class OffsetStores:
                 known = self._own[name] = place, store
         return [known[1], self._worker]
 
-    def own_topic(self, settings: ConnectorConfig) -> str | None:
+    async def own_topic(self, settings: ConnectorConfig) -> str | None:
         """Return the name of a connector's own offsets topic, or None if the connector uses the worker's topic.
 
         With exactly-once, a connector that writes to another cluster has its own topic there, because a transaction
-        cannot span clusters. The topic's name is that of the worker's topic, unless the settings name another.
+        cannot span clusters. The topic's name is that of the worker's topic, unless the settings name another. Raises
+        KafkaError if it is not known in which cluster the topic is.
         """
         worker: str | None = self._config["offset.storage.topic"]
         topic: str | None = settings["offsets.storage.topic"] or (worker if self._config.exactly_once else None)
         if not topic or not worker:
             return None
-        return None if topic == worker and writes_to_workers_cluster(self._config, settings) else topic
+        if topic == worker and await writes_to_workers_cluster(self._config, settings):
+            return None
+        return topic
 
     async def write(
         self,
@@ -89,7 +92,7 @@ class OffsetStores:
             await stores[0].refresh()
             await stores[0].write_raw(stores[0].records(name, listed))
         else:
-            topic = self.own_topic(settings) or self._config["offset.storage.topic"]
+            topic = await self.own_topic(settings) or self._config["offset.storage.topic"]
             async with Producer(dict(transactional)) as producer:
                 await producer.init_transactions()  # aborts a transaction that a task left open
                 await write_to_workers_topic(deletions=True)

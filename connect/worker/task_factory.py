@@ -76,10 +76,11 @@ class TaskFactory:
 
         async def delivery() -> Delivery:
             stores = await self._stores.of(task.connector, settings)
+            own = await self._stores.own_topic(settings)
             transactions = boundary if self._config.exactly_once and isinstance(boundary, ConnectorBoundary) else None
             instance.context = TaskContext(dict(config), StoredOffsets(task.connector, stores), transactions)
             if self._config.exactly_once:
-                return self._exactly_once(task, settings, runner, boundary, checks)
+                return self._exactly_once(task, settings, runner, boundary, checks, own)
             return AtLeastOnceDelivery(
                 task,
                 self._client(task, settings),
@@ -91,7 +92,7 @@ class TaskFactory:
                 keep_records=runner.keeps_records,
                 interval_s=self._config["offset.flush.interval.ms"] / 1000,
                 timeout_s=self._config["offset.flush.timeout.ms"] / 1000,
-                copies=self._stores.copies if self._stores.own_topic(settings) else None,
+                copies=self._stores.copies if own else None,
             )
 
         runner.make_delivery = delivery
@@ -112,18 +113,18 @@ class TaskFactory:
         runner: TaskRunner,
         boundary: Boundary,
         checks: StartChecks | None,
+        own_topic: str | None,
     ) -> ExactlyOnceDelivery:
-        own = self._stores.own_topic(settings)
         return ExactlyOnceDelivery(
             task,
             self.transactional_client(task, settings),
-            own or self._config["offset.storage.topic"],
+            own_topic or self._config["offset.storage.topic"],
             boundary,
             self._topic_creator(task, settings),
             runner.acknowledged,
             runner.committed,
             keep_records=runner.keeps_records,
-            copies=self._stores.copies if own else None,
+            copies=self._stores.copies if own_topic else None,
             checks=checks,
         )
 

@@ -200,7 +200,7 @@ class Worker:
         self._tasks[task] = runner, asyncio.create_task(self._run(task, runner, again), name=f"task {task}")
 
     async def _run(self, task: ConnectorTaskId, runner: TaskRunner, again: Callable[[], TaskRunner] | None) -> None:
-        """Run a task to its end. If it was fenced, run it again with the runner that `again` makes.
+        """Run a task to its end. If it loses its producer, run it again with the runner that `again` makes.
 
         The start checks of the new runner end it if the task does not belong to this worker any more. Without them,
         `again` is None: a worker that is not in a group does not know whether another one has taken over.
@@ -210,10 +210,10 @@ class Worker:
         while await runner.run(delay_s=delay_s, may_restart=again is not None and left > 0):
             assert again is not None
             left, delay_s = (attempts if runner.has_committed else left) - 1, backoff_s
-            fenced, runner = runner, again()
-            runner.set_target(fenced.target)
+            ended, runner = runner, again()
+            runner.set_target(ended.target)
             known = self._tasks.get(task)
-            if known is not None and known[0] is fenced:
+            if known is not None and known[0] is ended:
                 self._tasks[task] = runner, known[1]
 
     async def stop_tasks(self, tasks: Collection[ConnectorTaskId]) -> None:

@@ -24,6 +24,8 @@ from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.topic_log import LogRecord
 from oncelog.connect.task.boundaries import PollBoundary
 from oncelog.connect.task.exactly_once import ExactlyOnceDelivery, transactional_id
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from support.connect_workers import (
     Group,
     all_committed,
@@ -34,6 +36,7 @@ from support.connect_workers import (
     group,
     states,
 )
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 
@@ -135,6 +138,35 @@ async def test_a_task_that_is_fenced_although_it_belongs_to_the_worker_starts_ag
             seen = await all_committed(bootstrap, topic)
             await committed(bootstrap, topic, each_has(max(map(len, seen.values())) + 10, 2))
         await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+    assert_exactly_once(await all_committed(bootstrap, topic))
+
+
+def fails_unexplained(answer: EndTxnResponse) -> None:
+    answer.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_task_that_does_not_know_whether_it_has_committed_starts_again(
+    bootstrap: str, fresh_name: Names, tmp_path: Path, is_committed: bool
+) -> None:
+    topic, name = fresh_name("beats"), fresh_name("group")
+    async with (
+        FaultProxy(bootstrap) as proxy,
+        group(bootstrap, name, tmp_path, {"task.restart.backoff.ms": "1"}) as workers,
+    ):
+        rest = workers.rest(await workers.add())
+        through_proxy = {"producer.override.bootstrap.servers": proxy.address}
+        assert (await rest.settled("PUT", "/connectors/beats/config", beats(topic, 1) | through_proxy))[0] == 201
+        await committed(bootstrap, topic, each_has(10, 1))
+        for _ in range(5):  # more often than task.restart.max.attempts
+            if is_committed:
+                proxy.change(EndTxnRequest, fails_unexplained)
+            else:
+                proxy.answer(EndTxnRequest, lambda _: EndTxnResponse(0, int(ErrorCode.UNKNOWN_SERVER_ERROR)))
+            seen = await all_committed(bootstrap, topic)
+            await committed(bootstrap, topic, each_has(max(map(len, seen.values())) + 10, 1))
+        await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING"))
+        assert proxy.seen["InitProducerId"] >= 6, "each unknown commit has cost a producer"
     assert_exactly_once(await all_committed(bootstrap, topic))
 
 

@@ -10,6 +10,7 @@ from oncelog.connect.settings.connector import ConnectorConfig, source_config_de
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.memory_log import MemoryLog
 from oncelog.connect.stores.offset_store import OffsetStore
+from oncelog.connect.worker import clients
 from oncelog.connect.worker.clients import client_settings
 from oncelog.connect.worker.offset_copies import OffsetCopies
 from oncelog.connect.worker.offset_stores import OffsetStores
@@ -58,16 +59,22 @@ class NotedLog(MemoryLog):
         (ENABLED, ELSEWHERE, "offsets"),
         (ENABLED, {**ELSEWHERE, **OWN}, "own"),
         (ENABLED, {"producer.override.bootstrap.servers": "b:2, a:1"}, None),
+        (ENABLED, {"producer.override.bootstrap.servers": "a:9093"}, None),
+        (ENABLED, {"producer.override.bootstrap.servers": "a:9093", **OWN}, "own"),
         ({}, ELSEWHERE, None),
         ({}, {**ELSEWHERE, "offsets.storage.topic": "offsets"}, "offsets"),
         ({}, OWN, "own"),
     ],
 )
 async def test_a_connector_has_its_own_topic_if_name_or_cluster_differ(
-    enabled: dict[str, str], settings: dict[str, str], topic: str | None
+    monkeypatch: pytest.MonkeyPatch, enabled: dict[str, str], settings: dict[str, str], topic: str | None
 ) -> None:
+    async def cluster_id(client: Mapping[str, str]) -> str:
+        return {"a": "ours", "b": "ours", "c": "another"}[client["bootstrap.servers"][0]]
+
+    monkeypatch.setattr(clients, "cluster_id", cluster_id)
     stores = OffsetStores(worker(**enabled), OffsetStore(MemoryLog()))
-    assert stores.own_topic(connector(settings)) == topic
+    assert await stores.own_topic(connector(settings)) == topic
 
 
 def test_the_clients_of_a_connector_use_the_producers_cluster_and_their_overrides() -> None:

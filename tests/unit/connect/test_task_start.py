@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from oncelog.connect.api.task import SourceTask
 from oncelog.connect.converters.simple_headers import SimpleHeaderConverter
 from oncelog.connect.converters.strings import StringConverter
-from oncelog.connect.errors import ConnectError, FencedError, SupersededError
+from oncelog.connect.errors import ConnectError, FencedError, SupersededError, UnknownCommitError
 from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.status_records import State
@@ -164,19 +165,25 @@ class Polled(Source):
         return []
 
 
-class Fenced(Way):
-    """A delivery that is fenced behind the first batch."""
+class Lost(Way):
+    """A delivery that loses its producer behind the first batch."""
+
+    error: ConnectError
 
     async def batch_done(self) -> None:
-        raise FencedError("another instance has taken over")
+        raise self.error
 
     async def finish_failed(self) -> None:
         pass
 
 
-def test_a_task_that_was_fenced_may_start_again_only_where_this_is_known_to_be_right() -> None:
+@pytest.mark.parametrize("kind", [FencedError, UnknownCommitError])
+def test_a_task_that_lost_its_producer_may_start_again_only_where_this_is_known_to_be_right(
+    kind: type[ConnectError],
+) -> None:
     async def scenario(may_restart: bool) -> tuple[bool, list[State], int]:
-        way = Fenced(None)
+        way = Lost(None)
+        way.error = kind("the producer is lost")
         task = Running(way)
         task.runner._task = task.source = Polled()
         again = await task.runner.run(may_restart=may_restart)
