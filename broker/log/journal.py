@@ -66,6 +66,11 @@ MAX_ROUND_BYTES: Final = 1 << 20
 MAX_LOG_BYTES: Final = 64 << 10
 """The unsynced bytes of a log up to which it takes part in a round. More are not worth writing twice."""
 
+MOST_LOGS: Final = 512
+"""The number of logs that have entries in a file, except for those that its last round adds. The files of each of them
+have to be synced at the next start after a crash, so more of them would make this start slow.
+"""
+
 _ROUNDS_PER_FILE: Final = 4
 """Number of the largest rounds that fit into a file."""
 
@@ -193,8 +198,10 @@ class Journal:
 
     def cost(self, task: FlushTask) -> int | None:
         """Return the bytes that a flush takes in the journal; None if the log's own files must be synced."""
-        extent = task.extent
+        extent, live = task.extent, self._current
         if extent is None or extent.size > self._log_bytes:
+            return None
+        if live is not None and len(live.lowest) >= MOST_LOGS and extent.name not in live.lowest:
             return None
         return extent.size + ENTRY_SIZE + len(extent.name)
 

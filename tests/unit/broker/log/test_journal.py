@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from oncelog.broker.log import LogConfig, LogManager, PartitionLog
+from oncelog.broker.log import LogConfig, LogManager, PartitionLog, journal
 from oncelog.broker.log.flushed_mark import read_flushed_offset
 from oncelog.broker.log.journal import MAX_LOG_BYTES
 from oncelog.broker.log.results import storage_error
@@ -110,6 +110,24 @@ async def test_a_round_takes_no_more_than_fits(fs: FaultyFileSystem) -> None:
         assert 0 < sum(count for name, count in counted.items() if name != "journal") < len(topics)
         manager = after_power_failed(fs, manager)
         assert all(log.log_end_offset == 2 for log in manager.logs())
+        manager.abandon()
+
+
+async def test_a_file_has_entries_of_a_limited_number_of_logs(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start after a crash has to sync the files of each of them."""
+    monkeypatch.setattr(journal, "MOST_LOGS", 4)
+    known, others = ["a", "b", "c", "d"], ["e", "f"]
+    async with journaled(fs, *known, *others) as manager:
+        await round_of(manager, *known)
+        with syncs(fs) as counted:
+            await round_of(manager, *known, *others)
+        assert counted == {"journal": 1, "e-0": 1, "f-0": 1}
+        manager = after_power_failed(fs, manager)
+        assert [values(log.batches()) for log in manager.logs()] == [["first", "value", "value"]] * 4 + [
+            ["first", "value"]
+        ] * 2
         manager.abandon()
 
 
