@@ -1,8 +1,9 @@
 """Compare our connect worker with Kafka Connect 4.1 (`python -m bench.connect`, needs java 17 and mvn).
 
 Both run FileStreamSource with exactly-once on the same oncelog broker, one after the other in each round, and each
-time in a new group with new topics. Each worker copies a file of lines of 100 bytes. The table has the medians of the
-rounds, the median of their ratios, and the lowest and the highest ratio.
+time in a new group with new topics. Each worker copies a file of lines of 100 bytes. Kafka Connect's JVM has the
+options that its script `connect-distributed.sh` gives it. The table has the medians of the rounds, the median of their
+ratios, and the lowest and the highest ratio.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ SETTINGS = {
     **{f"{part}.converter": "org.apache.kafka.connect.storage.StringConverter" for part in ("key", "value")},
     "offset.flush.interval.ms": "1000",
 }
+JVM = (
+    *("-Xms256M", "-Xmx2G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
+)
 LESS_IS_BETTER = " (less is better)"
 
 
@@ -65,7 +70,7 @@ class Reader:
 async def measure(peer: str, workers: Group, topic: str, source: Path, lines: int) -> dict[str, float]:
     """Run a worker with one connector; return the figures by name."""
     begun = time.monotonic()
-    worker = await (workers.add_process() if peer == OURS else workers.add_java())
+    worker = await (workers.add_process() if peer == OURS else workers.add_java({}, *JVM))
     process = psutil.Process(worker.pid)
     rest = workers.rest(worker)
     async with Reader(workers.settings["bootstrap.servers"], topic) as reader:

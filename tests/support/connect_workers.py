@@ -221,10 +221,10 @@ class Group:
         directory = self._directory / f"{self.name}-{len(self.workers)}"
         return await self._started(WorkerProcess(directory, {**self.settings, **(settings or {})}))
 
-    async def add_java(self, settings: Mapping[str, str] | None = None) -> JavaWorker:
-        """Start another worker of Kafka Connect."""
+    async def add_java(self, settings: Mapping[str, str] | None = None, *jvm: str) -> JavaWorker:
+        """Start another worker of Kafka Connect, in a small JVM or in one with the options `jvm`."""
         directory = self._directory / f"{self.name}-{len(self.workers)}"
-        return await self._started(JavaWorker(directory, {**self.settings, **(settings or {})}))
+        return await self._started(JavaWorker(directory, {**self.settings, **(settings or {})}, *jvm))
 
     def rest(self, worker: LocalWorker | WorkerProcess | JavaWorker) -> Rest:
         return Rest(self.session, worker.url, self._changed)

@@ -17,14 +17,18 @@ START_S = 120
 
 
 class JavaWorker:
-    """A process `connect-distributed` with the settings of an oncelog worker, for `support.connect_workers.Group`."""
+    """A process `connect-distributed` with the settings of an oncelog worker, for `support.connect_workers.Group`.
 
-    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+    `jvm`: the options of the JVM, by default those of a small one.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, str], *jvm: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.url = f"http://127.0.0.1:{free_port()}"
         self._file, self._log = directory / "worker.properties", directory / "worker.log"
         own = {**settings, "listeners": self.url, "plugin.discovery": "service_load"}
         self._file.write_text("".join(f"{name}={value}\n" for name, value in own.items()))
+        self._jvm = jvm or jvm_options("256m")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -47,7 +51,7 @@ class JavaWorker:
             self._process = subprocess.Popen(
                 [
                     "java",
-                    *jvm_options("256m"),
+                    *self._jvm,
                     f"-Dlog4j2.configurationFile={HERE / 'connect-log4j2.properties'}",
                     "-cp",
                     path,
