@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -68,7 +68,8 @@ MAX_LOG_BYTES: Final = 64 << 10
 
 MOST_LOGS: Final = 512
 """The number of logs that have entries in a file, except for those that its last round adds. The files of each of them
-have to be synced at the next start after a crash, so more of them would make this start slow.
+have to be synced at the next start after a crash, so more of them would make this start slow. A file that has no room
+for other logs is full at the next call of `maintain`.
 """
 
 _ROUNDS_PER_FILE: Final = 4
@@ -171,6 +172,8 @@ class Journal:
         self._uncopied: set[LiveFile] = set()
         self._failed: list[JournaledLog] = []
         self._is_wanted = False
+        self._is_crowded = False
+        self._is_overdue = False
         self._is_closed = False
         self._episodes = Episodes()
         self.round_bytes = min(MAX_ROUND_BYTES, self._file_bytes // _ROUNDS_PER_FILE)
@@ -202,6 +205,7 @@ class Journal:
         if extent is None or extent.size > self._log_bytes:
             return None
         if live is not None and len(live.lowest) >= MOST_LOGS and extent.name not in live.lowest:
+            self._is_crowded = True
             return None
         return extent.size + ENTRY_SIZE + len(extent.name)
 
@@ -249,8 +253,10 @@ class Journal:
         error = run.exception()
         if error is None:
             self._sequence += 1
+            deleted = self._names_to_forget()
             for log, task in round:
-                live.ends[log] = task.end_offset
+                if log.name not in deleted:
+                    live.ends[log] = task.end_offset
             del self._voids[: len(voids)]
             self._forgotten([void for void, _ in voids])
             for _, done in voids:
@@ -258,7 +264,7 @@ class Journal:
                     done.set_result(None)
             self._episodes.succeeded("write to the journal")
             assert live.file is not None
-            if live.file.size - live.file.position < 2 * self.round_bytes + FRAME_SIZE:
+            if self._is_overdue or live.file.size - live.file.position < 2 * self.round_bytes + FRAME_SIZE:
                 self._end_current()
         elif not isinstance(error, UnreadExtent):
             self._episodes.failed("write to the journal", error)
@@ -272,13 +278,15 @@ class Journal:
         assert self._current is not None
         self._current.unsettled.extend(self._current.ends)
         self._current = None
+        self._is_crowded = self._is_overdue = False
 
     # --- names that are used again -----------------------------------------------------------------------------------
 
     async def forget(self, names: Sequence[str], below: int = EVERYTHING) -> None:
         """Return when no entry for a segment of these partitions with a base offset below `below` can be redone.
 
-        The caller has synced what it still needs. Raises OSError; then the entries may be redone.
+        The caller has synced what it still needs. By default it needs nothing of them any more, so no file has to be
+        kept for them. Raises OSError; then the entries may be redone.
         """
         while self._copying is not None:
             await asyncio.wait([self._copying])
@@ -300,9 +308,19 @@ class Journal:
         loop = asyncio.get_running_loop()
         voids = [(Void(name, below), loop.create_future()) for name in mentioned]
         self._voids += voids
+        self._keep_for_all_but(self._names_to_forget())
         self._continue()
         self._wake()
         await asyncio.gather(*(done for _, done in voids))
+
+    def _names_to_forget(self) -> set[str]:
+        """Return the names of the partitions whose voids wait, and of which no entry is needed any more."""
+        return {void.name for void, _ in self._voids if void.below == EVERYTHING}
+
+    def _keep_for_all_but(self, names: Container[str]) -> None:
+        """Need no file for the logs with these names: a closed log would never sync its own files."""
+        for live in self._files:
+            live.ends = {log: end for log, end in live.ends.items() if log.name not in names}
 
     def mentions(self, name: str, below: int = EVERYTHING) -> bool:
         """Whether a file has entries for segments of the partition with base offsets below `below`."""
@@ -311,17 +329,13 @@ class Journal:
     def _forgotten(self, voids: Sequence[Void]) -> None:
         """Note that voids are on disk."""
         for live in self._files:
-            gone = set()
             for name, below in voids:
                 if live.lowest.get(name, EVERYTHING) >= below:
                     continue
                 if below == EVERYTHING:
                     del live.lowest[name]
-                    gone.add(name)
                 else:
                     live.lowest[name] = below
-            if gone:
-                live.ends = {log: end for log, end in live.ends.items() if log.name not in gone}
 
     async def settle(self, log: JournaledLog) -> bool:
         """Sync what is durable in the journal only into the files of `log`; return False if that must wait.
@@ -336,8 +350,11 @@ class Journal:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def maintain(self) -> None:
-        """Try again what has failed. Called once a second."""
+        """Try again what has failed, and end a file that has no room for other logs. Called once a second."""
         self._uncopied.clear()
+        self._is_overdue = self._is_crowded
+        if self._is_overdue and self._current is not None and not self._is_writing:
+            self._end_current()
         self._continue()
 
     def _continue(self) -> None:

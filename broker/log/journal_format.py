@@ -30,6 +30,7 @@ from crc32c import crc32c
 
 from ...protocol.batch_header import HEADER_SIZE as BATCH_HEADER_SIZE
 from ..system.ports import Buffer, File
+from .batch_scan import BrokenBatch, scan_windows
 
 HEADER_SIZE: Final = 512
 ID_SIZE: Final = 8
@@ -92,10 +93,16 @@ class Extent(NamedTuple):
     file: File
 
     def read(self) -> Entry:
-        """Return the entry of the journal, with the bytes from the page cache. Raises OSError."""
-        content = self.file.read_at(self.size, self.position)
-        if len(content) != self.size:
-            raise OSError(errno.EIO, f"{self.name}: {self.size - len(content)} bytes are missing in the file")
+        """Return the entry of the journal, with the bytes from the page cache.
+
+        Raises OSError if the cache does not have the batches that were appended: a file system may drop pages that it
+        could not write.
+        """
+        end = self.position + self.size
+        try:
+            content = b"".join(scan_windows(self.file, self.position, end, self.size))
+        except BrokenBatch as error:
+            raise OSError(errno.EIO, f"{self.name}: at byte {error.position}: {error.reason}") from error
         mark = segment_mark(self.file)
         return Entry(
             self.name, self.base_offset, self.position, self.size, self.end_offset, mark, crc32c(content), content

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from oncelog.broker.log import LogConfig, LogManager, PartitionLog, journal
+from oncelog.broker.log import LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.flushed_mark import read_flushed_offset
 from oncelog.broker.log.journal import MAX_LOG_BYTES
 from oncelog.broker.log.results import storage_error
@@ -117,7 +117,7 @@ async def test_a_file_has_entries_of_a_limited_number_of_logs(
     fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start after a crash has to sync the files of each of them."""
-    monkeypatch.setattr(journal, "MOST_LOGS", 4)
+    monkeypatch.setattr("oncelog.broker.log.journal.MOST_LOGS", 4)
     known, others = ["a", "b", "c", "d"], ["e", "f"]
     async with journaled(fs, *known, *others) as manager:
         await round_of(manager, *known)
@@ -129,6 +129,38 @@ async def test_a_file_has_entries_of_a_limited_number_of_logs(
             ["first", "value"]
         ] * 2
         manager.abandon()
+
+
+async def test_a_file_that_has_no_room_for_other_logs_is_followed_by_another_one(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise logs that were written once would keep busy ones out of the journal for good."""
+    monkeypatch.setattr("oncelog.broker.log.journal.MOST_LOGS", 4)
+    idle, busy = ["a", "b", "c", "d"], ["e", "f"]
+    async with journaled(fs, *idle, *busy) as manager:
+        await round_of(manager, *idle)
+        await round_of(manager, *busy)
+        manager._look()
+        await turns()
+        with syncs(fs) as counted:
+            await round_of(manager, *busy)
+        assert counted == {"journal": 1}
+
+
+async def test_bytes_that_the_system_has_dropped_are_not_acknowledged(fs: FaultyFileSystem) -> None:
+    """A file system may drop a page that it could not write, and only the next sync of the file says so."""
+    async with journaled(fs, "a", "b") as manager:
+        log = log_of(manager, "a")
+        other = log_of(manager, "b")
+        end, other_end = (one.append(batch("value")).last_offset + 1 for one in (log, other))
+        file = fs._get(log.segments.active.path())
+        on_disk = len(file.disk)
+        file.data[on_disk:] = bytes(len(file.data) - on_disk)
+        fs.before = failing("fdatasync", "/a-0/", errno.EIO)
+        flushes = [log.synced(end), other.synced(other_end)]
+        outcomes = await asyncio.gather(*(flush for flush in flushes if flush is not None), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [KafkaError, type(None)]
+        assert log.failure is not None
 
 
 async def test_new_names_are_synced_as_without_a_journal(fs: FaultyFileSystem) -> None:
@@ -730,6 +762,8 @@ async def test_a_deletion_that_cannot_be_put_into_the_journal_is_repeated(fs: Fa
         def fail(name: str, path: str) -> None:
             if path.endswith(".journal") and name in ("fdatasync", "open"):
                 raise OSError(errno.EIO, "failed on purpose", path)
+            if "/b-0/" in path and name == "fdatasync":  # so the file is still needed
+                raise OSError(errno.EMFILE, "failed on purpose", path)
 
         fs.before = fail
         with pytest.raises(KafkaError) as raised:
@@ -743,4 +777,29 @@ async def test_a_deletion_that_cannot_be_put_into_the_journal_is_repeated(fs: Fa
         await written(manager.create("a", 0, CONFIG), "anew")
         manager = after_power_failed(fs, manager)
         assert values(log_of(manager, "a").batches()) == ["anew"]
+        manager.abandon()
+
+
+@pytest.mark.parametrize("doomed", ["a", "b"])
+async def test_a_partition_is_deleted_while_all_files_are_full(fs: FaultyFileSystem, doomed: str) -> None:
+    """A closed log never syncs its own files, so no file may wait for it."""
+    async with journaled(fs, "a", "b", "c") as manager:
+        fs.before = failing("fdatasync", "/a-0/", errno.EMFILE, times=100_000)  # its files are synced much later
+        await round_of(manager, "a", "b", "c")
+        journal = manager._journal
+        assert journal is not None
+        while journal.is_open():
+            await round_of(manager, "b", "c", value="." * 300)
+            await turns()
+        deletion = asyncio.ensure_future(manager.delete([(doomed, 0)]))
+        await turns()
+        fs.before = None
+        manager._look()
+        await turns(1000)
+        await asyncio.wait_for(deletion, 1)
+        manager._look()
+        await turns()
+        assert journal.is_open()
+        manager = after_power_failed(fs, manager)
+        assert {log.topic for log in manager.logs()} == {"a", "b", "c"} - {doomed}
         manager.abandon()
