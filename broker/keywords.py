@@ -357,9 +357,9 @@ class BrokerKeywords(TypedDict, total=False):
     free.
     """
     log_journal_bytes: int
-    """The size in bytes of each file of the journal, at least 8192. With a journal, one fdatasync makes small
-    appends to many partitions durable. The broker usually keeps two files, and at most five, besides copies for
-    partitions that have failed. 0: no journal, each partition's file is synced.
+    """The size in bytes of each file of the journal, at least 8192, at most 1/64 of the disk. With a journal, one
+    fdatasync makes small appends to many partitions durable. The broker usually keeps two files, and at most five,
+    besides copies for partitions that have failed. 0: no journal, each partition's file is synced.
     """
     log_segment_bytes: int
     """The size in bytes at which a new segment is started."""

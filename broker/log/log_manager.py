@@ -54,7 +54,7 @@ from .file_names import (
     partition_directory,
 )
 from .flusher import LogFlusher
-from .journal import Journal
+from .journal import MIN_FILE_BYTES, Journal
 from .journal_format import ID_SIZE
 from .journal_redo import JournalDamaged, LeftJournal, Leftover, read_journal
 from .log_config import LogConfig
@@ -76,6 +76,9 @@ _CLOSED_PER_TURN: Final = 10
 
 _FORGOTTEN_AT_ONCE: Final = 500
 """How many deleted partitions are taken out of the journal with one sync of it."""
+
+_JOURNAL_PART: Final = 64
+"""A file of the journal takes at most this part of a disk: one 64th."""
 
 _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
@@ -512,7 +515,7 @@ class LogManager:
             self._repeat(cleaner, self._clean)
 
     def _journal_file_bytes(self) -> int:
-        """Return the size of the journal's files; 0 if none can be written in this run.
+        """Return the size of the journal's files, a small part of the disk; 0 if none can be written in this run.
 
         None is written if the format level cannot be raised, or if a full disk has left the journal of the last run.
         """
@@ -521,10 +524,11 @@ class LogManager:
         if self._journal_bytes:
             try:
                 self.directory.raise_level(JOURNAL_LEVEL)
+                most = max(self._fs.total_space(self.path) // _JOURNAL_PART, MIN_FILE_BYTES)
+                return min(self._journal_bytes, most)
             except OSError as error:
                 logger.warning("no journal used", error=str(error), remedy="check the disk, then restart the broker")
-                return 0
-        return self._journal_bytes
+        return 0
 
     def _look(self) -> None:
         """Update the free space, check that the directory is still in place, and repeat failed background work."""

@@ -74,6 +74,19 @@ async def test_there_is_no_journal_before_it_saves_a_sync(fs: FaultyFileSystem) 
     await manager.stop()
 
 
+async def test_the_journal_of_a_small_disk_is_small(fs: FaultyFileSystem) -> None:
+    sizes = []
+    for fs.capacity in (None, 16 << 20):
+        manager = new_manager(fs, threads=InlineThreads(), journal_bytes=1 << 20, reserve_bytes=0)
+        await manager.start()
+        assert manager._journal is not None
+        manager._journal.want()
+        await turns()
+        sizes += {fs.file_size(f"/data/{name}") for name in journal_files(fs)}
+        await manager.stop()
+    assert sizes == [1 << 20, (16 << 20) // 64]
+
+
 async def test_a_log_that_is_alone_syncs_its_own_file(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
         with syncs(fs) as counted:
@@ -337,7 +350,7 @@ async def test_a_log_whose_own_file_fails_behind_the_journal_fails_alone(fs: Fau
 
 async def test_without_space_there_is_no_journal_until_there_is_some(fs: FaultyFileSystem) -> None:
     fs.capacity = 100_000
-    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE, reserve_bytes=90_000)
+    manager = new_manager(fs, threads=InlineThreads(), journal_bytes=SIZE, reserve_bytes=95_000)
     await manager.start()
     logs = [manager.create(topic, 0, LogConfig(internal=True)) for topic in "ab"]
     await asyncio.gather(*(written(log, "first") for log in logs))
