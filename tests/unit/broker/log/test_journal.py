@@ -75,7 +75,7 @@ async def test_there_is_no_journal_before_it_saves_a_sync(fs: FaultyFileSystem) 
 
 
 async def test_the_journal_of_a_small_disk_is_small(fs: FaultyFileSystem) -> None:
-    sizes = []
+    sizes: list[int] = []
     for fs.capacity in (None, 16 << 20):
         manager = new_manager(fs, threads=InlineThreads(), journal_bytes=1 << 20, reserve_bytes=0)
         await manager.start()
