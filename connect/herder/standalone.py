@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ..errors import AlreadyExistsError, ConnectError, NotFoundError
 from ..logging_levels import set_level
@@ -19,6 +20,7 @@ from ..stores.status_store import StatusStore
 from . import answers, offset_requests
 from .base import BaseHerder, Outside
 from .herder import Json, Put
+from .start_checks import StandaloneStartChecks
 from .validation import raise_errors
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,7 @@ class StandaloneHerder(BaseHerder):
         configs = ConfigStore(MemoryLog(), lambda change: None)
         super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets, Outside())
         self._changing = asyncio.Lock()
+        self._checks: dict[str, StandaloneStartChecks] = {}
         self._reconfigurations: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -87,6 +90,7 @@ class StandaloneHerder(BaseHerder):
             tasks = self._configs.snapshot().tasks(name)
             await self._stop(name)
             await self._configs.remove_connector(name)
+            self._checks.pop(name, None)
             await self._forget_topics(name)
             removed: list[str | ConnectorTaskId] = [name, *tasks]
             for what in removed:
@@ -140,6 +144,8 @@ class StandaloneHerder(BaseHerder):
         async with self._changing:
             config = self._require(name, "Connector {} not found")
             offset_requests.require_stopped(self._configs.snapshot(), name)
+            if self.config.exactly_once:
+                await self._fence_tasks(name)  # another worker may still run them
             return await offset_requests.change(self._worker, config, name, offsets)
 
     # -- between workers
@@ -224,10 +230,14 @@ class StandaloneHerder(BaseHerder):
             return None
 
     async def _run_tasks(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
-        if self.config.exactly_once:  # tasks that continue are fenced by their successors
-            await self._worker.fence_other_tasks(name, len(configs), self._require(name, "Connector {} not found"))
+        if self.config.exactly_once:
+            self._checks[name] = StandaloneStartChecks(partial(self._fence_tasks, name))
         await self._configs.put_task_configs(name, configs)
         await self._start_idle(name)
+
+    async def _fence_tasks(self, name: str) -> None:
+        """Fence all tasks of a connector that any worker has started; raises ConnectError, KafkaError."""
+        await self._worker.fence_all_tasks(name, self._require(name, "Connector {} not found"))
 
     async def _start_idle(self, name: str) -> None:
         """Start the tasks of a connector that do not run."""
@@ -240,4 +250,5 @@ class StandaloneHerder(BaseHerder):
         state = self._configs.snapshot()
         config = self._require(task.connector, "Connector {} not found")
         given = {key: value for key, value in state.task_configs[task].items() if value is not None}
-        await self._worker.start_task(task, config, given, state.target_state(task.connector) or TargetState.STARTED)
+        target = state.target_state(task.connector) or TargetState.STARTED
+        await self._worker.start_task(task, config, given, target, self._checks.get(task.connector), again=False)

@@ -1,8 +1,9 @@
-"""`DistributedStartChecks`: the checks before an exactly-once task of a distributed worker starts (KIP-618)."""
+"""The checks before an exactly-once task starts, in a distributed and in a standalone worker (KIP-618)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ..errors import NotReadyError, SupersededError
@@ -60,3 +61,22 @@ class DistributedStartChecks:
             raise SupersededError("its connector was stopped or removed")
         if self._task not in self._assigned().tasks:
             raise SupersededError("it has already been revoked from this worker")
+
+
+class StandaloneStartChecks:
+    """The checks for the tasks of one set of task settings: `fence` is called before the first of them starts."""
+
+    def __init__(self, fence: Callable[[], Awaitable[None]]) -> None:
+        self._fence = fence
+        self._fencing = asyncio.Lock()
+        self._is_fenced = False
+
+    async def fence_others(self) -> None:
+        """Fence the tasks of earlier sets of task settings, unless that was done; raises ConnectError, KafkaError."""
+        async with self._fencing:
+            if not self._is_fenced:
+                await self._fence()
+                self._is_fenced = True
+
+    async def still_wanted(self) -> None:
+        """Do nothing: no other worker changes the tasks."""

@@ -170,10 +170,14 @@ class Worker:
         config: Mapping[str, str],
         target: TargetState,
         checks: StartChecks | None = None,
+        *,
+        again: bool = True,
     ) -> None:
         """Start a task in the background. If it cannot be set up, report FAILED instead of raising an error.
 
-        Raises ConnectError if the task runs on this worker already.
+        With `again`, a task that loses its producer starts again: its start checks end it if it does not belong to this
+        worker any more. A worker that is not in a group does not know whether another one has taken over. Raises
+        ConnectError if the task runs on this worker already.
         """
         if task in self._tasks:
             raise ConnectError(f"Task already exists in this worker: {task}")
@@ -196,15 +200,11 @@ class Worker:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             return
         runner.set_target(target)
-        again = make if checks is not None else None
-        self._tasks[task] = runner, asyncio.create_task(self._run(task, runner, again), name=f"task {task}")
+        restart = make if checks is not None and again else None
+        self._tasks[task] = runner, asyncio.create_task(self._run(task, runner, restart), name=f"task {task}")
 
     async def _run(self, task: ConnectorTaskId, runner: TaskRunner, again: Callable[[], TaskRunner] | None) -> None:
-        """Run a task to its end. If it loses its producer, run it again with the runner that `again` makes.
-
-        The start checks of the new runner end it if the task does not belong to this worker any more. Without them,
-        `again` is None: a worker that is not in a group does not know whether another one has taken over.
-        """
+        """Run a task to its end. If it loses its producer, run it again with the runner that `again` makes, if any."""
         attempts, backoff_s = self.config["task.restart.max.attempts"], self.config["task.restart.backoff.ms"] / 1000
         left, delay_s = attempts, 0.0
         while await runner.run(delay_s=delay_s, may_restart=again is not None and left > 0):
@@ -260,8 +260,8 @@ class Worker:
             name, error = next(iter(failed.items()))
             raise ConnectError(f"could not fence {len(failed)} of {len(ids)} producers, for example {name}: {error}")
 
-    async def fence_other_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
-        """Fence the producers of all tasks of a connector except its first `count`; raises ConnectError, KafkaError.
+    async def fence_all_tasks(self, connector: str, config: Mapping[str, str]) -> None:
+        """Fence the producers of all tasks of a connector; raises ConnectError, KafkaError.
 
         The cluster knows these producers by their transactional ids, so it does not matter which worker has run them.
         """
@@ -270,7 +270,7 @@ class Worker:
         async with Admin(client_settings(self.config, settings, "admin")) as client:
             listed = [each.transactional_id for each in await client.list_transactions()]
         numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
-        await self._fence(connector, {int(each) for each in numbers if each.isdecimal() and int(each) >= count}, config)
+        await self._fence(connector, {int(each) for each in numbers if each.isdecimal()}, config)
 
     async def stop(self) -> None:
         """Stop all connectors and tasks, then close the offset stores."""

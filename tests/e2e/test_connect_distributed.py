@@ -17,6 +17,7 @@ import pytest
 from oncelog import Admin, Consumer, NewTopic
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
+from oncelog.protocol.messages.produce import ProduceRequest
 from support.connect_workers import (
     all_committed,
     assert_exactly_once,
@@ -27,6 +28,7 @@ from support.connect_workers import (
     owners,
     states,
 )
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 
@@ -186,3 +188,22 @@ async def test_a_worker_that_cannot_start_says_why(
         ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (code, "")
     assert text in ended.stderr
+
+
+async def test_a_restart_without_exactly_once_keeps_the_last_offsets_of_an_own_topic(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    """The tasks write their last offsets when they end, before the worker stops reading their topic."""
+    topic, name = fresh_name("beats"), fresh_name("group")
+    settings = {"exactly.once.source.support": "disabled", "offset.flush.interval.ms": "60000"}
+    async with FaultProxy(bootstrap) as proxy, group(proxy.address, name, tmp_path, settings) as workers:
+        rest = workers.rest(await workers.add())
+        config = beats(topic, 2, offsets_storage_topic=fresh_name("own"))
+        assert (await rest.settled("PUT", "/connectors/beats/config", config))[0] == 201
+        await committed(bootstrap, topic, each_has(30, 2))
+        proxy.hold(ProduceRequest, 0.2, times=5)
+        assert (await rest.settled("POST", "/connectors/beats/restart?includeTasks=true"))[0] == 202
+        await rest.until("/connectors/beats/status", states("RUNNING", "RUNNING", "RUNNING"))
+        seen = await all_committed(bootstrap, topic)
+        await committed(bootstrap, topic, each_has(max(map(len, seen.values())) + 10, 2))
+    assert_exactly_once(await all_committed(bootstrap, topic))

@@ -17,6 +17,9 @@ from oncelog import Admin, Consumer
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from oncelog.connect.process import StandaloneWorker  # noqa: E402
+from oncelog.protocol.messages.list_transactions import ListTransactionsRequest  # noqa: E402
+from support.connect_workers import all_committed, assert_exactly_once, beats  # noqa: E402
+from support.proxy import FaultProxy  # noqa: E402
 
 Names = Callable[[str], str]
 
@@ -173,6 +176,41 @@ async def test_an_older_worker_is_fenced_by_the_newer_one(bootstrap: str, fresh_
         await new.until("/connectors/beats/offsets", lambda known: _count(known) > count + 20)
     values = await committed(bootstrap, topic, count + 20)
     assert values == list(range(len(values)))
+
+
+def tasks_are(*states: str) -> Callable[[Any], bool]:
+    return lambda status: [task["state"] for task in status["tasks"]] == list(states)
+
+
+async def test_no_task_starts_before_all_tasks_of_another_worker_are_fenced(bootstrap: str, fresh_name: Names) -> None:
+    topic, group = fresh_name("beats"), fresh_name("alone")
+    async with FaultProxy(bootstrap) as proxy, worker(bootstrap, group) as old:
+        assert (await old("PUT", "/connectors/beats/config", beats(topic, 2)))[0] == 201
+        await old.until("/connectors/beats/status", tasks_are("RUNNING", "RUNNING"))
+        settings = {"task_restart_max_attempts": "0", "admin_default_api_timeout_ms": "500"}
+        async with worker(proxy.address, group, admin_request_timeout_ms="500", **settings) as new:
+            proxy.break_before(ListTransactionsRequest, times=10_000)
+            assert (await new("PUT", "/connectors/beats/config", beats(topic, 2)))[0] == 201
+            failed = await new.until("/connectors/beats/status", tasks_are("FAILED", "FAILED"))
+            assert "list transactions" in failed["tasks"][0]["trace"]
+            assert tasks_are("RUNNING", "RUNNING")((await old("GET", "/connectors/beats/status"))[1])
+            proxy.clear_faults()
+            assert (await new("POST", "/connectors/beats/restart?includeTasks=true"))[0] == 202
+            await new.until("/connectors/beats/status", tasks_are("RUNNING", "RUNNING"))
+            await old.until("/connectors/beats/status", tasks_are("FAILED", "FAILED"))
+    assert_exactly_once(await all_committed(bootstrap, topic))
+
+
+async def test_offsets_change_after_all_tasks_of_another_worker_are_fenced(bootstrap: str, fresh_name: Names) -> None:
+    topic, group = fresh_name("beats"), fresh_name("alone")
+    async with worker(bootstrap, group) as old, worker(bootstrap, group) as new:
+        assert (await old("PUT", "/connectors/beats/config", beats(topic, 2)))[0] == 201
+        await old.until("/connectors/beats/offsets", lambda answer: len(answer.get("offsets", ())) == 2)
+        stopped = {"name": "beats", "config": beats(topic, 2), "initial_state": "STOPPED"}
+        assert (await new("POST", "/connectors", stopped))[0] == 201
+        assert (await new("DELETE", "/connectors/beats/offsets"))[0] == 200
+        await old.until("/connectors/beats/status", tasks_are("FAILED", "FAILED"))
+        assert (await new("GET", "/connectors/beats/offsets")) == (200, {"offsets": []})
 
 
 async def test_a_separate_offsets_topic_is_copied_to_the_workers(bootstrap: str, fresh_name: Names) -> None:
