@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
+from oncelog.connect.errors import ConnectError
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.memory_log import MemoryLog
@@ -33,6 +34,11 @@ def worker(**settings: str) -> WorkerConfig:
 
 def connector(settings: Mapping[str, str]) -> ConnectorConfig:
     return ConnectorConfig(source_config_def(CONVERTERS), {"name": "c", "connector.class": "C", **settings})
+
+
+async def cluster_id(client: Mapping[str, str]) -> str:
+    """The cluster of an address, by its first letter; the brokers at u do not tell theirs."""
+    return {"a": "ours", "b": "ours", "c": "another", "u": ""}[client["bootstrap.servers"][0]]
 
 
 class NotedLog(MemoryLog):
@@ -69,12 +75,71 @@ class NotedLog(MemoryLog):
 async def test_a_connector_has_its_own_topic_if_name_or_cluster_differ(
     monkeypatch: pytest.MonkeyPatch, enabled: dict[str, str], settings: dict[str, str], topic: str | None
 ) -> None:
-    async def cluster_id(client: Mapping[str, str]) -> str:
-        return {"a": "ours", "b": "ours", "c": "another"}[client["bootstrap.servers"][0]]
-
     monkeypatch.setattr(clients, "cluster_id", cluster_id)
     stores = OffsetStores(worker(**enabled), OffsetStore(MemoryLog()))
     assert await stores.own_topic(connector(settings)) == topic
+
+
+async def test_the_producers_cluster_is_asked_with_the_producers_security(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    async def cluster_id(client: Mapping[str, str]) -> str:
+        asked.append(dict(client))
+        return "ours"
+
+    monkeypatch.setattr(clients, "cluster_id", cluster_id)
+    settings = {
+        **ELSEWHERE, "producer.override.security.protocol": "SASL_SSL", "producer.override.sasl.mechanism": "PLAIN",
+        "producer.override.linger.ms": "5", "admin.override.bootstrap.servers": "a:1",
+        "admin.override.security.protocol": "SSL", "admin.override.ssl.keystore.location": "k",
+    }  # fmt: skip
+    assert await clients.writes_to_workers_cluster(worker(**ENABLED), connector(settings))
+    secure = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    assert asked == [{"bootstrap.servers": "a:1,b:2"}, {"bootstrap.servers": "c:3", "retries": "1", **secure}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, None),
+        ({"producer.bootstrap.servers": "c:3"}, None),
+        ({"admin.bootstrap.servers": "b:2"}, None),
+        ({"admin.bootstrap.servers": "c:3"}, "admin client"),
+        ({**ELSEWHERE, "admin.override.bootstrap.servers": "a:1"}, "admin client"),
+        ({**ELSEWHERE, "consumer.override.bootstrap.servers": "a:1"}, "consumer"),
+        ({**ELSEWHERE, "consumer.override.bootstrap.servers": "c:9093"}, None),
+        ({**OWN, "consumer.override.bootstrap.servers": "c:3"}, "consumer"),
+        ({"consumer.override.bootstrap.servers": "c:3"}, None),
+        ({"producer.override.bootstrap.servers": "u:1", "admin.override.bootstrap.servers": "u:2"}, "admin client"),
+    ],
+)
+async def test_the_clients_of_a_connector_must_be_in_one_cluster(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], refused: str | None
+) -> None:
+    monkeypatch.setattr(clients, "cluster_id", cluster_id)
+    monkeypatch.setattr(OffsetStores, "_log", lambda self, topic, clients: MemoryLog())
+    overrides = {name: value for name, value in settings.items() if ".override." in name or name in OWN}
+    workers = {name: value for name, value in settings.items() if name not in overrides}
+    stores = OffsetStores(worker(**ENABLED, **workers), OffsetStore(MemoryLog()))
+    if refused is None:
+        await stores.of("c", connector(overrides))
+    else:
+        with pytest.raises(
+            ConnectError, match=f"the {refused} .*bootstrap.servers.* not in the cluster of its producer"
+        ):
+            await stores.of("c", connector(overrides))
+    await stores.close()
+
+
+@pytest.mark.parametrize(("producer", "own"), [("c:3", "offsets"), ("u:1", "offsets"), ("a:9093", None)])
+async def test_the_workers_settings_of_producers_choose_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, producer: str, own: str | None
+) -> None:
+    monkeypatch.setattr(clients, "cluster_id", cluster_id)
+    config = worker(**ENABLED, **{"producer.bootstrap.servers": producer})
+    assert await OffsetStores(config, OffsetStore(MemoryLog())).own_topic(connector({})) == own
+    for kind in ("producer", "consumer", "admin"):
+        assert client_settings(config, connector({}), kind)["bootstrap.servers"] == producer
 
 
 def test_the_clients_of_a_connector_use_the_producers_cluster_and_their_overrides() -> None:
