@@ -19,7 +19,7 @@ from ...client.errors import KafkaError, RetriableError
 from ...client.producer import Producer
 from ...client.values import TopicPartition
 from ..errors import ConnectError
-from .internal_topics import prepare
+from .internal_topics import partition_of, prepare
 from .topic_log import Apply, LogRecord
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,10 @@ class KafkaLog:
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Append (key, value) pairs and wait until they are acknowledged; raises KafkaError."""
-        deliveries = [await self._producer.enqueue(self.topic, value, key=key) for key, value in records]
+        deliveries = []
+        for key, value in records:
+            partition = await partition_of(self._producer, self.topic, key)
+            deliveries.append(await self._producer.enqueue(self.topic, value, key=key, partition=partition))
         await asyncio.gather(*deliveries)
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:

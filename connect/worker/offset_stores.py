@@ -11,6 +11,7 @@ from ...client.producer import Producer
 from ..api.records import SourceOffset, SourcePartition
 from ..settings.connector import ConnectorConfig
 from ..settings.worker import WorkerConfig
+from ..stores.internal_topics import partition_of
 from ..stores.kafka_log import KafkaLog
 from ..stores.offset_store import OffsetStore
 from .clients import client_settings, require_one_cluster, writes_to_workers_cluster
@@ -102,7 +103,8 @@ class OffsetStores:
                 await stores[0].refresh()
                 async with producer.transaction() as transaction:
                     for key, value in stores[0].records(name, listed):
-                        await transaction.enqueue(topic, value, key=key)
+                        partition = await partition_of(producer, topic, key)
+                        await transaction.enqueue(topic, value, key=key, partition=partition)
         await write_to_workers_topic(deletions=False)
         for store in stores:
             await store.refresh()

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from oncelog import Admin, Producer
+from oncelog import Admin, Consumer, Producer
 from oncelog.client.admin import ConfigResource, NewTopic
 from oncelog.client.admin.values import ResourceType
 from oncelog.client.errors import ProducerFencedError
+from oncelog.client.producer.partitioner import partition_for_key
+from oncelog.connect.api.records import SourceRecord
 from oncelog.connect.errors import ConnectError
+from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
+from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.config_store import ConfigStore
+from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.kafka_log import KafkaLog
 from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.stores.topic_log import LogRecord
+from oncelog.connect.task.boundaries import PollBoundary
+from oncelog.connect.task.exactly_once import ExactlyOnceDelivery
+from oncelog.connect.worker.offset_stores import OffsetStores
 
 Names = Callable[[str], str]
 CONFIG = {"connector.class": "FileStreamSource", "name": "f1"}
@@ -175,3 +184,53 @@ async def test_a_reader_of_offsets_hears_that_the_store_was_closed(bootstrap: st
                 await reading
     with pytest.raises(ConnectError, match=f"{topic} is closed"):
         await store.read("c", [{"p": 1}])
+
+
+@pytest.mark.parametrize("writer", ["worker", "user", "task"])
+async def test_an_offset_is_in_the_partition_of_its_key_whatever_the_partitioner(
+    bootstrap: str, fresh_name: Names, writer: str
+) -> None:
+    topic, keyless = fresh_name("connect-offsets"), {"partitioner.ignore.keys": "true"}
+    client = {"bootstrap.servers": bootstrap}
+    producer = {**client, **keyless, "transactional.id": topic}
+    offsets = [({"file": str(number)}, {"position": number}) for number in range(12)]
+    store = OffsetStore(KafkaLog(topic, client, producer=client | keyless, partitions=7, replication_factor=1))
+    await store.start()
+    if writer == "worker":
+        await store.write("c", offsets)
+    elif writer == "user":
+        converters = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
+        worker = {**converters, **client, "group.id": "g", "offset.storage.topic": topic}
+        stores = OffsetStores(WorkerConfig(STANDALONE, worker), store)
+        settings = ConnectorConfig(source_config_def(converters), {"name": "c", "connector.class": "C"})
+        await stores.write("c", settings, offsets, producer)
+    else:
+        await commit_offsets(producer, topic, offsets)
+    await store.stop()
+    async with Consumer(client, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        consumer.assign([(topic, number) for number in range(7)])
+        found: list[tuple[bytes, int]] = []
+        async with asyncio.timeout(60):
+            while len(found) < len(offsets):
+                found += [(record.key or b"", record.partition) for record in await consumer.poll(200)]
+    assert sorted(found) == sorted((key, partition_for_key(key, 7)) for key, _ in store.records("c", offsets))
+
+
+async def commit_offsets(producer: dict[str, str], topic: str, offsets: list[tuple[Any, Any]]) -> None:
+    """Commit offsets as a task does, without records."""
+
+    async def acknowledged(records: list[Any]) -> None:
+        pass
+
+    async def committed() -> None:
+        pass
+
+    delivery = ExactlyOnceDelivery(
+        ConnectorTaskId("c", 0), producer, topic, PollBoundary(), lambda topic: None, acknowledged, committed,
+        keep_records=False,
+    )  # fmt: skip
+    await delivery.start()
+    for partition, offset in offsets:
+        await delivery.send(SourceRecord(topic="t", source_partition=partition, source_offset=offset), None)
+    await delivery.batch_done()
+    await delivery.close()
