@@ -3,6 +3,9 @@
 A consumer without a group reads the topic. The end offset that `read_to_end` waits for includes records of open
 transactions, even if only committed records are applied: a reader must not miss records that are about to be committed
 (KIP-618).
+
+Partitions that are added to the topic are read from the next `read_to_end` on. Records that are older than those of
+another partition, see `LatestRecords`, are not applied.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from ...client.admin import Admin, NewTopic
-from ...client.consumer import Consumer
-from ...client.errors import KafkaError, RetriableError
+from ...client.consumer import Consumer, ConsumerRecord
+from ...client.errors import InvalidTopicError, KafkaError, RetriableError
 from ...client.producer import Producer
 from ...client.values import TopicPartition
 from ..errors import ConnectError
 from .internal_topics import partition_of, prepare
+from .latest import LatestRecords
 from .topic_log import Apply, LogRecord
 
 log = logging.getLogger(__name__)
@@ -43,9 +47,9 @@ class KafkaLog:
     """A `TopicLog` in a Kafka topic, which is created with compaction if it is missing.
 
     `client` has the settings of the consumer, and of the producer and the admin client unless these have their own.
-    With a `transactional_id`,
-    fenced appends are transactions. A new topic gets `partitions` partitions; if `single` is set, an existing topic
-    with more than one partition is refused. Error messages name the topic by its `setting` and its `purpose`.
+    With a `transactional_id`, fenced appends are transactions. A new topic gets `partitions` partitions; if `single` is
+    set, an existing topic with more than one partition is refused, and partitions that are added later are not used.
+    Error messages name the topic by its `setting` and its `purpose`.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class KafkaLog:
         self._single, self._setting, self._purpose = single, setting, purpose
         self._waiters: dict[asyncio.Future[None], dict[TopicPartition, int]] = {}
         self._partitions: list[TopicPartition] = []
+        self._latest = LatestRecords()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._opened: contextlib.AsyncExitStack | None = None
@@ -139,7 +144,25 @@ class KafkaLog:
         if self._task.done():
             await self._task
         async with asyncio.timeout(timeout_s):
+            await self._follow_added_partitions()
             await self._read_to_end("read_uncommitted")
+
+    async def _follow_added_partitions(self) -> None:
+        """Begin to read partitions that were added to the topic; raises KafkaError."""
+        if self._single:
+            return
+        try:
+            described = await self._admin.describe_topics([self.topic])
+        except InvalidTopicError:
+            return  # a broker that does not know the topic yet, or a deleted topic: the caller asks for its end next
+        known, count = len(self._partitions), len(described[self.topic].partitions)
+        if count <= known or self._stopped:
+            return
+        log.info("%s has %d partitions now, %d more than before", self.topic, count, count - known)
+        added = [TopicPartition(self.topic, number) for number in range(known, count)]
+        self._partitions = [*self._partitions, *added]
+        self._consumer.assign(self._partitions)
+        await self._consumer.seek_to_beginning(*added)
 
     async def _read_to_end(self, isolation_level: str) -> None:
         ends = await self._admin.list_offsets(dict.fromkeys(self._partitions, _END), isolation_level=isolation_level)
@@ -160,7 +183,7 @@ class KafkaLog:
         """Append (key, value) pairs and wait until they are acknowledged; raises KafkaError."""
         deliveries = []
         for key, value in records:
-            partition = await partition_of(self._producer, self.topic, key)
+            partition = await self._partition_of(self._producer, key)
             deliveries.append(await self._producer.enqueue(self.topic, value, key=key, partition=partition))
         await asyncio.gather(*deliveries)
 
@@ -174,10 +197,14 @@ class KafkaLog:
         try:
             async with self._leader.transaction() as transaction:
                 for key, value in records:
-                    await transaction.enqueue(self.topic, value, key=key)
+                    partition = await self._partition_of(self._leader, key)
+                    await transaction.enqueue(self.topic, value, key=key, partition=partition)
         except BaseException:
             await self._relinquish()
             raise
+
+    async def _partition_of(self, producer: Producer[Any, Any], key: bytes) -> int:
+        return 0 if self._single else await partition_of(producer, self.topic, key)
 
     async def claim(self) -> None:
         """Fence the previous leader and become the only client that may call `append_fenced`. May be called again."""
@@ -209,7 +236,7 @@ class KafkaLog:
             while True:
                 try:
                     for record in await self._consumer.poll(_POLL_MS):
-                        if record.key is not None:
+                        if record.key is not None and self._is_latest(record):
                             self._apply(LogRecord(record.key, record.value, record.partition, record.offset))
                     if self._waiters:
                         await self._wake_waiters()
@@ -223,9 +250,15 @@ class KafkaLog:
                     waiter.set_exception(error)
             raise
 
+    def _is_latest(self, record: ConsumerRecord[bytes, bytes]) -> bool:
+        assert record.key is not None
+        return self._latest.add(record.key, record.partition, record.timestamp, len(self._partitions))
+
     async def _wake_waiters(self) -> None:
-        positions = {partition: await self._consumer.position(partition) for partition in self._partitions}
-        for waiter, ends in self._waiters.items():
+        waiting = list(self._waiters.items())
+        partitions = {partition for _, ends in waiting for partition in ends}
+        positions = {partition: await self._consumer.position(partition) for partition in partitions}
+        for waiter, ends in waiting:
             if not waiter.done() and all(positions[partition] >= end for partition, end in ends.items()):
                 waiter.set_result(None)
 

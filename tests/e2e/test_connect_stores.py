@@ -20,6 +20,7 @@ from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.config_store import ConfigStore
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.kafka_log import KafkaLog
+from oncelog.connect.stores.offset_records import offset_key
 from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.stores.topic_log import LogRecord
 from oncelog.connect.task.boundaries import PollBoundary
@@ -214,6 +215,33 @@ async def test_an_offset_is_in_the_partition_of_its_key_whatever_the_partitioner
             while len(found) < len(offsets):
                 found += [(record.key or b"", record.partition) for record in await consumer.poll(200)]
     assert sorted(found) == sorted((key, partition_for_key(key, 7)) for key, _ in store.records("c", offsets))
+
+
+async def test_a_reader_follows_the_partitions_that_are_added_to_the_offsets_topic(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    source: dict[str, Any] = {"file": "a"}
+    first = OffsetStore(KafkaLog(topic, client, replication_factor=1, read_committed=True))
+    await first.start()
+    await first.write("c", [(source, {"position": 1})])
+    key = offset_key("c", source)
+    total = next(number for number in range(2, 99) if partition_for_key(key, number))
+    async with Admin(client) as admin:
+        await admin.create_partitions({topic: total})
+    async with Producer(client) as producer:
+        await producer.send(topic, b'{"position":2}', key=key)
+    assert await first.read("c", [source]) == [{"position": 2}]
+    async with Producer(client) as late:  # whose metadata are outdated, or whose clock is
+        await late.send(topic, b'{"position":0}', key=key, partition=0, timestamp_ms=1)
+        assert await first.read("c", [source]) == [{"position": 2}]
+        await late.send(topic, b'{"position":3}', key=key, partition=0)
+    assert await first.read("c", [source]) == [{"position": 3}]
+    second = OffsetStore(KafkaLog(topic, client, read_committed=True))
+    await second.start()
+    assert await second.read("c", [source]) == [{"position": 3}]
+    await first.stop()
+    await second.stop()
 
 
 async def commit_offsets(producer: dict[str, str], topic: str, offsets: list[tuple[Any, Any]]) -> None:
