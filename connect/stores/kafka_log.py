@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 _POLL_MS: Final = 200
 """The longest time, in ms, until `read_to_end` notices a position that moved past transaction markers only."""
 
+_MAX_DELAY_S: Final = 2.0
+"""The longest wait, in seconds, before the topic is read again after an error."""
+
 _END: Final = -1
 
 _CLOSE_S: Final = 5.0
@@ -124,9 +127,7 @@ class KafkaLog:
     async def stop(self) -> None:
         """Stop reading and close the clients. Pending calls of `read_to_end` raise ConnectError."""
         self._stopped = True
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(self._closed())
+        self._fail_waiters(self._closed())
         await self._relinquish()
         if self._opened is not None:
             await self._opened.aclose()
@@ -134,8 +135,9 @@ class KafkaLog:
     async def read_to_end(self, timeout_s: float | None = None) -> None:
         """Wait until all records that the topic holds now are applied, and its open transactions have ended.
 
-        Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, and the
-        error that ended the reading.
+        Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, KafkaError
+        if the cluster refuses to send the records, and the error of a record that could not be applied, which ends the
+        reading.
         """
         if self._stopped:
             raise self._closed()
@@ -232,6 +234,8 @@ class KafkaLog:
             await leader.close(0)
 
     async def _follow(self) -> None:
+        """Apply records for ever. Errors of the cluster are temporary: they fail only the readers that wait now."""
+        delay_s = _POLL_MS / 1000
         try:
             while True:
                 try:
@@ -240,15 +244,22 @@ class KafkaLog:
                             self._apply(LogRecord(record.key, record.value, record.partition, record.offset))
                     if self._waiters:
                         await self._wake_waiters()
-                except RetriableError as error:
+                    delay_s = _POLL_MS / 1000
+                except KafkaError as error:
                     log.warning("could not read %s, trying again: %s", self.topic, error)
-                    await asyncio.sleep(_POLL_MS / 1000)
+                    if not isinstance(error, RetriableError):
+                        self._fail_waiters(error)
+                    await asyncio.sleep(delay_s)
+                    delay_s = min(2 * delay_s, _MAX_DELAY_S)
         except Exception as error:
             log.error("the worker has stopped reading %s", self.topic, exc_info=error)
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
+            self._fail_waiters(error)
             raise
+
+    def _fail_waiters(self, error: Exception) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _is_latest(self, record: ConsumerRecord[bytes, bytes]) -> bool:
         assert record.key is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from oncelog import Admin, Consumer, Producer
 from oncelog.client.admin import ConfigResource, NewTopic
 from oncelog.client.admin.values import ResourceType
-from oncelog.client.errors import ProducerFencedError
+from oncelog.client.errors import KafkaError, ProducerFencedError
 from oncelog.client.producer.partitioner import partition_for_key
 from oncelog.connect.api.records import SourceRecord
 from oncelog.connect.errors import ConnectError
@@ -26,6 +27,9 @@ from oncelog.connect.stores.topic_log import LogRecord
 from oncelog.connect.task.boundaries import PollBoundary
 from oncelog.connect.task.exactly_once import ExactlyOnceDelivery
 from oncelog.connect.worker.offset_stores import OffsetStores
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.fetch import FetchRequest, FetchResponse
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 CONFIG = {"connector.class": "FileStreamSource", "name": "f1"}
@@ -70,6 +74,42 @@ async def test_an_internal_topic_that_forgets_records_is_refused(
     with pytest.raises(ConnectError, match=r"required to have 'cleanup\.policy=compact' to guarantee"):
         await log.start(lambda record: None)
     await log.stop()
+
+
+@pytest.mark.parametrize("top_level", [True, False])
+async def test_a_refused_fetch_fails_the_reads_that_wait_and_no_later_one(
+    bootstrap: str, fresh_name: Names, top_level: bool
+) -> None:
+    refused = asyncio.Event()
+
+    def refuse(response: FetchResponse) -> None:
+        if top_level:
+            response.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            refused.set()
+        for partition in [each for topic in response.responses for each in topic.partitions if not top_level]:
+            partition.error_code, partition.records = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None
+            refused.set()
+
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    async with FaultProxy(bootstrap) as proxy:
+        behind_proxy = {"bootstrap.servers": proxy.address, "fetch.max.wait.ms": "1", "fetch.min.bytes": "1"}
+        store = OffsetStore(KafkaLog(topic, behind_proxy, producer=client, admin=client, replication_factor=1))
+        await store.start()
+        for position in range(3):
+            refused.clear()
+            proxy.change(FetchRequest, refuse, times=1000)
+            proxy.break_connections()  # with the fetch that waits for records
+            await refused.wait()
+            with pytest.raises(KafkaError):
+                await store.write("c", [({"file": "a"}, {"position": position})])
+            proxy.clear_faults()
+            for _ in range(3):
+                with contextlib.suppress(KafkaError):  # of a fetch that was refused before
+                    assert await store.read("c", [{"file": "a"}]) == [{"position": position}]
+                    break
+            else:
+                pytest.fail("the reading has ended")
+        await store.stop()
 
 
 async def test_a_record_that_cannot_be_applied_ends_the_reading_and_its_waiters(
