@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
+from oncelog.client.errors import AuthorizationError, KafkaError, KafkaTimeoutError, RecordTooLargeError
 from oncelog.connect.errors import ConnectError
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.memory_log import MemoryLog
 from oncelog.connect.stores.offset_store import OffsetStore
-from oncelog.connect.worker import clients
+from oncelog.connect.worker import clients, offset_copies
 from oncelog.connect.worker.clients import client_settings
 from oncelog.connect.worker.offset_copies import OffsetCopies
 from oncelog.connect.worker.offset_stores import OffsetStores
+from oncelog.protocol.errors import ErrorCode
 
 CONVERTERS = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
 WORKER = {
@@ -53,6 +55,21 @@ class NotedLog(MemoryLog):
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         await self.may_write.wait()
         self._written.append((self._name, list(records)))
+        await super().append(records)
+
+
+class RefusingLog(MemoryLog):
+    """Refuses every append of a key with the key's error, once or always."""
+
+    def __init__(self, always: dict[bytes, KafkaError], once: dict[bytes, KafkaError]) -> None:
+        super().__init__()
+        self._always, self._once = always, once
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        for key, _ in records:
+            error = self._always.get(key) or self._once.pop(key, None)
+            if error is not None:
+                raise error
         await super().append(records)
 
 
@@ -180,3 +197,38 @@ async def test_a_commit_first_deletes_offsets_even_if_older_copies_wait() -> Non
     copies.after_commit([(key, None)])
     await copies.close()
     assert await offsets.of_connector("c") == []
+
+
+LARGE, SMALL, OTHER = (f'["c",{{"a":{number}}}]'.encode() for number in range(3))
+
+
+async def test_a_copy_that_is_too_large_does_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    too_large = RecordTooLargeError(ErrorCode.MESSAGE_TOO_LARGE, "the record has 9 bytes")
+    offsets = OffsetStore(RefusingLog({LARGE: too_large}, {}))
+    await offsets.start()
+    copies = OffsetCopies(offsets)
+    copies.after_commit([(SMALL, b'{"at":1}'), (LARGE, b'{"at":2}'), (OTHER, b'{"at":3}')])
+    async with asyncio.timeout(60):
+        await copies.before_commit([(OTHER, None)])
+    assert await offsets.of_connector("c") == [({"a": 1}, {"at": 1})]
+    (refusal,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert LARGE.decode() in refusal
+    assert "9 bytes" in refusal
+    with pytest.raises(RecordTooLargeError):
+        await copies.write([(LARGE, b'{"at":4}')])
+    await copies.close()
+
+
+async def test_an_error_that_is_not_of_the_record_delays_its_copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_copies, "_RETRY_S", 0)
+    once: dict[bytes, KafkaError] = {
+        LARGE: AuthorizationError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no"),
+        SMALL: KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, "late"),
+    }
+    offsets = OffsetStore(RefusingLog({}, once))
+    await offsets.start()
+    copies = OffsetCopies(offsets)
+    async with asyncio.timeout(60):
+        await copies.write([(LARGE, b'{"at":1}'), (SMALL, b'{"at":2}')])
+    assert sorted(position["at"] for _, position in await offsets.of_connector("c") if position) == [1, 2]
+    await copies.close()
