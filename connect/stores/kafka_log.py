@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ...client.admin import Admin, NewTopic
 from ...client.consumer import Consumer, ConsumerRecord
@@ -36,6 +36,9 @@ _MAX_DELAY_S: Final = 2.0
 
 _END: Final = -1
 
+_WRITES: Final = {"acks": "all", "delivery.timeout.ms": 2**31 - 1}
+"""The settings of the producer on which the safety of the records depends."""
+
 _CLOSE_S: Final = 5.0
 """The longest wait at the end, in seconds, for the acknowledgement of records."""
 
@@ -52,7 +55,8 @@ class KafkaLog:
     `client` has the settings of the consumer, and of the producer and the admin client unless these have their own.
     With a `transactional_id`, fenced appends are transactions. A new topic gets `partitions` partitions; if `single` is
     set, an existing topic with more than one partition is refused, and partitions that are added later are not used.
-    Error messages name the topic by its `setting` and its `purpose`.
+    Error messages name the topic by its `setting` and its `purpose`. Settings of the clients on which the log depends,
+    such as `isolation.level`, are ignored.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class KafkaLog:
         async with contextlib.AsyncExitStack() as opened:
             self._admin = await opened.enter_async_context(Admin(self._admin_client))
             await prepare(self._admin, self._new_topic, self._setting, self._purpose)
-            self._producer = Producer(self._producer_client, delivery_timeout_ms=2**31 - 1, acks="all")
+            self._producer = Producer(_with(self._producer_client, {**_WRITES, "transactional.id": None}))
             opened.push_async_callback(self._close_producer)
             await self._producer.start()
             count = await self._producer.partitions_for(self.topic)  # waits until the brokers know a new topic
@@ -110,11 +114,9 @@ class KafkaLog:
                     "partitions."
                 )
             self._partitions = [TopicPartition(self.topic, number) for number in range(count)]
-            isolation: Literal["read_committed", "read_uncommitted"]
             isolation = "read_committed" if self._read_committed else "read_uncommitted"
-            self._consumer = await opened.enter_async_context(
-                Consumer(self._client, isolation_level=isolation, auto_offset_reset="earliest")
-            )
+            reads = {"isolation.level": isolation, "auto.offset.reset": "earliest"}
+            self._consumer = await opened.enter_async_context(Consumer(_with(self._client, reads)))
             self._consumer.assign(self._partitions)
             await self._consumer.seek_to_beginning()
             self._task = asyncio.create_task(self._follow(), name=f"read {self.topic}")
@@ -213,7 +215,7 @@ class KafkaLog:
         if self._transactional_id is None:
             return
         await self._relinquish()
-        leader = Producer(self._producer_client, transactional_id=self._transactional_id)
+        leader = Producer(_with(self._producer_client, {"transactional.id": self._transactional_id}))
         await leader.start()
         try:
             await leader.init_transactions()
@@ -277,3 +279,8 @@ class KafkaLog:
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _with(client: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client's settings with those that the log needs instead of the client's own, in whatever spelling."""
+    return {name: value for name, value in client.items() if name.replace("_", ".") not in needed} | dict(needed)

@@ -207,6 +207,24 @@ async def test_a_store_starts_beside_a_transaction_that_is_open(bootstrap: str, 
         await store.stop()
 
 
+async def test_settings_on_which_the_store_depends_cannot_be_overridden(bootstrap: str, fresh_name: Names) -> None:
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    consumer = {**client, "isolation.level": "read_uncommitted", "auto.offset.reset": "latest"}
+    producer = {**client, "acks": "1", "delivery.timeout.ms": "1", "transactional.id": fresh_name("task")}
+    producer["enable.idempotence"] = "true"
+    log = KafkaLog(topic, consumer, producer=producer, admin=client, replication_factor=1, read_committed=True)
+    store = OffsetStore(log)
+    await store.start()
+    await store.write("c", [({"file": "a"}, {"position": 1})])
+    async with Producer(client, transactional_id=fresh_name("aborted")) as task:
+        await task.init_transactions()
+        await task.begin_transaction()
+        await task.send(topic, b'{"position":2}', key=b'["c",{"file":"a"}]')
+        await task.abort_transaction()
+    assert await store.read("c", [{"file": "a"}]) == [{"position": 1}]
+    await store.stop()
+
+
 async def test_a_reader_of_offsets_hears_that_the_store_was_closed(bootstrap: str, fresh_name: Names) -> None:
     topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
     store = OffsetStore(KafkaLog(topic, client, read_committed=True))
