@@ -1,13 +1,18 @@
-"""Creates internal topics, and refuses topics that would lose records: cleanup.policy must be `compact` alone."""
+"""Creates internal topics, and chooses the partitions of their records.
+
+A topic that would lose records is refused: cleanup.policy must be `compact` alone.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from ...client.admin import Admin, ConfigResource, NewTopic
 from ...client.admin.values import ResourceType
 from ...client.errors import KafkaError
+from ...client.producer import Producer
+from ...client.producer.partitioner import partition_for_key
 from ...protocol.errors import ErrorCode
 from ..errors import ConnectError
 
@@ -31,6 +36,14 @@ async def prepare(admin: Admin, topic: NewTopic, setting: str, purpose: str) -> 
     elif outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
         raise outcome
     await _require_compaction(admin, topic.name, setting, purpose)
+
+
+async def partition_of(producer: Producer[Any, Any], topic: str, key: bytes) -> int:
+    """Return the partition of a key, whatever the producer's own partitioner is; raises KafkaError.
+
+    The records of one key must be in one partition: compaction and readers keep the last one of each partition.
+    """
+    return partition_for_key(key, await producer.partitions_for(topic))
 
 
 async def _require_compaction(admin: Admin, topic: str, setting: str, purpose: str) -> None:

@@ -3,6 +3,9 @@
 A consumer without a group reads the topic. The end offset that `read_to_end` waits for includes records of open
 transactions, even if only committed records are applied: a reader must not miss records that are about to be committed
 (KIP-618).
+
+Partitions that are added to the topic are read from the next `read_to_end` on. Records that are older than those of
+another partition, see `LatestRecords`, are not applied.
 """
 
 from __future__ import annotations
@@ -11,15 +14,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ...client.admin import Admin, NewTopic
-from ...client.consumer import Consumer
-from ...client.errors import KafkaError, RetriableError
+from ...client.consumer import Consumer, ConsumerRecord
+from ...client.errors import InvalidTopicError, KafkaError, RetriableError
 from ...client.producer import Producer
 from ...client.values import TopicPartition
 from ..errors import ConnectError
-from .internal_topics import prepare
+from .internal_topics import partition_of, prepare
+from .latest import LatestRecords
 from .topic_log import Apply, LogRecord
 
 log = logging.getLogger(__name__)
@@ -27,7 +31,13 @@ log = logging.getLogger(__name__)
 _POLL_MS: Final = 200
 """The longest time, in ms, until `read_to_end` notices a position that moved past transaction markers only."""
 
+_MAX_DELAY_S: Final = 2.0
+"""The longest wait, in seconds, before the topic is read again after an error."""
+
 _END: Final = -1
+
+_WRITES: Final = {"acks": "all", "delivery.timeout.ms": 2**31 - 1}
+"""The settings of the producer on which the safety of the records depends."""
 
 _CLOSE_S: Final = 5.0
 """The longest wait at the end, in seconds, for the acknowledgement of records."""
@@ -43,9 +53,10 @@ class KafkaLog:
     """A `TopicLog` in a Kafka topic, which is created with compaction if it is missing.
 
     `client` has the settings of the consumer, and of the producer and the admin client unless these have their own.
-    With a `transactional_id`,
-    fenced appends are transactions. A new topic gets `partitions` partitions; if `single` is set, an existing topic
-    with more than one partition is refused. Error messages name the topic by its `setting` and its `purpose`.
+    With a `transactional_id`, fenced appends are transactions. A new topic gets `partitions` partitions; if `single` is
+    set, an existing topic with more than one partition is refused, and partitions that are added later are not used.
+    Error messages name the topic by its `setting` and its `purpose`. Settings of the clients on which the log depends,
+    such as `isolation.level`, are ignored.
     """
 
     def __init__(
@@ -76,6 +87,7 @@ class KafkaLog:
         self._single, self._setting, self._purpose = single, setting, purpose
         self._waiters: dict[asyncio.Future[None], dict[TopicPartition, int]] = {}
         self._partitions: list[TopicPartition] = []
+        self._latest = LatestRecords()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._opened: contextlib.AsyncExitStack | None = None
@@ -91,7 +103,7 @@ class KafkaLog:
         async with contextlib.AsyncExitStack() as opened:
             self._admin = await opened.enter_async_context(Admin(self._admin_client))
             await prepare(self._admin, self._new_topic, self._setting, self._purpose)
-            self._producer = Producer(self._producer_client, delivery_timeout_ms=2**31 - 1, acks="all")
+            self._producer = Producer(_with(self._producer_client, {**_WRITES, "transactional.id": None}))
             opened.push_async_callback(self._close_producer)
             await self._producer.start()
             count = await self._producer.partitions_for(self.topic)  # waits until the brokers know a new topic
@@ -102,11 +114,9 @@ class KafkaLog:
                     "partitions."
                 )
             self._partitions = [TopicPartition(self.topic, number) for number in range(count)]
-            isolation: Literal["read_committed", "read_uncommitted"]
             isolation = "read_committed" if self._read_committed else "read_uncommitted"
-            self._consumer = await opened.enter_async_context(
-                Consumer(self._client, isolation_level=isolation, auto_offset_reset="earliest")
-            )
+            reads = {"isolation.level": isolation, "auto.offset.reset": "earliest"}
+            self._consumer = await opened.enter_async_context(Consumer(_with(self._client, reads)))
             self._consumer.assign(self._partitions)
             await self._consumer.seek_to_beginning()
             self._task = asyncio.create_task(self._follow(), name=f"read {self.topic}")
@@ -119,9 +129,7 @@ class KafkaLog:
     async def stop(self) -> None:
         """Stop reading and close the clients. Pending calls of `read_to_end` raise ConnectError."""
         self._stopped = True
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(self._closed())
+        self._fail_waiters(self._closed())
         await self._relinquish()
         if self._opened is not None:
             await self._opened.aclose()
@@ -129,8 +137,9 @@ class KafkaLog:
     async def read_to_end(self, timeout_s: float | None = None) -> None:
         """Wait until all records that the topic holds now are applied, and its open transactions have ended.
 
-        Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, and the
-        error that ended the reading.
+        Raises TimeoutError after `timeout_s` seconds, ConnectError if the log is not started or was stopped, KafkaError
+        if the cluster refuses to send the records, and the error of a record that could not be applied, which ends the
+        reading.
         """
         if self._stopped:
             raise self._closed()
@@ -139,7 +148,25 @@ class KafkaLog:
         if self._task.done():
             await self._task
         async with asyncio.timeout(timeout_s):
+            await self._follow_added_partitions()
             await self._read_to_end("read_uncommitted")
+
+    async def _follow_added_partitions(self) -> None:
+        """Begin to read partitions that were added to the topic; raises KafkaError."""
+        if self._single:
+            return
+        try:
+            described = await self._admin.describe_topics([self.topic])
+        except InvalidTopicError:
+            return  # a broker that does not know the topic yet, or a deleted topic: the caller asks for its end next
+        known, count = len(self._partitions), len(described[self.topic].partitions)
+        if count <= known or self._stopped:
+            return
+        log.info("%s has %d partitions now, %d more than before", self.topic, count, count - known)
+        added = [TopicPartition(self.topic, number) for number in range(known, count)]
+        self._partitions = [*self._partitions, *added]
+        self._consumer.assign(self._partitions)
+        await self._consumer.seek_to_beginning(*added)
 
     async def _read_to_end(self, isolation_level: str) -> None:
         ends = await self._admin.list_offsets(dict.fromkeys(self._partitions, _END), isolation_level=isolation_level)
@@ -158,7 +185,10 @@ class KafkaLog:
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Append (key, value) pairs and wait until they are acknowledged; raises KafkaError."""
-        deliveries = [await self._producer.enqueue(self.topic, value, key=key) for key, value in records]
+        deliveries = []
+        for key, value in records:
+            partition = await self._partition_of(self._producer, key)
+            deliveries.append(await self._producer.enqueue(self.topic, value, key=key, partition=partition))
         await asyncio.gather(*deliveries)
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -171,17 +201,21 @@ class KafkaLog:
         try:
             async with self._leader.transaction() as transaction:
                 for key, value in records:
-                    await transaction.enqueue(self.topic, value, key=key)
+                    partition = await self._partition_of(self._leader, key)
+                    await transaction.enqueue(self.topic, value, key=key, partition=partition)
         except BaseException:
             await self._relinquish()
             raise
+
+    async def _partition_of(self, producer: Producer[Any, Any], key: bytes) -> int:
+        return 0 if self._single else await partition_of(producer, self.topic, key)
 
     async def claim(self) -> None:
         """Fence the previous leader and become the only client that may call `append_fenced`. May be called again."""
         if self._transactional_id is None:
             return
         await self._relinquish()
-        leader = Producer(self._producer_client, transactional_id=self._transactional_id)
+        leader = Producer(_with(self._producer_client, {"transactional.id": self._transactional_id}))
         await leader.start()
         try:
             await leader.init_transactions()
@@ -202,27 +236,42 @@ class KafkaLog:
             await leader.close(0)
 
     async def _follow(self) -> None:
+        """Apply records for ever. Errors of the cluster are temporary: they fail only the readers that wait now."""
+        delay_s = _POLL_MS / 1000
         try:
             while True:
                 try:
                     for record in await self._consumer.poll(_POLL_MS):
-                        if record.key is not None:
+                        if record.key is not None and self._is_latest(record):
                             self._apply(LogRecord(record.key, record.value, record.partition, record.offset))
                     if self._waiters:
                         await self._wake_waiters()
-                except RetriableError as error:
+                    delay_s = _POLL_MS / 1000
+                except KafkaError as error:
                     log.warning("could not read %s, trying again: %s", self.topic, error)
-                    await asyncio.sleep(_POLL_MS / 1000)
+                    if not isinstance(error, RetriableError):
+                        self._fail_waiters(error)
+                    await asyncio.sleep(delay_s)
+                    delay_s = min(2 * delay_s, _MAX_DELAY_S)
         except Exception as error:
             log.error("the worker has stopped reading %s", self.topic, exc_info=error)
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
+            self._fail_waiters(error)
             raise
 
+    def _fail_waiters(self, error: Exception) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _is_latest(self, record: ConsumerRecord[bytes, bytes]) -> bool:
+        assert record.key is not None
+        return self._latest.add(record.key, record.partition, record.timestamp, len(self._partitions))
+
     async def _wake_waiters(self) -> None:
-        positions = {partition: await self._consumer.position(partition) for partition in self._partitions}
-        for waiter, ends in self._waiters.items():
+        waiting = list(self._waiters.items())
+        partitions = {partition for _, ends in waiting for partition in ends}
+        positions = {partition: await self._consumer.position(partition) for partition in partitions}
+        for waiter, ends in waiting:
             if not waiter.done() and all(positions[partition] >= end for partition, end in ends.items()):
                 waiter.set_result(None)
 
@@ -230,3 +279,8 @@ class KafkaLog:
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _with(client: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client's settings with those that the log needs instead of the client's own, in whatever spelling."""
+    return {name: value for name, value in client.items() if name.replace("_", ".") not in needed} | dict(needed)

@@ -56,6 +56,8 @@ class PendingOffsets:
         self._connector = connector
         self._values: dict[bytes, SourceOffset | None] = {}
         self._partition: SourcePartition | None = None
+        self._text: str | None = None
+        """Distinguishes partitions that are equal in Python only, as 1 and True are; None if all values are text."""
         self._key = b""
 
     def __bool__(self) -> bool:
@@ -69,9 +71,10 @@ class PendingOffsets:
         """
         if partition is None:
             return
-        if partition is not self._partition and partition != self._partition:
+        if partition != self._partition or (self._text is not None and self._text != repr(partition)):
             self._key = offset_key(self._connector, partition)
             self._partition = dict(partition)
+            self._text = None if all(type(value) is str for value in partition.values()) else repr(self._partition)
         self._values[self._key] = None if offset is None else dict(offset)
 
     def records(self) -> list[tuple[bytes, bytes | None]]:

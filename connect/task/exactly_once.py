@@ -19,6 +19,7 @@ from ...protocol.errors import ErrorCode
 from ..api.records import SourceRecord
 from ..errors import ConnectError, FencedError, UnknownCommitError
 from ..stores.ids import ConnectorTaskId
+from ..stores.internal_topics import partition_of
 from .boundaries import Boundary, End
 from .delivery import Acknowledged, Copies, PendingOffsets
 from .pipeline import ProducerRecord
@@ -186,7 +187,8 @@ class ExactlyOnceDelivery:
             if self._copies is not None:
                 await self._copies.before_commit(pairs)
             for key, value in pairs:
-                await self._producer.enqueue(self._offsets_topic, value, key=key)
+                partition = await partition_of(self._producer, self._offsets_topic, key)
+                await self._producer.enqueue(self._offsets_topic, value, key=key, partition=partition)
             await self._producer.commit_transaction()
             self._open = False
             if self._copies is not None:

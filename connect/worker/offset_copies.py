@@ -1,17 +1,19 @@
 """`OffsetCopies`: copies the offsets of connectors that have their own offsets topic to the worker's topic (KIP-618).
 
 A connector that goes back to the worker's topic continues from the copies. They are made in the background and repeated
-until they succeed; a newer offset replaces an older offset that still waits.
+until they succeed; a newer offset replaces an older offset that still waits. Only a record that the cluster refuses for
+its own sake, because it is too large, is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ...client.errors import KafkaError
+from ...client.errors import KafkaError, RecordTooLargeError, RetriableError, copy_of
+from ...protocol.errors import ErrorCode
 from ..stores.offset_store import OffsetStore
 
 log = logging.getLogger(__name__)
@@ -25,22 +27,36 @@ class OffsetCopies:
     def __init__(self, store: OffsetStore) -> None:
         self._store = store
         self._waiting: dict[bytes, bytes | None] = {}
+        self._refused: dict[bytes, KafkaError] = {}
+        """Why the last record of a key was dropped."""
         self._task: asyncio.Task[None] | None = None
 
     def add(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Queue these records of an offsets topic to be copied."""
-        self._waiting.update(pairs)
+        for key, value in pairs:
+            self._waiting[key] = value
+            self._refused.pop(key, None)
         if self._waiting and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._copy(), name="copy offsets")
 
     async def write(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Write these records after those that are queued, and wait until the worker's topic has them."""
-        self.add(pairs)
+        """Write these records after those that are queued, and wait until the worker's topic has them.
+
+        Raises KafkaError for a record that the cluster refuses for its own sake, such as RecordTooLargeError.
+        """
+        wanted = dict(pairs)
+        self.add(wanted.items())
         if self._task is not None:
             await asyncio.shield(self._task)
+        for key in wanted:
+            if key in self._refused:
+                raise copy_of(self._refused[key])
 
     async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Delete offsets from the worker's topic before a commit deletes them from the own topic (KAFKA-15018)."""
+        """Delete offsets from the worker's topic before a commit deletes them from the own topic (KAFKA-15018).
+
+        Raises KafkaError as `write` does.
+        """
         deletions = [(key, value) for key, value in pairs if value is None]
         if deletions:
             await self.write(deletions)
@@ -61,7 +77,38 @@ class OffsetCopies:
             pairs, self._waiting = self._waiting, {}
             try:
                 await self._store.write_raw(pairs.items())
+            except RetriableError as error:
+                await self._again(pairs, error)
+            except KafkaError:  # perhaps of one record
+                await self._copy_each(pairs)
+
+    async def _copy_each(self, pairs: Mapping[bytes, bytes | None]) -> None:
+        left = dict(pairs)
+        last_error: KafkaError | None = None
+        for key, value in pairs.items():
+            try:
+                await self._store.write_raw([(key, value)])
             except KafkaError as error:
-                log.warning("could not copy offsets to the worker's topic, trying again: %s", error)
-                self._waiting = {**pairs, **self._waiting}
-                await asyncio.sleep(_RETRY_S)
+                if not _of_record(error):
+                    last_error = error
+                    continue
+                log.error(
+                    "the offset of %s is not copied to the worker's topic, which keeps an older one: %s",
+                    key.decode(errors="replace"),
+                    error,
+                )
+                if key not in self._waiting:  # a newer offset may succeed
+                    self._refused[key] = error
+            del left[key]
+        if last_error is not None:
+            await self._again(left, last_error)
+
+    async def _again(self, pairs: Mapping[bytes, bytes | None], error: KafkaError) -> None:
+        log.warning("could not copy offsets to the worker's topic, trying again: %s", error)
+        self._waiting = {**pairs, **self._waiting}
+        await asyncio.sleep(_RETRY_S)
+
+
+def _of_record(error: KafkaError) -> bool:
+    """Return whether a record was refused for its own sake, so that it would be refused again."""
+    return isinstance(error, RecordTooLargeError) or error.code is ErrorCode.INVALID_RECORD

@@ -11,9 +11,10 @@ from ...client.producer import Producer
 from ..api.records import SourceOffset, SourcePartition
 from ..settings.connector import ConnectorConfig
 from ..settings.worker import WorkerConfig
+from ..stores.internal_topics import partition_of
 from ..stores.kafka_log import KafkaLog
 from ..stores.offset_store import OffsetStore
-from .clients import client_settings, writes_to_workers_cluster
+from .clients import client_settings, require_one_cluster, writes_to_workers_cluster
 from .offset_copies import OffsetCopies
 
 _KINDS: Final = ("producer", "consumer", "admin")
@@ -35,9 +36,12 @@ class OffsetStores:
     async def of(self, name: str, settings: ConnectorConfig) -> list[OffsetStore]:
         """Return a connector's stores: that of its own topic, if it has one, then the worker's.
 
-        Raises KafkaError and ConnectError if the topic cannot be read.
+        Raises KafkaError and ConnectError if the topic cannot be read, and ConnectError if the connector's clients are
+        in several clusters: its transactions, or its own topic, would be in one and the reader in another.
         """
         topic = await self.own_topic(settings)
+        if topic is not None or self._config.exactly_once:
+            await require_one_cluster(self._config, settings, ["admin"] if topic is None else ["admin", "consumer"])
         if topic is None:
             return [self._worker]
         place = topic, {kind: client_settings(self._config, settings, kind) for kind in _KINDS}
@@ -99,7 +103,8 @@ class OffsetStores:
                 await stores[0].refresh()
                 async with producer.transaction() as transaction:
                     for key, value in stores[0].records(name, listed):
-                        await transaction.enqueue(topic, value, key=key)
+                        partition = await partition_of(producer, topic, key)
+                        await transaction.enqueue(topic, value, key=key, partition=partition)
         await write_to_workers_topic(deletions=False)
         for store in stores:
             await store.refresh()

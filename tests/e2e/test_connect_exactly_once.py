@@ -99,7 +99,7 @@ async def test_tasks_whose_fencing_fails_are_failed_and_run_when_it_succeeds(
         rest = workers.rest(await workers.add())
         await rest.settled("PUT", "/connectors/beats/config", beats(topic, 2))
         await committed(bootstrap, topic, each_has(10, 2))
-        broken = {"admin.override.bootstrap.servers": "127.0.0.1:1", "admin.override.default.api.timeout.ms": "200"}
+        broken = {"admin.override.security.protocol": "SSL", "admin.override.default.api.timeout.ms": "200"}
         assert (await rest.settled("PUT", "/connectors/beats/config", beats(topic, 3) | broken))[0] == 200
         known = await rest.until("/connectors/beats/status", states("RUNNING", "FAILED", "FAILED", "FAILED"))
         assert "fence" in known["tasks"][0]["trace"] or "Failed to perform" in known["tasks"][0]["trace"]

@@ -30,8 +30,9 @@ async def values(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.parametrize("of_connector", [True, False])
 async def test_a_connector_that_writes_to_another_cluster_continues_there(
-    bootstrap: str, fresh_name: Names, tmp_path: Path
+    bootstrap: str, fresh_name: Names, tmp_path: Path, of_connector: bool
 ) -> None:
     topic, group, source = fresh_name("lines"), fresh_name("alone"), tmp_path / "source.txt"
     source.write_text("a\nb\n")
@@ -39,16 +40,35 @@ async def test_a_connector_that_writes_to_another_cluster_continues_there(
         elsewhere = other.address
         config = {
             "name": "lines", "connector.class": "FileStreamSource", "topic": topic, "file": str(source),
-            "value.converter": "StringConverter", "producer.override.bootstrap.servers": elsewhere,
+            "value.converter": "StringConverter",
         }  # fmt: skip
+        settings = exactly_once(group)
+        if of_connector:
+            config["producer.override.bootstrap.servers"] = elsewhere
+        else:
+            settings["producer.bootstrap.servers"] = elsewhere
         for lines, position in (([b"a", b"b"], 4), ([b"a", b"b", b"c"], 6)):
             wanted = {"offsets": [{"partition": {"filename": str(source)}, "offset": {"position": position}}]}
-            async with worker(bootstrap, **exactly_once(group)) as herder:
+            async with worker(bootstrap, **settings) as herder:
                 await herder.put_connector("lines", config, None, replace=True)
                 await until(partial(herder.offsets, "lines"), partial(eq, wanted))
                 assert await values(elsewhere, topic, len(lines)) == lines
             with source.open("a") as file:
                 file.write("c\n")
+
+
+async def test_a_task_whose_clients_are_in_several_clusters_fails(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    with BrokerProcess(tmp_path / "other") as other:
+        config = {
+            "name": "beats", "connector.class": "HeartbeatSource", "topic": fresh_name("beats"),
+            "producer.override.bootstrap.servers": other.address, "consumer.override.bootstrap.servers": bootstrap,
+        }  # fmt: skip
+        async with worker(bootstrap, **exactly_once(fresh_name("alone"))) as herder:
+            await herder.put_connector("beats", config, None, replace=True)
+            status = await until(lambda: herder.connector_status("beats"), lambda it: it["connector"].get("trace"))
+            assert "is not in the cluster of its producer" in status["connector"]["trace"]
 
 
 async def test_tasks_that_an_older_worker_still_runs_are_fenced_even_without_a_successor(

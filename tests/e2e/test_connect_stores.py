@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from oncelog import Admin, Producer
+from oncelog import Admin, Consumer, Producer
 from oncelog.client.admin import ConfigResource, NewTopic
 from oncelog.client.admin.values import ResourceType
-from oncelog.client.errors import ProducerFencedError
+from oncelog.client.errors import KafkaError, ProducerFencedError
+from oncelog.client.producer.partitioner import partition_for_key
+from oncelog.connect.api.records import SourceRecord
 from oncelog.connect.errors import ConnectError
+from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
+from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.config_store import ConfigStore
+from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.kafka_log import KafkaLog
+from oncelog.connect.stores.offset_records import offset_key
 from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.stores.topic_log import LogRecord
+from oncelog.connect.task.boundaries import PollBoundary
+from oncelog.connect.task.exactly_once import ExactlyOnceDelivery
+from oncelog.connect.worker.offset_stores import OffsetStores
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.fetch import FetchRequest, FetchResponse
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 CONFIG = {"connector.class": "FileStreamSource", "name": "f1"}
@@ -60,6 +74,42 @@ async def test_an_internal_topic_that_forgets_records_is_refused(
     with pytest.raises(ConnectError, match=r"required to have 'cleanup\.policy=compact' to guarantee"):
         await log.start(lambda record: None)
     await log.stop()
+
+
+@pytest.mark.parametrize("top_level", [True, False])
+async def test_a_refused_fetch_fails_the_reads_that_wait_and_no_later_one(
+    bootstrap: str, fresh_name: Names, top_level: bool
+) -> None:
+    refused = asyncio.Event()
+
+    def refuse(response: FetchResponse) -> None:
+        if top_level:
+            response.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            refused.set()
+        for partition in [each for topic in response.responses for each in topic.partitions if not top_level]:
+            partition.error_code, partition.records = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None
+            refused.set()
+
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    async with FaultProxy(bootstrap) as proxy:
+        behind_proxy = {"bootstrap.servers": proxy.address, "fetch.max.wait.ms": "1", "fetch.min.bytes": "1"}
+        store = OffsetStore(KafkaLog(topic, behind_proxy, producer=client, admin=client, replication_factor=1))
+        await store.start()
+        for position in range(3):
+            refused.clear()
+            proxy.change(FetchRequest, refuse, times=1000)
+            proxy.break_connections()  # with the fetch that waits for records
+            await refused.wait()
+            with pytest.raises(KafkaError):
+                await store.write("c", [({"file": "a"}, {"position": position})])
+            proxy.clear_faults()
+            for _ in range(3):
+                with contextlib.suppress(KafkaError):  # of a fetch that was refused before
+                    assert await store.read("c", [{"file": "a"}]) == [{"position": position}]
+                    break
+            else:
+                pytest.fail("the reading has ended")
+        await store.stop()
 
 
 async def test_a_record_that_cannot_be_applied_ends_the_reading_and_its_waiters(
@@ -157,6 +207,24 @@ async def test_a_store_starts_beside_a_transaction_that_is_open(bootstrap: str, 
         await store.stop()
 
 
+async def test_settings_on_which_the_store_depends_cannot_be_overridden(bootstrap: str, fresh_name: Names) -> None:
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    consumer = {**client, "isolation.level": "read_uncommitted", "auto.offset.reset": "latest"}
+    producer = {**client, "acks": "1", "delivery.timeout.ms": "1", "transactional.id": fresh_name("task")}
+    producer["enable.idempotence"] = "true"
+    log = KafkaLog(topic, consumer, producer=producer, admin=client, replication_factor=1, read_committed=True)
+    store = OffsetStore(log)
+    await store.start()
+    await store.write("c", [({"file": "a"}, {"position": 1})])
+    async with Producer(client, transactional_id=fresh_name("aborted")) as task:
+        await task.init_transactions()
+        await task.begin_transaction()
+        await task.send(topic, b'{"position":2}', key=b'["c",{"file":"a"}]')
+        await task.abort_transaction()
+    assert await store.read("c", [{"file": "a"}]) == [{"position": 1}]
+    await store.stop()
+
+
 async def test_a_reader_of_offsets_hears_that_the_store_was_closed(bootstrap: str, fresh_name: Names) -> None:
     topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
     store = OffsetStore(KafkaLog(topic, client, read_committed=True))
@@ -175,3 +243,80 @@ async def test_a_reader_of_offsets_hears_that_the_store_was_closed(bootstrap: st
                 await reading
     with pytest.raises(ConnectError, match=f"{topic} is closed"):
         await store.read("c", [{"p": 1}])
+
+
+@pytest.mark.parametrize("writer", ["worker", "user", "task"])
+async def test_an_offset_is_in_the_partition_of_its_key_whatever_the_partitioner(
+    bootstrap: str, fresh_name: Names, writer: str
+) -> None:
+    topic, keyless = fresh_name("connect-offsets"), {"partitioner.ignore.keys": "true"}
+    client = {"bootstrap.servers": bootstrap}
+    producer = {**client, **keyless, "transactional.id": topic}
+    offsets = [({"file": str(number)}, {"position": number}) for number in range(12)]
+    store = OffsetStore(KafkaLog(topic, client, producer=client | keyless, partitions=7, replication_factor=1))
+    await store.start()
+    if writer == "worker":
+        await store.write("c", offsets)
+    elif writer == "user":
+        converters = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
+        worker = {**converters, **client, "group.id": "g", "offset.storage.topic": topic}
+        stores = OffsetStores(WorkerConfig(STANDALONE, worker), store)
+        settings = ConnectorConfig(source_config_def(converters), {"name": "c", "connector.class": "C"})
+        await stores.write("c", settings, offsets, producer)
+    else:
+        await commit_offsets(producer, topic, offsets)
+    await store.stop()
+    async with Consumer(client, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        consumer.assign([(topic, number) for number in range(7)])
+        found: list[tuple[bytes, int]] = []
+        async with asyncio.timeout(60):
+            while len(found) < len(offsets):
+                found += [(record.key or b"", record.partition) for record in await consumer.poll(200)]
+    assert sorted(found) == sorted((key, partition_for_key(key, 7)) for key, _ in store.records("c", offsets))
+
+
+async def test_a_reader_follows_the_partitions_that_are_added_to_the_offsets_topic(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    source: dict[str, Any] = {"file": "a"}
+    first = OffsetStore(KafkaLog(topic, client, replication_factor=1, read_committed=True))
+    await first.start()
+    await first.write("c", [(source, {"position": 1})])
+    key = offset_key("c", source)
+    total = next(number for number in range(2, 99) if partition_for_key(key, number))
+    async with Admin(client) as admin:
+        await admin.create_partitions({topic: total})
+    async with Producer(client) as producer:
+        await producer.send(topic, b'{"position":2}', key=key)
+    assert await first.read("c", [source]) == [{"position": 2}]
+    async with Producer(client) as late:  # whose metadata are outdated, or whose clock is
+        await late.send(topic, b'{"position":0}', key=key, partition=0, timestamp_ms=1)
+        assert await first.read("c", [source]) == [{"position": 2}]
+        await late.send(topic, b'{"position":3}', key=key, partition=0)
+    assert await first.read("c", [source]) == [{"position": 3}]
+    second = OffsetStore(KafkaLog(topic, client, read_committed=True))
+    await second.start()
+    assert await second.read("c", [source]) == [{"position": 3}]
+    await first.stop()
+    await second.stop()
+
+
+async def commit_offsets(producer: dict[str, str], topic: str, offsets: list[tuple[Any, Any]]) -> None:
+    """Commit offsets as a task does, without records."""
+
+    async def acknowledged(records: list[Any]) -> None:
+        pass
+
+    async def committed() -> None:
+        pass
+
+    delivery = ExactlyOnceDelivery(
+        ConnectorTaskId("c", 0), producer, topic, PollBoundary(), lambda topic: None, acknowledged, committed,
+        keep_records=False,
+    )  # fmt: skip
+    await delivery.start()
+    for partition, offset in offsets:
+        await delivery.send(SourceRecord(topic="t", source_partition=partition, source_offset=offset), None)
+    await delivery.batch_done()
+    await delivery.close()

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
+from oncelog.client.errors import AuthorizationError, KafkaError, KafkaTimeoutError, RecordTooLargeError
+from oncelog.connect.errors import ConnectError
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.memory_log import MemoryLog
 from oncelog.connect.stores.offset_store import OffsetStore
-from oncelog.connect.worker import clients
+from oncelog.connect.worker import clients, offset_copies
 from oncelog.connect.worker.clients import client_settings
 from oncelog.connect.worker.offset_copies import OffsetCopies
 from oncelog.connect.worker.offset_stores import OffsetStores
+from oncelog.protocol.errors import ErrorCode
 
 CONVERTERS = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
 WORKER = {
@@ -35,6 +38,11 @@ def connector(settings: Mapping[str, str]) -> ConnectorConfig:
     return ConnectorConfig(source_config_def(CONVERTERS), {"name": "c", "connector.class": "C", **settings})
 
 
+async def cluster_id(client: Mapping[str, str]) -> str:
+    """The cluster of an address, by its first letter; the brokers at u do not tell theirs."""
+    return {"a": "ours", "b": "ours", "c": "another", "u": ""}[client["bootstrap.servers"][0]]
+
+
 class NotedLog(MemoryLog):
     """Notes what is written, in the order of all logs, once `may_write` is set."""
 
@@ -47,6 +55,21 @@ class NotedLog(MemoryLog):
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         await self.may_write.wait()
         self._written.append((self._name, list(records)))
+        await super().append(records)
+
+
+class RefusingLog(MemoryLog):
+    """Refuses every append of a key with the key's error, once or always."""
+
+    def __init__(self, always: dict[bytes, KafkaError], once: dict[bytes, KafkaError]) -> None:
+        super().__init__()
+        self._always, self._once = always, once
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        for key, _ in records:
+            error = self._always.get(key) or self._once.pop(key, None)
+            if error is not None:
+                raise error
         await super().append(records)
 
 
@@ -69,12 +92,71 @@ class NotedLog(MemoryLog):
 async def test_a_connector_has_its_own_topic_if_name_or_cluster_differ(
     monkeypatch: pytest.MonkeyPatch, enabled: dict[str, str], settings: dict[str, str], topic: str | None
 ) -> None:
-    async def cluster_id(client: Mapping[str, str]) -> str:
-        return {"a": "ours", "b": "ours", "c": "another"}[client["bootstrap.servers"][0]]
-
     monkeypatch.setattr(clients, "cluster_id", cluster_id)
     stores = OffsetStores(worker(**enabled), OffsetStore(MemoryLog()))
     assert await stores.own_topic(connector(settings)) == topic
+
+
+async def test_the_producers_cluster_is_asked_with_the_producers_security(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    async def cluster_id(client: Mapping[str, str]) -> str:
+        asked.append(dict(client))
+        return "ours"
+
+    monkeypatch.setattr(clients, "cluster_id", cluster_id)
+    settings = {
+        **ELSEWHERE, "producer.override.security.protocol": "SASL_SSL", "producer.override.sasl.mechanism": "PLAIN",
+        "producer.override.linger.ms": "5", "admin.override.bootstrap.servers": "a:1",
+        "admin.override.security.protocol": "SSL", "admin.override.ssl.keystore.location": "k",
+    }  # fmt: skip
+    assert await clients.writes_to_workers_cluster(worker(**ENABLED), connector(settings))
+    secure = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    assert asked == [{"bootstrap.servers": "a:1,b:2"}, {"bootstrap.servers": "c:3", "retries": "1", **secure}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, None),
+        ({"producer.bootstrap.servers": "c:3"}, None),
+        ({"admin.bootstrap.servers": "b:2"}, None),
+        ({"admin.bootstrap.servers": "c:3"}, "admin client"),
+        ({**ELSEWHERE, "admin.override.bootstrap.servers": "a:1"}, "admin client"),
+        ({**ELSEWHERE, "consumer.override.bootstrap.servers": "a:1"}, "consumer"),
+        ({**ELSEWHERE, "consumer.override.bootstrap.servers": "c:9093"}, None),
+        ({**OWN, "consumer.override.bootstrap.servers": "c:3"}, "consumer"),
+        ({"consumer.override.bootstrap.servers": "c:3"}, None),
+        ({"producer.override.bootstrap.servers": "u:1", "admin.override.bootstrap.servers": "u:2"}, "admin client"),
+    ],
+)
+async def test_the_clients_of_a_connector_must_be_in_one_cluster(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], refused: str | None
+) -> None:
+    monkeypatch.setattr(clients, "cluster_id", cluster_id)
+    monkeypatch.setattr(OffsetStores, "_log", lambda self, topic, clients: MemoryLog())
+    overrides = {name: value for name, value in settings.items() if ".override." in name or name in OWN}
+    workers = {name: value for name, value in settings.items() if name not in overrides}
+    stores = OffsetStores(worker(**ENABLED, **workers), OffsetStore(MemoryLog()))
+    if refused is None:
+        await stores.of("c", connector(overrides))
+    else:
+        with pytest.raises(
+            ConnectError, match=f"the {refused} .*bootstrap.servers.* not in the cluster of its producer"
+        ):
+            await stores.of("c", connector(overrides))
+    await stores.close()
+
+
+@pytest.mark.parametrize(("producer", "own"), [("c:3", "offsets"), ("u:1", "offsets"), ("a:9093", None)])
+async def test_the_workers_settings_of_producers_choose_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, producer: str, own: str | None
+) -> None:
+    monkeypatch.setattr(clients, "cluster_id", cluster_id)
+    config = worker(**ENABLED, **{"producer.bootstrap.servers": producer})
+    assert await OffsetStores(config, OffsetStore(MemoryLog())).own_topic(connector({})) == own
+    for kind in ("producer", "consumer", "admin"):
+        assert client_settings(config, connector({}), kind)["bootstrap.servers"] == producer
 
 
 def test_the_clients_of_a_connector_use_the_producers_cluster_and_their_overrides() -> None:
@@ -115,3 +197,38 @@ async def test_a_commit_first_deletes_offsets_even_if_older_copies_wait() -> Non
     copies.after_commit([(key, None)])
     await copies.close()
     assert await offsets.of_connector("c") == []
+
+
+LARGE, SMALL, OTHER = (f'["c",{{"a":{number}}}]'.encode() for number in range(3))
+
+
+async def test_a_copy_that_is_too_large_does_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    too_large = RecordTooLargeError(ErrorCode.MESSAGE_TOO_LARGE, "the record has 9 bytes")
+    offsets = OffsetStore(RefusingLog({LARGE: too_large}, {}))
+    await offsets.start()
+    copies = OffsetCopies(offsets)
+    copies.after_commit([(SMALL, b'{"at":1}'), (LARGE, b'{"at":2}'), (OTHER, b'{"at":3}')])
+    async with asyncio.timeout(60):
+        await copies.before_commit([(OTHER, None)])
+    assert await offsets.of_connector("c") == [({"a": 1}, {"at": 1})]
+    (refusal,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert LARGE.decode() in refusal
+    assert "9 bytes" in refusal
+    with pytest.raises(RecordTooLargeError):
+        await copies.write([(LARGE, b'{"at":4}')])
+    await copies.close()
+
+
+async def test_an_error_that_is_not_of_the_record_delays_its_copy_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_copies, "_RETRY_S", 0)
+    once: dict[bytes, KafkaError] = {
+        LARGE: AuthorizationError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no"),
+        SMALL: KafkaTimeoutError(ErrorCode.REQUEST_TIMED_OUT, "late"),
+    }
+    offsets = OffsetStore(RefusingLog({}, once))
+    await offsets.start()
+    copies = OffsetCopies(offsets)
+    async with asyncio.timeout(60):
+        await copies.write([(LARGE, b'{"at":1}'), (SMALL, b'{"at":2}')])
+    assert sorted(position["at"] for _, position in await offsets.of_connector("c") if position) == [1, 2]
+    await copies.close()

@@ -183,6 +183,24 @@ def test_the_newest_offset_of_each_partition_is_committed() -> None:
     assert offsets.take() == []
 
 
+@pytest.mark.parametrize(
+    ("partitions", "keys"),
+    [
+        ([{"s": 1}, {"s": True}, {"s": 1.0}, {"s": 1}], [b'{"s":1}', b'{"s":true}', b'{"s":1.0}']),
+        ([{"s": 0.0}, {"s": -0.0}], [b'{"s":0.0}', b'{"s":-0.0}']),
+        ([{"s": 1, "t": True}, {"t": 1, "s": True}], [b'{"s":1,"t":true}', b'{"t":1,"s":true}']),
+        ([{"s": "a", "t": None}, {"s": "a", "t": None}], [b'{"s":"a","t":null}']),
+    ],
+)
+def test_source_partitions_that_are_equal_only_in_python_have_their_own_offsets(
+    partitions: list[dict[str, Any]], keys: list[bytes]
+) -> None:
+    offsets = PendingOffsets("c")
+    for partition in partitions:
+        offsets.add(partition, {"n": 1})
+    assert offsets.take() == [(b'["c",' + key + b"]", b'{"n":1}') for key in keys]
+
+
 def test_a_partition_that_its_task_changes_later_keeps_its_key() -> None:
     offsets, partition = PendingOffsets("c"), {"file": "a"}
     offsets.add(partition, {"position": 1})
