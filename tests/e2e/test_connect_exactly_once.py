@@ -170,6 +170,29 @@ async def test_a_task_that_does_not_know_whether_it_has_committed_starts_again(
     assert_exactly_once(await all_committed(bootstrap, topic))
 
 
+async def test_offsets_are_taken_along_to_another_topic_and_back(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    """The old offsets in the topic to which the connector returns do not count."""
+    topic, own, name = fresh_name("beats"), fresh_name("own-offsets"), fresh_name("group")
+    connector = "/connectors/beats"
+    async with group(bootstrap, name, tmp_path) as workers:
+        rest = workers.rest(await workers.add())
+        assert (await rest.settled("PUT", f"{connector}/config", beats(topic, 1, offsets_storage_topic=own)))[0] == 201
+        for config in (beats(topic, 1), beats(topic, 1, offsets_storage_topic=own)):
+            seen = await all_committed(bootstrap, topic)
+            await committed(bootstrap, topic, each_has(max(map(len, seen.values()), default=0) + 10, 1))
+            assert (await rest.settled("PUT", f"{connector}/stop"))[0] == 204
+            await rest.until(f"{connector}/status", states("STOPPED"))
+            offsets = (await rest("GET", f"{connector}/offsets"))[1]
+            assert (await rest.settled("PUT", f"{connector}/config", config))[0] == 200
+            assert (await rest.settled("PATCH", f"{connector}/offsets", offsets))[0] == 200
+            assert (await rest.settled("PUT", f"{connector}/resume"))[0] == 202
+        seen = await all_committed(bootstrap, topic)
+        await committed(bootstrap, topic, each_has(max(map(len, seen.values())) + 10, 1))
+    assert_exactly_once(await all_committed(bootstrap, topic))
+
+
 async def test_a_task_that_produces_to_its_own_offsets_topic_fails_instead_of_waiting_for_itself(
     bootstrap: str, fresh_name: Names, tmp_path: Path
 ) -> None:
