@@ -10,7 +10,7 @@ from oncelog.connect.stores.latest import LatestRecords
 
 KEY, PARTITIONS = b'["c",{"p":1}]', 7
 HOME = partition_for_key(KEY, PARTITIONS)
-ELSEWHERE, FURTHER = (number for number in (0, 6, 5) if number != HOME) if HOME in (0, 6) else (0, 6)
+ELSEWHERE, FURTHER = [number for number in range(PARTITIONS) if number != HOME][:2]
 
 
 @pytest.mark.parametrize(
