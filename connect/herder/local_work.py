@@ -55,10 +55,13 @@ class LocalWork:
             await self._start_task(task)
 
     async def stop(self, work: Work) -> None:
-        """Stop these connectors and tasks in parallel."""
-        await asyncio.gather(
-            self._worker.stop_tasks(work.tasks), *(self._stop_connector(connector) for connector in work.connectors)
-        )
+        """Stop these tasks in parallel, then these connectors in parallel.
+
+        A connector's own offsets topic is closed with the last of the connector and its tasks, and tasks write their
+        last offsets there while they stop.
+        """
+        await self._worker.stop_tasks(work.tasks)
+        await asyncio.gather(*(self._stop_connector(connector) for connector in work.connectors))
         self.started -= work
 
     async def restart_connector(self, connector: str) -> asyncio.Task[None]:

@@ -229,6 +229,8 @@ class ScriptedWork:
         self.fencing.set()
         self.fence_error: ConnectError | None = None
         self.failed: list[str] = []
+        self.stopping_s = 0.0
+        """The duration of a stop of tasks."""
 
     def forget(self) -> list[str]:
         done, self.done = self.done, []
@@ -268,6 +270,8 @@ class ScriptedWork:
         await self.herder.status(task, State.RUNNING, None, None)
 
     async def stop_tasks(self, tasks: Any) -> None:
+        if self.stopping_s:
+            await asyncio.sleep(self.stopping_s)
         self.done += [f"stop {task}" for task in sorted(tasks)]
 
     def set_target(self, connector: str, target: TargetState) -> None:

@@ -108,6 +108,30 @@ def test_what_is_revoked_stops_before_the_worker_joins_again() -> None:
     simulate(scenario())
 
 
+@pytest.mark.parametrize("way", ["restart", "revocation", "end of the worker"])
+def test_tasks_have_written_their_last_offsets_before_their_connector_stops(way: str) -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        herder.work.forget()
+        herder.work.stopping_s = 0.001
+        if way == "restart":
+            request = RestartRequest("c", only_failed=False, include_tasks=True)
+            await herder.herder.restart_connector_and_tasks(request)
+        elif way == "revocation":
+            herder.assign([], [], revoked=Work.of(["c"], [C0, C1]))
+        else:
+            await herder.stop()
+        while "stop c" not in herder.work.done:
+            await asyncio.sleep(0.001)
+        stops = [each for each in herder.work.done if each.startswith("stop c")]
+        assert stops == ["stop c-0", "stop c-1", "stop c"]
+        if way != "end of the worker":
+            herder.assign([])
+            await herder.stop()
+
+    simulate(scenario())
+
+
 def test_topics_are_shown_and_forgotten_where_the_worker_allows_it() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), topic_tracking_allow_reset="false")
