@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from ..errors import AlreadyExistsError, ConnectError, NotFoundError
+from ..errors import AlreadyExistsError, ConnectError, NotFoundError, UnknownCommitError
 from ..logging_levels import set_level
 from ..settings.worker import WorkerConfig
 from ..stores.config_records import RestartRequest, TargetState
@@ -19,6 +19,7 @@ from ..stores.status_store import StatusStore
 from . import answers, offset_requests
 from .base import BaseHerder, Outside
 from .herder import Json, Put
+from .start_checks import StandaloneStartChecks
 from .validation import raise_errors
 
 log = logging.getLogger(__name__)
@@ -27,11 +28,15 @@ log = logging.getLogger(__name__)
 class StandaloneHerder(BaseHerder):
     """A `Herder` whose worker is the whole cluster. Changes are made one at a time."""
 
-    def __init__(self, config: WorkerConfig, offsets: OffsetStore, worker_id: str) -> None:
+    def __init__(
+        self, config: WorkerConfig, offsets: OffsetStore, worker_id: str, outside: Outside | None = None
+    ) -> None:
         configs = ConfigStore(MemoryLog(), lambda change: None)
-        super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets, Outside())
+        super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets, outside or Outside())
         self._changing = asyncio.Lock()
         self._reconfigurations: set[asyncio.Task[None]] = set()
+        self._checks: dict[str, StandaloneStartChecks] = {}
+        """The checks of each connector's present tasks, with exactly-once."""
 
     async def start(self) -> None:
         """Connect to the cluster and read the offsets; raises KafkaError, ConnectError."""
@@ -44,6 +49,8 @@ class StandaloneHerder(BaseHerder):
             task.cancel()
         async with self._changing:
             await self._worker.stop()
+            for name in list(self._checks):
+                await self._end_checks(name)
             await self._close()
 
     async def set_logger_level(self, namespace: str, level: str) -> None:
@@ -86,6 +93,7 @@ class StandaloneHerder(BaseHerder):
             self._require(name, "Connector {} not found")
             tasks = self._configs.snapshot().tasks(name)
             await self._stop(name)
+            await self._end_checks(name)
             await self._configs.remove_connector(name)
             await self._forget_topics(name)
             removed: list[str | ConnectorTaskId] = [name, *tasks]
@@ -140,6 +148,13 @@ class StandaloneHerder(BaseHerder):
         async with self._changing:
             config = self._require(name, "Connector {} not found")
             offset_requests.require_stopped(self._configs.snapshot(), name)
+            if self.config.exactly_once:
+                try:
+                    await self._worker.fence_listed_tasks(name, config)
+                except ConnectError as error:
+                    raise ConnectError(
+                        "Failed to perform zombie fencing for source connector prior to modifying offsets"
+                    ) from error
             return await offset_requests.change(self._worker, config, name, offsets)
 
     # -- between workers
@@ -187,7 +202,10 @@ class StandaloneHerder(BaseHerder):
     async def _reconfigure(self, name: str) -> None:
         async with self._changing:
             if name in self._configs.snapshot().connector_configs:
-                await self._update_tasks(name)
+                try:
+                    await self._update_tasks(name)
+                except Exception as error:
+                    await self._worker.connector_failed(name, error)
 
     async def _update_tasks(self, name: str) -> None:
         """Ask the connector for its task settings.
@@ -224,10 +242,26 @@ class StandaloneHerder(BaseHerder):
             return None
 
     async def _run_tasks(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
-        if self.config.exactly_once:  # tasks that continue are fenced by their successors
-            await self._worker.fence_other_tasks(name, len(configs), self._require(name, "Connector {} not found"))
+        """Start new tasks in place of those that were stopped."""
+        await self._end_checks(name)
         await self._configs.put_task_configs(name, configs)
         await self._start_idle(name)
+
+    def _checks_of(self, name: str) -> StandaloneStartChecks | None:
+        if not self.config.exactly_once:
+            return None
+        if name not in self._checks:
+
+            async def fence() -> None:
+                await self._worker.fence_listed_tasks(name, self._require(name, "Connector {} not found"))
+
+            self._checks[name] = StandaloneStartChecks(fence)
+        return self._checks[name]
+
+    async def _end_checks(self, name: str) -> None:
+        checks = self._checks.pop(name, None)
+        if checks is not None:
+            await checks.close()
 
     async def _start_idle(self, name: str) -> None:
         """Start the tasks of a connector that do not run."""
@@ -240,4 +274,11 @@ class StandaloneHerder(BaseHerder):
         state = self._configs.snapshot()
         config = self._require(task.connector, "Connector {} not found")
         given = {key: value for key, value in state.task_configs[task].items() if value is not None}
-        await self._worker.start_task(task, config, given, state.target_state(task.connector) or TargetState.STARTED)
+        await self._worker.start_task(
+            task,
+            config,
+            given,
+            state.target_state(task.connector) or TargetState.STARTED,
+            self._checks_of(task.connector),
+            restart_after=UnknownCommitError,  # a task that was fenced would fence the worker that has taken over
+        )

@@ -12,10 +12,11 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from ...client.admin import Admin
+from ...client.errors import KafkaError
 from ..api.connector import SourceConnector
 from ..api.records import SourceOffset, SourcePartition
 from ..config import ConfigDef
-from ..errors import ConnectError, TooManyTasksError
+from ..errors import ConnectError, ProducerLostError, TooManyTasksError
 from ..plugin_versions import require
 from ..plugins import class_name
 from ..settings.connector import ConnectorConfig, plugin, source_config_def
@@ -170,8 +171,13 @@ class Worker:
         config: Mapping[str, str],
         target: TargetState,
         checks: StartChecks | None = None,
+        *,
+        restart_after: type[ProducerLostError] = ProducerLostError,
     ) -> None:
         """Start a task in the background. If it cannot be set up, report FAILED instead of raising an error.
+
+        A task with checks starts again after it has failed with `restart_after`, because the checks end it if it does
+        not belong to this worker any more.
 
         Raises ConnectError if the task runs on this worker already.
         """
@@ -196,19 +202,20 @@ class Worker:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             return
         runner.set_target(target)
-        again = make if checks is not None else None
-        self._tasks[task] = runner, asyncio.create_task(self._run(task, runner, again), name=f"task {task}")
+        running = self._run(task, runner, make, restart_after if checks is not None else None)
+        self._tasks[task] = runner, asyncio.create_task(running, name=f"task {task}")
 
-    async def _run(self, task: ConnectorTaskId, runner: TaskRunner, again: Callable[[], TaskRunner] | None) -> None:
-        """Run a task to its end. If it loses its producer, run it again with the runner that `again` makes.
-
-        The start checks of the new runner end it if the task does not belong to this worker any more. Without them,
-        `again` is None: a worker that is not in a group does not know whether another one has taken over.
-        """
+    async def _run(
+        self,
+        task: ConnectorTaskId,
+        runner: TaskRunner,
+        again: Callable[[], TaskRunner],
+        restart_after: type[ProducerLostError] | None,
+    ) -> None:
+        """Run a task to its end. If it fails with `restart_after`, run it again with the runner that `again` makes."""
         attempts, backoff_s = self.config["task.restart.max.attempts"], self.config["task.restart.backoff.ms"] / 1000
         left, delay_s = attempts, 0.0
-        while await runner.run(delay_s=delay_s, may_restart=again is not None and left > 0):
-            assert again is not None
+        while await runner.run(delay_s=delay_s, restart_after=restart_after if left > 0 else None):
             left, delay_s = (attempts if runner.has_committed else left) - 1, backoff_s
             ended, runner = runner, again()
             runner.set_target(ended.target)
@@ -260,17 +267,20 @@ class Worker:
             name, error = next(iter(failed.items()))
             raise ConnectError(f"could not fence {len(failed)} of {len(ids)} producers, for example {name}: {error}")
 
-    async def fence_other_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
-        """Fence the producers of all tasks of a connector except its first `count`; raises ConnectError, KafkaError.
+    async def fence_listed_tasks(self, connector: str, config: Mapping[str, str]) -> None:
+        """Fence the producers of all tasks of a connector that the cluster knows; raises ConnectError.
 
-        The cluster knows these producers by their transactional ids, so it does not matter which worker has run them.
+        The cluster lists these producers by their transactional ids, so it does not matter which worker has run them.
         """
         prefix = transactional_id(self.config["group.id"], ConnectorTaskId(connector, 0)).removesuffix("0")
         settings = ConnectorConfig(self.table, self.resolved(config))
-        async with Admin(client_settings(self.config, settings, "admin")) as client:
-            listed = [each.transactional_id for each in await client.list_transactions()]
-        numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
-        await self._fence(connector, {int(each) for each in numbers if each.isdecimal() and int(each) >= count}, config)
+        try:
+            async with Admin(client_settings(self.config, settings, "admin")) as client:
+                listed = [each.transactional_id for each in await client.list_transactions()]
+            numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
+            await self._fence(connector, sorted({int(each) for each in numbers if each.isdecimal()}), config)
+        except KafkaError as error:
+            raise ConnectError(f"could not fence the earlier tasks of connector {connector}: {error}") from error
 
     async def stop(self) -> None:
         """Stop all connectors and tasks, then close the offset stores."""
