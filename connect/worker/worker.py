@@ -26,7 +26,7 @@ from ..stores.ids import ConnectorTaskId
 from ..stores.offset_store import OffsetStore
 from ..stores.status_records import State
 from ..task.exactly_once import StartChecks, transactional_id
-from ..task.runner import TaskRunner
+from ..task.runner import Report, TaskRunner
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched
 from .clients import client_settings
@@ -202,7 +202,7 @@ class Worker:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             return
         runner.set_target(target)
-        running = self._run(task, runner, make, restart_after if checks is not None else None)
+        running = self._run(task, runner, make, report, restart_after if checks is not None else None)
         self._tasks[task] = runner, asyncio.create_task(running, name=f"task {task}")
 
     async def _run(
@@ -210,14 +210,25 @@ class Worker:
         task: ConnectorTaskId,
         runner: TaskRunner,
         again: Callable[[], TaskRunner],
+        report: Report,
         restart_after: type[ProducerLostError] | None,
     ) -> None:
-        """Run a task to its end. If it fails with `restart_after`, run it again with the runner that `again` makes."""
+        """Run a task to its end. If it fails with `restart_after`, run it again with the runner that `again` makes.
+
+        Report FAILED if `again` fails.
+        """
         attempts, backoff_s = self.config["task.restart.max.attempts"], self.config["task.restart.backoff.ms"] / 1000
         left, delay_s = attempts, 0.0
         while await runner.run(delay_s=delay_s, restart_after=restart_after if left > 0 else None):
             left, delay_s = (attempts if runner.has_committed else left) - 1, backoff_s
-            ended, runner = runner, again()
+            ended = runner
+            try:
+                runner = again()
+            except Exception as error:
+                log.error("task %s could not be set up to start again", task, exc_info=error)
+                ended.metrics.state_changed(State.FAILED)
+                await report(State.FAILED, "".join(traceback.format_exception(error)))
+                return
             runner.set_target(ended.target)
             known = self._tasks.get(task)
             if known is not None and known[0] is ended:

@@ -16,7 +16,9 @@ from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.memory_log import MemoryLog
 from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.stores.status_records import State
+from oncelog.connect.task.runner import TaskRunner
 from oncelog.connect.worker.offset_stores import OffsetStores
+from oncelog.connect.worker.task_factory import TaskFactory
 from oncelog.connect.worker.worker import Worker
 
 
@@ -221,4 +223,39 @@ async def test_a_connector_whose_stored_settings_are_not_valid_any_more_is_faile
     with pytest.raises(ConnectError, match=problem):
         await running.start_connector("c", config, TargetState.STARTED, nothing)
     assert listener.heard == [("c", State.FAILED)]
+    await running.stop()
+
+
+class Checks:
+    """Start checks that allow everything."""
+
+    async def fence_others(self) -> None:
+        pass
+
+    async def still_wanted(self) -> None:
+        pass
+
+
+async def test_a_task_that_cannot_be_set_up_to_start_again_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, listener = await worker()
+    task = ConnectorTaskId("c", 0)
+    make, made = TaskFactory.runner, []
+
+    async def loses_its_producer(self: TaskRunner, **_: Any) -> bool:
+        return True
+
+    def once(self: TaskFactory, *arguments: Any) -> TaskRunner:
+        if made:
+            raise ConnectError("the converter's file is gone")
+        made.append(make(self, *arguments))
+        return made[0]
+
+    monkeypatch.setattr(TaskFactory, "runner", once)
+    monkeypatch.setattr(TaskRunner, "run", loses_its_producer)
+    config = {"name": "c", "connector.class": "FileStreamSource", "topic": "t"}
+    settings = {**config, "task.class": "FileStreamSourceTask"}
+    await running.start_task(task, config, settings, TargetState.STARTED, Checks())
+    while not listener.heard:
+        await asyncio.sleep(0)
+    assert listener.heard == [(task, State.FAILED)]
     await running.stop()
