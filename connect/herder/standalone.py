@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
-from ..errors import AlreadyExistsError, ConnectError, NotFoundError, UnknownCommitError
+from ..errors import AlreadyExistsError, ConnectError, NotFoundError, NotReadyError, UnknownCommitError
 from ..logging_levels import set_level
 from ..settings.worker import WorkerConfig
 from ..stores.config_records import RestartRequest, TargetState
@@ -33,7 +34,10 @@ class StandaloneHerder(BaseHerder):
     ) -> None:
         configs = ConfigStore(MemoryLog(), lambda change: None)
         super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets, outside or Outside())
-        self._changing = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        self._limit: asyncio.Timeout | None = None
+        """The time limit of the change that is under way."""
+        self._stopped = False
         self._reconfigurations: set[asyncio.Task[None]] = set()
         self._checks: dict[str, StandaloneStartChecks] = {}
         """The checks of each connector's present tasks, with exactly-once."""
@@ -44,10 +48,17 @@ class StandaloneHerder(BaseHerder):
         self.ready = None
 
     async def stop(self) -> None:
-        """Stop all connectors and tasks, and close the stores."""
+        """Stop all connectors and tasks, and close the stores.
+
+        A change that is under way is abandoned after task.shutdown.graceful.timeout.ms.
+        """
+        self._stopped = True
         for task in self._reconfigurations:
             task.cancel()
-        async with self._changing:
+        if self._limit is not None:
+            graceful_s = self.config["task.shutdown.graceful.timeout.ms"] / 1000
+            self._limit.reschedule(asyncio.get_running_loop().time() + graceful_s)
+        async with self._lock:
             await self._worker.stop()
             for name in list(self._checks):
                 await self._end_checks(name)
@@ -57,6 +68,22 @@ class StandaloneHerder(BaseHerder):
         """Set a log level in this process."""
         set_level(namespace, level)
 
+    @asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """Wait for other changes before a change; raise NotReadyError when the worker stops before the change ends."""
+        async with self._lock:
+            if self._stopped:
+                raise NotReadyError("Worker is shutting down")
+            try:
+                async with asyncio.timeout(None) as self._limit:
+                    yield
+            except TimeoutError as error:
+                if self._limit is None or not self._limit.expired():
+                    raise
+                raise NotReadyError("Worker is shutting down, and has abandoned the change") from error
+            finally:
+                self._limit = None
+
     # -- changes
 
     async def put_connector(
@@ -64,14 +91,14 @@ class StandaloneHerder(BaseHerder):
     ) -> Put:
         """Create a connector or change its settings, and start it; raises AlreadyExistsError, BadRequestError."""
         raise_errors(await self.validate(config))
-        async with self._changing:
+        async with self._change():
             if name in self._configs.snapshot().connector_configs and not replace:
                 raise AlreadyExistsError(f"Connector {name} already exists")
             return await self._put(name, config, target)
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
         """Change some settings of a connector; None removes a setting."""
-        async with self._changing:
+        async with self._change():
             before = self._require(name, "Connector {} not found")
             config = {key: value for key, value in {**before, **patch}.items() if value is not None}
             raise_errors(await self.validate(config))
@@ -89,7 +116,7 @@ class StandaloneHerder(BaseHerder):
 
     async def delete_connector(self, name: str) -> None:
         """Stop and delete a connector; its offsets are kept."""
-        async with self._changing:
+        async with self._change():
             self._require(name, "Connector {} not found")
             tasks = self._configs.snapshot().tasks(name)
             await self._stop(name)
@@ -102,7 +129,7 @@ class StandaloneHerder(BaseHerder):
 
     async def set_target_state(self, name: str, target: TargetState) -> None:
         """Start, pause or stop a connector; stopping removes its tasks."""
-        async with self._changing:
+        async with self._change():
             self._require(name, "Unknown connector {}")
             tasks = self._configs.snapshot().tasks(name)
             await self._configs.put_target_state(name, target)
@@ -119,13 +146,13 @@ class StandaloneHerder(BaseHerder):
 
     async def restart_connector(self, name: str) -> None:
         """Restart the connector, and its tasks if their settings have changed."""
-        async with self._changing:
+        async with self._change():
             self._require(name, "Unknown connector: {}")
             await self._restart_connector(name)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
         """Restart the instances that a request selects; return the status that shows them as RESTARTING."""
-        async with self._changing:
+        async with self._change():
             self._require(request.connector, "Unknown connector: {}")
             connector, tasks, answer = answers.restart_plan(self._configs.snapshot(), self._statuses, request)
             if tasks:
@@ -137,7 +164,7 @@ class StandaloneHerder(BaseHerder):
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
         """Restart a task."""
-        async with self._changing:
+        async with self._change():
             self._require(task.connector, "Unknown connector: {}")
             if task not in self._configs.snapshot().tasks(task.connector):
                 raise NotFoundError(f"Unknown task: {task}")
@@ -145,7 +172,7 @@ class StandaloneHerder(BaseHerder):
             await self._start_task(task)
 
     async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None) -> bool:
-        async with self._changing:
+        async with self._change():
             config = self._require(name, "Connector {} not found")
             offset_requests.require_stopped(self._configs.snapshot(), name)
             if self.config.exactly_once:
@@ -200,12 +227,13 @@ class StandaloneHerder(BaseHerder):
             log.error("%s", error)
 
     async def _reconfigure(self, name: str) -> None:
-        async with self._changing:
-            if name in self._configs.snapshot().connector_configs:
-                try:
-                    await self._update_tasks(name)
-                except Exception as error:
-                    await self._worker.connector_failed(name, error)
+        with suppress(NotReadyError):  # the worker stops
+            async with self._change():
+                if name in self._configs.snapshot().connector_configs:
+                    try:
+                        await self._update_tasks(name)
+                    except Exception as error:
+                        await self._worker.connector_failed(name, error)
 
     async def _update_tasks(self, name: str) -> None:
         """Ask the connector for its task settings.

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from ..api.records import SourceRecord
 from ..api.task import SourceTask
+from ..calls import Calls
 from ..errors import ProducerLostError, RetriableError, SupersededError
 from ..stopping import StoppedError, unless_stopped
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
 from ..stores.status_records import State
-from .calls import Calls
 from .delivery import Acknowledged, Delivery
 from .pipeline import Pipeline
 from .task_metrics import TaskMetrics

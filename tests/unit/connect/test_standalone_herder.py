@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from oncelog.connect.errors import ConnectError, UnknownCommitError
+from oncelog.connect.errors import ConnectError, NotReadyError, UnknownCommitError
 from oncelog.connect.herder.standalone import StandaloneHerder
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.config_records import TargetState
@@ -120,3 +120,23 @@ async def test_a_reconfiguration_that_fails_makes_the_connector_failed(monkeypat
         await asyncio.sleep(0)
     assert work.failed == ["c"]
     await herder.stop()
+
+
+async def test_a_change_that_hangs_is_abandoned_when_the_worker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    herder, work = await alone(task_shutdown_graceful_timeout_ms="1")
+    starting = asyncio.Event()
+
+    async def hangs(*_: Any) -> None:
+        starting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(work, "start_connector", hangs)
+    restart = asyncio.create_task(herder.restart_connector("c"))
+    await starting.wait()
+    waiting = asyncio.create_task(herder.restart_connector("c"))
+    work.forget()
+    await herder.stop()
+    assert work.forget() == ["stop"]
+    for change in (restart, waiting):
+        with pytest.raises(NotReadyError, match="shutting down"):
+            await change
