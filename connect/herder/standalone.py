@@ -21,7 +21,6 @@ from . import answers, offset_requests
 from .base import BaseHerder, Outside
 from .herder import Json, Put
 from .start_checks import StandaloneStartChecks
-from .validation import raise_errors
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ class StandaloneHerder(BaseHerder):
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
     ) -> Put:
         """Create a connector or change its settings, and start it; raises AlreadyExistsError, BadRequestError."""
-        raise_errors(await self.validate(config))
+        await self._require_valid(name, config)
         async with self._change():
             if name in self._configs.snapshot().connector_configs and not replace:
                 raise AlreadyExistsError(f"Connector {name} already exists")
@@ -101,7 +100,7 @@ class StandaloneHerder(BaseHerder):
         async with self._change():
             before = self._require(name, "Connector {} not found")
             config = {key: value for key, value in {**before, **patch}.items() if value is not None}
-            raise_errors(await self.validate(config))
+            await self._require_valid(name, config)
             return await self._put(name, config, None)
 
     async def _put(self, name: str, config: Mapping[str, str | None], target: TargetState | None) -> Put:

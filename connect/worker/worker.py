@@ -19,7 +19,7 @@ from ..config import ConfigDef
 from ..errors import ConnectError, ProducerLostError, TooManyTasksError
 from ..plugin_versions import require
 from ..plugins import class_name
-from ..settings.connector import ConnectorConfig, plugin, source_config_def
+from ..settings.connector import ConnectorConfig, plugin, source_config_def, storage_problem
 from ..settings.worker import WorkerConfig
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
@@ -138,7 +138,11 @@ class Worker:
             )
         task_class = class_name(runner.connector.task_class)
         with_variables = self.config.providers.with_variables
-        return [{**with_variables(each, runner.stored), "task.class": task_class} for each in configs]
+        stored = [{**with_variables(each, runner.stored), "task.class": task_class} for each in configs]
+        for number, each in enumerate(stored):
+            if (problem := storage_problem(each)) is not None:
+                raise ConnectError(f"the connector {name} gave task {number} settings that cannot be stored. {problem}")
+        return stored
 
     # -- offsets
 

@@ -225,6 +225,28 @@ def test_new_settings_restart_the_connector_and_its_tasks_where_they_run() -> No
     simulate(scenario())
 
 
+def test_settings_that_cannot_be_stored_are_refused_and_the_leader_keeps_its_claim() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        claims = herder.log.topic.claims
+        refused = [
+            herder.herder.put_connector("c", {**CONFIG, "topic": "t\ud800"}, None, replace=True),
+            herder.herder.patch_connector("c", {"topic": "t\ud800"}),
+            herder.herder.put_connector("d", {**CONFIG, "name": "d", "\ud800": "t"}, None, replace=False),
+            herder.herder.put_connector("\ud800", CONFIG, None, replace=False),
+        ]
+        for refusal, setting in zip(refused, ("topic", "topic", r"\ud800", "name"), strict=True):
+            error = await failure(refusal)
+            assert isinstance(error, BadRequestError)
+            assert f"The setting '{setting}' has '\\ud800'" in str(error)
+        await herder.herder.patch_connector("c", {"topic": "u"})
+        assert herder.log.topic.claims == claims
+        await herder.settle()
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_patches_at_the_same_time_are_all_in_the_settings() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), tasks=1)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from oncelog.connect.errors import ConnectError, NotReadyError, UnknownCommitError
+from oncelog.connect.errors import BadRequestError, ConnectError, NotReadyError, UnknownCommitError
 from oncelog.connect.herder.standalone import StandaloneHerder
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.stores.config_records import TargetState
@@ -140,3 +140,16 @@ async def test_a_change_that_hangs_is_abandoned_when_the_worker_stops(monkeypatc
     for change in (restart, waiting):
         with pytest.raises(NotReadyError, match="shutting down"):
             await change
+
+
+async def test_settings_that_cannot_be_stored_are_refused_before_anything_stops() -> None:
+    herder, work = await alone()
+    work.forget()
+    for change in (
+        herder.put_connector("c", {**CONFIG, "topic": "t\ud800"}, None, replace=True),
+        herder.patch_connector("c", {"topic": "t\ud800"}),
+    ):
+        with pytest.raises(BadRequestError, match="The setting 'topic'"):
+            await change
+    assert work.forget() == []
+    await herder.stop()

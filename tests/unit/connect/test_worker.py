@@ -190,6 +190,15 @@ async def test_a_connector_and_its_tasks_get_values_and_the_config_topic_gets_va
     await running.stop()
 
 
+async def test_settings_of_tasks_that_cannot_be_stored_are_refused() -> None:
+    running, _ = await worker()
+    config = {"name": "c", "connector.class": f"{__name__}:Recording", "letter": "\ud800"}
+    await running.start_connector("c", config, TargetState.STARTED, nothing)
+    with pytest.raises(ConnectError, match="gave task 0 settings that cannot be stored"):
+        await running.task_configs("c")
+    await running.stop()
+
+
 async def test_a_connector_and_a_task_whose_variable_has_no_value_are_failed() -> None:
     running, listener = await worker(
         **{"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"}
