@@ -2,7 +2,7 @@
 
 The protocol, REST interface, internal topics and settings are those of Kafka Connect 4.1: Java workers and oncelog's
 workers read each other's topics. This docstring is the map of the folder. A module imports only from rows above its
-own, and from the last three rows.
+own, and from the last four rows.
 
 | folder or file | contents |
 |---|---|
@@ -21,6 +21,7 @@ own, and from the last three rows.
 | herder/ | implements `Herder`, which decides what runs where: `standalone` for one worker, `distributed` for a group |
 | rest/ | Kafka Connect's REST interface to a `Herder`, and the HTTP server and client that it needs |
 | process.py | a worker as a process: reads its settings, starts, runs and stops it |
+| calls.py | calls coroutines in the event loop, and plain functions in a daemon thread |
 | signatures.py | signatures of the requests that workers send each other |
 | stopping.py | cancels an operation when a stop is requested |
 | logging_levels.py, version.py | log levels under Kafka Connect's names; the worker's version |

@@ -23,6 +23,7 @@ from .settings.distributed import CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE
 from .settings.files import read_settings
 from .settings.rest import RestListeners
 from .settings.worker import STANDALONE, WorkerConfig
+from .stopping import StoppedError, unless_stopped
 from .stores.file_log import FileLog
 from .stores.kafka_log import CONFIGS, OFFSETS, STATUSES, KafkaLog
 from .stores.offset_store import OffsetStore
@@ -129,9 +130,9 @@ class StandaloneWorker:
             raise
 
     async def stop(self) -> None:
-        """Close the REST interface, then stop all connectors and tasks."""
-        await self._rest.stop()
+        """Stop all connectors and tasks, then close the REST interface."""
         await self.herder.stop()
+        await self._rest.stop()
 
     def _offsets(self) -> TopicLog:
         topic, path = self.config["offset.storage.topic"], self.config["offset.storage.file.filename"]
@@ -241,7 +242,11 @@ async def run_standalone(
     `ready` is called with the URL of the REST interface once the worker runs.
     """
     alone = StandaloneWorker(read_settings(worker))
-    await alone.start([read_settings(path) for path in connectors])
+    files = [read_settings(path) for path in connectors]
+    try:
+        await unless_stopped(alone.start(files), stopping, name="start the worker")
+    except StoppedError:
+        return
     try:
         ready(alone.url)
         await stopping.wait()

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from ...client.admin import Admin
 from ..errors import BadRequestError, ForbiddenError, NotFoundError
+from ..settings.connector import storage_problem
 from ..settings.worker import WorkerConfig
 from ..stores.config_store import ConfigStore
 from ..stores.ids import ConnectorTaskId
@@ -18,7 +19,7 @@ from ..worker.listener import StatusListener
 from ..worker.worker import Worker
 from . import answers, offset_requests
 from .herder import Json
-from .validation import validate_connector
+from .validation import raise_errors, validate_connector
 
 
 class Outside:
@@ -169,6 +170,13 @@ class BaseHerder:
             providers=self.config.providers,
             creates_topics=self.config["topic.creation.enable"],
         )
+
+    async def _require_valid(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Raise BadRequestError unless a connector's settings are valid and can be stored."""
+        problem = storage_problem({"name": name}) or storage_problem(config)
+        if problem is not None:
+            raise BadRequestError(problem)
+        raise_errors(await self.validate(config))
 
     # -- offsets
 

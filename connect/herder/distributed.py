@@ -31,7 +31,6 @@ from .base import BaseHerder, Outside
 from .group_worker import GroupMember, GroupWorker, LeaderClient
 from .herder import Json, Put
 from .internal_requests import InternalRequests
-from .validation import raise_errors
 
 
 class DistributedHerder(BaseHerder):
@@ -124,7 +123,7 @@ class DistributedHerder(BaseHerder):
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
     ) -> Put:
         """Create a connector, or change its settings; raises AlreadyExistsError, BadRequestError, NotLeaderError."""
-        raise_errors(await self.validate(config))
+        await self._require_valid(name, config)
 
         async def put() -> Put:
             self._group.leadership.require("Only the leader can set connector configs.")
@@ -147,7 +146,7 @@ class DistributedHerder(BaseHerder):
         while True:
             before = await self._group.requests.run(present)
             config = {key: value for key, value in {**before, **patch}.items() if value is not None}
-            raise_errors(await self.validate(config))
+            await self._require_valid(name, config)
 
             async def put(before: Mapping[str, str] = before, config: Mapping[str, str] = config) -> Put | None:
                 unchanged = await present() == before

@@ -55,9 +55,10 @@ class LocalWork:
             await self._start_task(task)
 
     async def stop(self, work: Work) -> None:
-        """Stop these tasks in parallel, then these connectors.
+        """Stop these tasks in parallel, then these connectors in parallel.
 
-        A connector without tasks closes its offsets topic, to which a task that ends writes its last offsets.
+        A connector's own offsets topic is closed with the last of the connector and its tasks, and tasks write their
+        last offsets there while they stop.
         """
         await self._worker.stop_tasks(work.tasks)
         await asyncio.gather(*(self._stop_connector(connector) for connector in work.connectors))

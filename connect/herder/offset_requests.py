@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..calls import Calls
 from ..errors import BadRequestError
 from ..stores.cluster_config import ClusterConfigState
 from ..stores.config_records import TargetState
 from ..stores.offset_store import OffsetStore
-from ..task.calls import Calls
 from ..worker.worker import Worker
 from .validation import connector_class
 

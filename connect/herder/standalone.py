@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
-from ..errors import AlreadyExistsError, ConnectError, NotFoundError
+from ..errors import AlreadyExistsError, ConnectError, NotFoundError, NotReadyError, UnknownCommitError
 from ..logging_levels import set_level
 from ..settings.worker import WorkerConfig
 from ..stores.config_records import RestartRequest, TargetState
@@ -21,7 +21,6 @@ from . import answers, offset_requests
 from .base import BaseHerder, Outside
 from .herder import Json, Put
 from .start_checks import StandaloneStartChecks
-from .validation import raise_errors
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +28,18 @@ log = logging.getLogger(__name__)
 class StandaloneHerder(BaseHerder):
     """A `Herder` whose worker is the whole cluster. Changes are made one at a time."""
 
-    def __init__(self, config: WorkerConfig, offsets: OffsetStore, worker_id: str) -> None:
+    def __init__(
+        self, config: WorkerConfig, offsets: OffsetStore, worker_id: str, outside: Outside | None = None
+    ) -> None:
         configs = ConfigStore(MemoryLog(), lambda change: None)
-        super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets, Outside())
-        self._changing = asyncio.Lock()
-        self._checks: dict[str, StandaloneStartChecks] = {}
+        super().__init__(config, worker_id, configs, StatusStore(MemoryLog()), offsets, outside or Outside())
+        self._lock = asyncio.Lock()
+        self._limit: asyncio.Timeout | None = None
+        """The time limit of the change that is under way."""
+        self._stopped = False
         self._reconfigurations: set[asyncio.Task[None]] = set()
+        self._checks: dict[str, StandaloneStartChecks] = {}
+        """The checks of each connector's present tasks, with exactly-once."""
 
     async def start(self) -> None:
         """Connect to the cluster and read the offsets; raises KafkaError, ConnectError."""
@@ -42,16 +47,41 @@ class StandaloneHerder(BaseHerder):
         self.ready = None
 
     async def stop(self) -> None:
-        """Stop all connectors and tasks, and close the stores."""
+        """Stop all connectors and tasks, and close the stores.
+
+        A change that is under way is abandoned after task.shutdown.graceful.timeout.ms.
+        """
+        self._stopped = True
         for task in self._reconfigurations:
             task.cancel()
-        async with self._changing:
+        if self._limit is not None:
+            graceful_s = self.config["task.shutdown.graceful.timeout.ms"] / 1000
+            self._limit.reschedule(asyncio.get_running_loop().time() + graceful_s)
+        async with self._lock:
             await self._worker.stop()
+            for name in list(self._checks):
+                await self._end_checks(name)
             await self._close()
 
     async def set_logger_level(self, namespace: str, level: str) -> None:
         """Set a log level in this process."""
         set_level(namespace, level)
+
+    @asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """Wait for other changes before a change; raise NotReadyError when the worker stops before the change ends."""
+        async with self._lock:
+            if self._stopped:
+                raise NotReadyError("Worker is shutting down")
+            try:
+                async with asyncio.timeout(None) as self._limit:
+                    yield
+            except TimeoutError as error:
+                if self._limit is None or not self._limit.expired():
+                    raise
+                raise NotReadyError("Worker is shutting down, and has abandoned the change") from error
+            finally:
+                self._limit = None
 
     # -- changes
 
@@ -59,18 +89,18 @@ class StandaloneHerder(BaseHerder):
         self, name: str, config: Mapping[str, str | None], target: TargetState | None, *, replace: bool
     ) -> Put:
         """Create a connector or change its settings, and start it; raises AlreadyExistsError, BadRequestError."""
-        raise_errors(await self.validate(config))
-        async with self._changing:
+        await self._require_valid(name, config)
+        async with self._change():
             if name in self._configs.snapshot().connector_configs and not replace:
                 raise AlreadyExistsError(f"Connector {name} already exists")
             return await self._put(name, config, target)
 
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
         """Change some settings of a connector; None removes a setting."""
-        async with self._changing:
+        async with self._change():
             before = self._require(name, "Connector {} not found")
             config = {key: value for key, value in {**before, **patch}.items() if value is not None}
-            raise_errors(await self.validate(config))
+            await self._require_valid(name, config)
             return await self._put(name, config, None)
 
     async def _put(self, name: str, config: Mapping[str, str | None], target: TargetState | None) -> Put:
@@ -85,10 +115,11 @@ class StandaloneHerder(BaseHerder):
 
     async def delete_connector(self, name: str) -> None:
         """Stop and delete a connector; its offsets are kept."""
-        async with self._changing:
+        async with self._change():
             self._require(name, "Connector {} not found")
             tasks = self._configs.snapshot().tasks(name)
             await self._stop(name)
+            await self._end_checks(name)
             await self._configs.remove_connector(name)
             self._checks.pop(name, None)
             await self._forget_topics(name)
@@ -98,7 +129,7 @@ class StandaloneHerder(BaseHerder):
 
     async def set_target_state(self, name: str, target: TargetState) -> None:
         """Start, pause or stop a connector; stopping removes its tasks."""
-        async with self._changing:
+        async with self._change():
             self._require(name, "Unknown connector {}")
             tasks = self._configs.snapshot().tasks(name)
             await self._configs.put_target_state(name, target)
@@ -115,13 +146,13 @@ class StandaloneHerder(BaseHerder):
 
     async def restart_connector(self, name: str) -> None:
         """Restart the connector, and its tasks if their settings have changed."""
-        async with self._changing:
+        async with self._change():
             self._require(name, "Unknown connector: {}")
             await self._restart_connector(name)
 
     async def restart_connector_and_tasks(self, request: RestartRequest) -> Json:
         """Restart the instances that a request selects; return the status that shows them as RESTARTING."""
-        async with self._changing:
+        async with self._change():
             self._require(request.connector, "Unknown connector: {}")
             connector, tasks, answer = answers.restart_plan(self._configs.snapshot(), self._statuses, request)
             if tasks:
@@ -133,7 +164,7 @@ class StandaloneHerder(BaseHerder):
 
     async def restart_task(self, task: ConnectorTaskId) -> None:
         """Restart a task."""
-        async with self._changing:
+        async with self._change():
             self._require(task.connector, "Unknown connector: {}")
             if task not in self._configs.snapshot().tasks(task.connector):
                 raise NotFoundError(f"Unknown task: {task}")
@@ -141,11 +172,16 @@ class StandaloneHerder(BaseHerder):
             await self._start_task(task)
 
     async def _change_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]] | None) -> bool:
-        async with self._changing:
+        async with self._change():
             config = self._require(name, "Connector {} not found")
             offset_requests.require_stopped(self._configs.snapshot(), name)
             if self.config.exactly_once:
-                await self._fence_tasks(name)  # another worker may still run them
+                try:
+                    await self._worker.fence_listed_tasks(name, config)
+                except ConnectError as error:
+                    raise ConnectError(
+                        "Failed to perform zombie fencing for source connector prior to modifying offsets"
+                    ) from error
             return await offset_requests.change(self._worker, config, name, offsets)
 
     # -- between workers
@@ -191,9 +227,13 @@ class StandaloneHerder(BaseHerder):
             log.error("%s", error)
 
     async def _reconfigure(self, name: str) -> None:
-        async with self._changing:
-            if name in self._configs.snapshot().connector_configs:
-                await self._update_tasks(name)
+        with suppress(NotReadyError):  # the worker stops
+            async with self._change():
+                if name in self._configs.snapshot().connector_configs:
+                    try:
+                        await self._update_tasks(name)
+                    except Exception as error:
+                        await self._worker.connector_failed(name, error)
 
     async def _update_tasks(self, name: str) -> None:
         """Ask the connector for its task settings.
@@ -230,14 +270,26 @@ class StandaloneHerder(BaseHerder):
             return None
 
     async def _run_tasks(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
-        if self.config.exactly_once:
-            self._checks[name] = StandaloneStartChecks(partial(self._fence_tasks, name))
+        """Start new tasks in place of those that were stopped."""
+        await self._end_checks(name)
         await self._configs.put_task_configs(name, configs)
         await self._start_idle(name)
 
-    async def _fence_tasks(self, name: str) -> None:
-        """Fence all tasks of a connector that any worker has started; raises ConnectError, KafkaError."""
-        await self._worker.fence_all_tasks(name, self._require(name, "Connector {} not found"))
+    def _checks_of(self, name: str) -> StandaloneStartChecks | None:
+        if not self.config.exactly_once:
+            return None
+        if name not in self._checks:
+
+            async def fence() -> None:
+                await self._worker.fence_listed_tasks(name, self._require(name, "Connector {} not found"))
+
+            self._checks[name] = StandaloneStartChecks(fence)
+        return self._checks[name]
+
+    async def _end_checks(self, name: str) -> None:
+        checks = self._checks.pop(name, None)
+        if checks is not None:
+            await checks.close()
 
     async def _start_idle(self, name: str) -> None:
         """Start the tasks of a connector that do not run."""
@@ -250,5 +302,11 @@ class StandaloneHerder(BaseHerder):
         state = self._configs.snapshot()
         config = self._require(task.connector, "Connector {} not found")
         given = {key: value for key, value in state.task_configs[task].items() if value is not None}
-        target = state.target_state(task.connector) or TargetState.STARTED
-        await self._worker.start_task(task, config, given, target, self._checks.get(task.connector), again=False)
+        await self._worker.start_task(
+            task,
+            config,
+            given,
+            state.target_state(task.connector) or TargetState.STARTED,
+            self._checks_of(task.connector),
+            restart_after=UnknownCommitError,  # a task that was fenced would fence the worker that has taken over
+        )

@@ -1,10 +1,10 @@
-"""The checks before an exactly-once task starts, in a distributed and in a standalone worker (KIP-618)."""
+"""The checks before an exactly-once task starts, on a distributed and on a standalone worker (KIP-618)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from ..errors import NotReadyError, SupersededError
 from ..group.work import Work
@@ -64,19 +64,30 @@ class DistributedStartChecks:
 
 
 class StandaloneStartChecks:
-    """The checks for the tasks of one set of task settings: `fence` is called before the first of them starts."""
+    """The checks for all starts of the tasks of one connector, until its task settings change.
 
-    def __init__(self, fence: Callable[[], Awaitable[None]]) -> None:
+    `fence` fences all earlier tasks of the connector. It runs until it has succeeded once: a later call would fence
+    tasks that have started in the meantime. Tasks that start at the same time share an attempt and its failure.
+    """
+
+    def __init__(self, fence: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._fence = fence
-        self._fencing = asyncio.Lock()
-        self._is_fenced = False
+        self._attempt: asyncio.Task[None] | None = None
 
     async def fence_others(self) -> None:
-        """Fence the tasks of earlier sets of task settings, unless that was done; raises ConnectError, KafkaError."""
-        async with self._fencing:
-            if not self._is_fenced:
-                await self._fence()
-                self._is_fenced = True
+        """Fence all earlier tasks of the connector, unless this is done; raises ConnectError."""
+        attempt = self._attempt
+        if attempt is None or (attempt.done() and (attempt.cancelled() or attempt.exception() is not None)):
+            attempt = self._attempt = asyncio.create_task(self._fence(), name="fence earlier tasks")
+            # Read the exception, so that asyncio does not warn if no task waits any more.
+            attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(attempt)
 
     async def still_wanted(self) -> None:
-        """Do nothing: no other worker changes the tasks."""
+        """Return at once: only this worker starts and stops its tasks."""
+
+    async def close(self) -> None:
+        """End an attempt that is under way. The tasks must have been stopped."""
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.gather(self._attempt, return_exceptions=True)

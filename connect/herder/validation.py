@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ..api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
+from ..calls import Calls
 from ..config import ConfigDef, ConfigValue
 from ..config.protection import HIDDEN
 from ..config.report import merged, validation_report
@@ -20,7 +21,6 @@ from ..plugin_versions import mismatch, version_setting
 from ..plugins import PluginKind, class_name, installed, load_class, names_sink
 from ..settings.providers import ConfigProviders
 from ..settings.security import refused_overrides
-from ..task.calls import Calls
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched
 from ..version import VERSION

@@ -207,3 +207,17 @@ def plugin(name: str, given: object, base: type) -> Any:
     if not issubclass(cls, base):
         raise ConnectError(f"{name}: {cls.__name__} is not a {base.__name__}")
     return cls()
+
+
+def storage_problem(settings: Mapping[str, str | None]) -> str | None:
+    """Return why settings cannot be stored: UTF-8 cannot encode the name or value of one. Return None if they can.
+
+    JSON can have half of a surrogate pair, such as "\\ud800".
+    """
+    for name, value in settings.items():
+        try:
+            f"{name}{value}".encode()
+        except UnicodeEncodeError as error:
+            part = error.object[error.start : error.end]
+            return f"The setting {name!r} has {part!r}, which is half of a surrogate pair and no character: remove it"
+    return None

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from ..api.records import SourceRecord
 from ..api.task import SourceTask
+from ..calls import Calls
 from ..errors import ProducerLostError, RetriableError, SupersededError
 from ..stopping import StoppedError, unless_stopped
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
 from ..stores.status_records import State
-from .calls import Calls
 from .delivery import Acknowledged, Delivery
 from .pipeline import Pipeline
 from .task_metrics import TaskMetrics
@@ -87,11 +87,10 @@ class TaskRunner:
         """The state that was set last."""
         return self._target
 
-    async def run(self, *, delay_s: float = 0.0, may_restart: bool = False) -> bool:
+    async def run(self, *, delay_s: float = 0.0, restart_after: type[ProducerLostError] | None = None) -> bool:
         """Run the task until it is stopped or fails, after a wait of `delay_s` seconds; report each of its states.
 
-        With `may_restart`, return True instead of reporting FAILED if the task has lost its producer although it is not
-        stopped.
+        Return True instead of reporting FAILED if the task fails with `restart_after` although it is not stopped.
         """
         self._delay_s = delay_s
         started = stopped = False
@@ -105,8 +104,8 @@ class TaskRunner:
         except SupersededError as error:
             log.info("task %s does not start: %s", self.id, error)
         except Exception as error:
-            lost = started and isinstance(error, ProducerLostError)
-            if lost and may_restart and self._target is not TargetState.STOPPED:
+            lost = started and restart_after is not None and isinstance(error, restart_after)
+            if lost and self._target is not TargetState.STOPPED:
                 log.warning("task %s starts again if it still belongs to this worker: %s", self.id, error)
                 return True
             log.error("task %s has failed", self.id, exc_info=error)

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ..api.connector import SourceConnector
 from ..api.offsets import OffsetReader
+from ..calls import Calls
 from ..errors import ConnectError
 from ..stores.config_records import TargetState
 from ..stores.status_records import State
-from ..task.calls import Calls
 
 log = logging.getLogger(__name__)
 

@@ -12,20 +12,21 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from ...client.admin import Admin
+from ...client.errors import KafkaError
 from ..api.connector import SourceConnector
 from ..api.records import SourceOffset, SourcePartition
 from ..config import ConfigDef
-from ..errors import ConnectError, TooManyTasksError
+from ..errors import ConnectError, ProducerLostError, TooManyTasksError
 from ..plugin_versions import require
 from ..plugins import class_name
-from ..settings.connector import ConnectorConfig, plugin, source_config_def
+from ..settings.connector import ConnectorConfig, plugin, source_config_def, storage_problem
 from ..settings.worker import WorkerConfig
 from ..stores.config_records import TargetState
 from ..stores.ids import ConnectorTaskId
 from ..stores.offset_store import OffsetStore
 from ..stores.status_records import State
 from ..task.exactly_once import StartChecks, transactional_id
-from ..task.runner import TaskRunner
+from ..task.runner import Report, TaskRunner
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched
 from .clients import client_settings
@@ -137,7 +138,11 @@ class Worker:
             )
         task_class = class_name(runner.connector.task_class)
         with_variables = self.config.providers.with_variables
-        return [{**with_variables(each, runner.stored), "task.class": task_class} for each in configs]
+        stored = [{**with_variables(each, runner.stored), "task.class": task_class} for each in configs]
+        for number, each in enumerate(stored):
+            if (problem := storage_problem(each)) is not None:
+                raise ConnectError(f"the connector {name} gave task {number} settings that cannot be stored. {problem}")
+        return stored
 
     # -- offsets
 
@@ -171,13 +176,14 @@ class Worker:
         target: TargetState,
         checks: StartChecks | None = None,
         *,
-        again: bool = True,
+        restart_after: type[ProducerLostError] = ProducerLostError,
     ) -> None:
         """Start a task in the background. If it cannot be set up, report FAILED instead of raising an error.
 
-        With `again`, a task that loses its producer starts again: its start checks end it if it does not belong to this
-        worker any more. A worker that is not in a group does not know whether another one has taken over. Raises
-        ConnectError if the task runs on this worker already.
+        A task with checks starts again after it has failed with `restart_after`, because the checks end it if it does
+        not belong to this worker any more.
+
+        Raises ConnectError if the task runs on this worker already.
         """
         if task in self._tasks:
             raise ConnectError(f"Task already exists in this worker: {task}")
@@ -200,17 +206,33 @@ class Worker:
             await report(State.FAILED, "".join(traceback.format_exception(error)))
             return
         runner.set_target(target)
-        restart = make if checks is not None and again else None
-        self._tasks[task] = runner, asyncio.create_task(self._run(task, runner, restart), name=f"task {task}")
+        running = self._run(task, runner, make, report, restart_after if checks is not None else None)
+        self._tasks[task] = runner, asyncio.create_task(running, name=f"task {task}")
 
-    async def _run(self, task: ConnectorTaskId, runner: TaskRunner, again: Callable[[], TaskRunner] | None) -> None:
-        """Run a task to its end. If it loses its producer, run it again with the runner that `again` makes, if any."""
+    async def _run(
+        self,
+        task: ConnectorTaskId,
+        runner: TaskRunner,
+        again: Callable[[], TaskRunner],
+        report: Report,
+        restart_after: type[ProducerLostError] | None,
+    ) -> None:
+        """Run a task to its end. If it fails with `restart_after`, run it again with the runner that `again` makes.
+
+        Report FAILED if `again` fails.
+        """
         attempts, backoff_s = self.config["task.restart.max.attempts"], self.config["task.restart.backoff.ms"] / 1000
         left, delay_s = attempts, 0.0
-        while await runner.run(delay_s=delay_s, may_restart=again is not None and left > 0):
-            assert again is not None
+        while await runner.run(delay_s=delay_s, restart_after=restart_after if left > 0 else None):
             left, delay_s = (attempts if runner.has_committed else left) - 1, backoff_s
-            ended, runner = runner, again()
+            ended = runner
+            try:
+                runner = again()
+            except Exception as error:
+                log.error("task %s could not be set up to start again", task, exc_info=error)
+                ended.metrics.state_changed(State.FAILED)
+                await report(State.FAILED, "".join(traceback.format_exception(error)))
+                return
             runner.set_target(ended.target)
             known = self._tasks.get(task)
             if known is not None and known[0] is ended:
@@ -260,17 +282,20 @@ class Worker:
             name, error = next(iter(failed.items()))
             raise ConnectError(f"could not fence {len(failed)} of {len(ids)} producers, for example {name}: {error}")
 
-    async def fence_all_tasks(self, connector: str, config: Mapping[str, str]) -> None:
-        """Fence the producers of all tasks of a connector; raises ConnectError, KafkaError.
+    async def fence_listed_tasks(self, connector: str, config: Mapping[str, str]) -> None:
+        """Fence the producers of all tasks of a connector that the cluster knows; raises ConnectError.
 
-        The cluster knows these producers by their transactional ids, so it does not matter which worker has run them.
+        The cluster lists these producers by their transactional ids, so it does not matter which worker has run them.
         """
         prefix = transactional_id(self.config["group.id"], ConnectorTaskId(connector, 0)).removesuffix("0")
         settings = ConnectorConfig(self.table, self.resolved(config))
-        async with Admin(client_settings(self.config, settings, "admin")) as client:
-            listed = [each.transactional_id for each in await client.list_transactions()]
-        numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
-        await self._fence(connector, {int(each) for each in numbers if each.isdecimal()}, config)
+        try:
+            async with Admin(client_settings(self.config, settings, "admin")) as client:
+                listed = [each.transactional_id for each in await client.list_transactions()]
+            numbers = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
+            await self._fence(connector, sorted({int(each) for each in numbers if each.isdecimal()}), config)
+        except KafkaError as error:
+            raise ConnectError(f"could not fence the earlier tasks of connector {connector}: {error}") from error
 
     async def stop(self) -> None:
         """Stop all connectors and tasks, then close the offset stores."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import eq
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oncelog import Consumer
@@ -85,6 +86,40 @@ async def test_tasks_that_an_older_worker_still_runs_are_fenced_even_without_a_s
             lambda known: [task["state"] for task in known["tasks"]] == ["FAILED"] * 3,
         )
         assert [task["state"] for task in (await new.connector_status("beats"))["tasks"]] != ["FAILED"]
+
+
+async def test_tasks_that_an_older_worker_still_runs_are_fenced_before_offsets_are_reset(
+    bootstrap: str, fresh_name: Names
+) -> None:
+    group = fresh_name("alone")
+    config = {"name": "beats", "connector.class": "HeartbeatSource", "topic": fresh_name("beats"), "interval.ms": "1"}
+    config["tasks.max"] = "2"
+    async with worker(bootstrap, **exactly_once(group)) as old, worker(bootstrap, **exactly_once(group)) as new:
+        await old.put_connector("beats", config, None, replace=True)
+        await until(lambda: old.offsets("beats"), lambda known: len(known["offsets"]) == 2)
+        await new.put_connector("beats", config, TargetState.STOPPED, replace=True)
+        await new.reset_offsets("beats")
+        await until(
+            lambda: old.connector_status("beats"),
+            lambda known: [task["state"] for task in known["tasks"]] == ["FAILED"] * 2,
+        )
+        assert await new.offsets("beats") == {"offsets": []}
+
+
+async def test_tasks_whose_fencing_fails_are_failed_and_run_when_it_succeeds(bootstrap: str, fresh_name: Names) -> None:
+    def tasks(state: str) -> Callable[[Any], bool]:
+        return lambda known: [task["state"] for task in known["tasks"]] == [state] * 2
+
+    config = {"name": "beats", "connector.class": "HeartbeatSource", "topic": fresh_name("beats"), "interval.ms": "1"}
+    config["tasks.max"] = "2"
+    broken = {"admin.override.bootstrap.servers": "127.0.0.1:1", "admin.override.default.api.timeout.ms": "200"}
+    settings = {**exactly_once(fresh_name("alone")), "task_restart_backoff_ms": "1", "task_restart_max_attempts": "1"}
+    async with worker(bootstrap, **settings) as herder:
+        await herder.put_connector("beats", {**config, **broken}, None, replace=True)
+        known = await until(lambda: herder.connector_status("beats"), tasks("FAILED"))
+        assert "could not fence the earlier tasks of connector beats" in known["tasks"][0]["trace"]
+        await herder.put_connector("beats", config, None, replace=True)
+        await until(lambda: herder.connector_status("beats"), tasks("RUNNING"))
 
 
 @pytest.mark.parametrize("own", [{}, {"offsets.storage.topic": "own"}], ids=["worker's topic", "own topic"])

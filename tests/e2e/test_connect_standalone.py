@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -378,6 +379,55 @@ async def test_kills_leave_no_gap_and_no_duplicate(bootstrap: str, fresh_name: N
         assert code == (0 if number == 2 else -signal.SIGKILL)
     values = await committed(bootstrap, topic, seen)
     assert values == list(range(len(values)))
+
+
+HANGS = """
+import time
+from oncelog.connect import SourceConnector
+
+class Hangs(SourceConnector):
+    task_class = None
+
+    def start(self, config):
+        print("ready to hang", flush=True)
+        time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("connector", ["hangs:Hangs", "FileStreamSource"])
+async def test_a_worker_ends_although_a_start_or_a_read_of_its_standard_input_hangs(
+    bootstrap: str, fresh_name: Names, tmp_path: Path, connector: str
+) -> None:
+    topic, settings, lines = fresh_name("lines"), tmp_path / "worker.properties", tmp_path / "lines.properties"
+    settings.write_text(
+        f"bootstrap.servers={bootstrap}\nlisteners=http://127.0.0.1:0\nkey.converter=JsonConverter\n"
+        f"value.converter=JsonConverter\noffset.storage.file.filename={tmp_path / 'offsets'}\n"
+        "task.shutdown.graceful.timeout.ms=100\n"
+    )
+    lines.write_text(f"name=lines\nconnector.class={connector}\ntopic={topic}\n")
+    (tmp_path / "hangs.py").write_text(HANGS)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "oncelog.cli", "connect", "standalone", str(settings), str(lines)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        try:
+            assert (await asyncio.to_thread(process.stdout.readline)).startswith("ready ")
+            if connector == "FileStreamSource":
+                process.stdin.write('"a"\n')
+                process.stdin.flush()
+                assert len(await committed(bootstrap, topic, 1)) == 1
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 30) == 0
+        finally:
+            process.kill()
+            await asyncio.to_thread(process.wait)
 
 
 def _count(known: Any) -> int:

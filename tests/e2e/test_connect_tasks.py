@@ -27,7 +27,10 @@ from oncelog.connect import (
 
 pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from oncelog.connect.stores.config_records import RestartRequest
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from support.connect_alone import exactly_once, until, worker
+from support.proxy import FaultProxy
 
 Names = Callable[[str], str]
 
@@ -180,6 +183,27 @@ async def test_a_task_goes_on_exactly_where_it_failed(bootstrap: str, fresh_name
 
             await herder.restart_task(ConnectorTaskId(**task))
         await until(lambda: herder.offsets("c"), reached(10))
+        assert await values(bootstrap, topic, 10) == list(range(1, 11))
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_task_that_does_not_know_whether_it_has_committed_starts_again(
+    bootstrap: str, fresh_name: Names, is_committed: bool
+) -> None:
+    def fails_unexplained(answer: EndTxnResponse) -> None:
+        answer.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    topic = fresh_name("counts")
+    settings = {**exactly_once(fresh_name("alone")), "task_restart_backoff_ms": "1"}
+    async with FaultProxy(bootstrap) as proxy, worker(bootstrap, **settings) as herder:
+        if is_committed:
+            proxy.change(EndTxnRequest, fails_unexplained)
+        else:
+            proxy.answer(EndTxnRequest, lambda _: EndTxnResponse(0, int(ErrorCode.UNKNOWN_SERVER_ERROR)))
+        through_proxy = {"producer.override.bootstrap.servers": proxy.address}
+        await herder.put_connector("c", counting("c", topic) | through_proxy, None, replace=False)
+        await until(lambda: herder.offsets("c"), reached(10))
+        assert proxy.seen["InitProducerId"] == 2, "the unknown commit has cost a producer"
         assert await values(bootstrap, topic, 10) == list(range(1, 11))
 
 

@@ -229,6 +229,11 @@ class ScriptedWork:
         self.fencing.set()
         self.fence_error: ConnectError | None = None
         self.failed: list[str] = []
+        self.tasks_started: dict[ConnectorTaskId, None] = {}
+        self.reconfigure: dict[str, Any] = {}
+        self.restart_after: Any = None
+        self.stopping_s = 0.0
+        """The duration of a stop of tasks."""
 
     def forget(self) -> list[str]:
         done, self.done = self.done, []
@@ -239,6 +244,7 @@ class ScriptedWork:
 
     async def start_connector(self, name: str, config: Any, target: TargetState, reconfigure: Any) -> None:
         self.done.append(f"start {name}")
+        self.reconfigure[name] = reconfigure
         if target is TargetState.STARTED:
             self.running.add(name)
         await self.herder.status(name, State.RUNNING, None, None)
@@ -261,20 +267,42 @@ class ScriptedWork:
         return self.configs.get(name, [])
 
     async def start_task(
-        self, task: ConnectorTaskId, connector: Any, config: Any, target: TargetState, checks: Any = None
+        self,
+        task: ConnectorTaskId,
+        connector: Any,
+        config: Any,
+        target: TargetState,
+        checks: Any = None,
+        *,
+        restart_after: Any = None,
     ) -> None:
         self.done.append(f"start {task}")
         self.checks[task] = checks
+        self.tasks_started[task] = None
+        self.restart_after = restart_after
         await self.herder.status(task, State.RUNNING, None, None)
 
     async def stop_tasks(self, tasks: Any) -> None:
+        if self.stopping_s:
+            await asyncio.sleep(self.stopping_s)
         self.done += [f"stop {task}" for task in sorted(tasks)]
+        for task in tasks:
+            self.tasks_started.pop(task, None)
+
+    def tasks(self) -> list[ConnectorTaskId]:
+        return list(self.tasks_started)
 
     def set_target(self, connector: str, target: TargetState) -> None:
         self.done.append(f"{target.value.lower()} tasks of {connector}")
 
     async def fence_tasks(self, connector: str, count: int, config: Any) -> None:
-        self.done.append(f"fence {count} of {connector}")
+        await self._fence(f"fence {count} of {connector}")
+
+    async def fence_listed_tasks(self, connector: str, config: Any) -> None:
+        await self._fence(f"fence listed tasks of {connector}")
+
+    async def _fence(self, what: str) -> None:
+        self.done.append(what)
         await self.fencing.wait()
         if self.fence_error is not None:
             raise self.fence_error

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 
 from oncelog.connect import SourceConnector, SourceOffset, SourcePartition, SourceRecord, SourceTask
+from oncelog.connect.calls import Calls
 from oncelog.connect.stores.offset_records import offset_key, offset_value
-from oncelog.connect.task.calls import Calls
 from oncelog.connect.worker.task_context import TaskContext
 
 

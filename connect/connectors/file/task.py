@@ -2,19 +2,23 @@
 
 The source partition is {"filename": path}. The offset is {"position": bytes}, the position after the last complete line
 that was read. A line ends with \\n, \\r\\n or \\r. The task waits for the end of an incomplete line.
+
+The file is read in a daemon thread. A read of standard input may never end, and must not keep the worker from ending.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Mapping
-from io import BufferedReader
-from typing import BinaryIO, Final
+from io import BufferedReader, FileIO
+from typing import Final
 
 from ...api.records import SourceRecord
 from ...api.task import SourceTask
+from ...calls import Calls
 from ...data.schema import STRING
 from ...errors import ConnectError
 from .settings import SETTINGS
@@ -29,11 +33,12 @@ class FileStreamSourceTask(SourceTask):
     """The only task of the connector."""
 
     def __init__(self) -> None:
-        self._file: BinaryIO | None = None
+        self._file: BufferedReader | FileIO | None = None
         self._rest = b""
         self._lines: list[bytes] = []
         self._taken = 0
         """The number of buffered lines that were returned."""
+        self._calls = Calls("FileStreamSource")
 
     async def start(self, config: Mapping[str, str]) -> None:
         """Read the settings and the committed position. The file itself may appear later. Raises ConnectError."""
@@ -77,34 +82,50 @@ class FileStreamSourceTask(SourceTask):
         return records
 
     async def stop(self) -> None:
-        """Close the file."""
-        if self._file is not None and self._file is not sys.stdin.buffer:
-            self._file.close()
+        """Close the file, after a read that is still under way."""
+        self._calls.close(self._close)
 
     async def _read(self) -> None:
         if self._file is None:
-            self._file = await asyncio.to_thread(self._open)
+            await self._calls.call(self._open)
             if self._file is None:
                 return
-        data = await asyncio.to_thread(_next_bytes, self._file)
+        data = await self._calls.call(_next_bytes, self._file)
         if not data:
             return
         lines = (self._rest + data).splitlines(keepends=True)
         self._rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
         self._lines, self._taken = lines, 0
 
-    def _open(self) -> BinaryIO | None:
+    def _open(self) -> None:
         if self._path is None:
-            return sys.stdin.buffer
+            # Without a buffer: Python aborts if it ends while a thread holds the lock of the buffer.
+            self._file = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
+            return
         try:
-            file = open(self._path, "rb")  # noqa: SIM115
+            file = open(self._path, "rb", opener=_without_waiting)  # noqa: SIM115
         except FileNotFoundError:
-            return None
+            return
         except OSError as error:
             raise ConnectError(f"cannot read {self._path}: {error.strerror}") from error
+        if not file.seekable():
+            file.close()
+            raise ConnectError(
+                f"cannot read {self._path}: it is a pipe or another file without positions. Write its content to the "
+                "standard input of the worker, and leave out the setting file"
+            )
         file.seek(self._position)
-        return file
+        self._file = file
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
-def _next_bytes(file: BinaryIO) -> bytes:
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe, too, without waiting for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _next_bytes(file: BufferedReader | FileIO) -> bytes:
     return file.read1(_CHUNK) if isinstance(file, BufferedReader) else file.read(_CHUNK)

@@ -6,6 +6,7 @@ and new pages may follow it, but records that were read must stay in place.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +16,8 @@ from ...errors import ConnectError
 from . import pointers
 from .requests import Answer
 from .settings import CURSOR, LINK, NONE, OFFSET, PAGE
+
+log = logging.getLogger(__name__)
 
 
 class Progress(NamedTuple):
@@ -167,12 +170,18 @@ class RecordCursor:
     """Records that are requested by the last record's cursor.
 
     The offset is {"cursor", "equal"}, where "equal" is the number of records read with this cursor.
+
+    With an inclusive cursor, an answer must have more records than any cursor has. If not, no request finds further
+    records. `page.size` tells such an answer from the last records of the API.
     """
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
         self._template: str = settings["url"]
         self._steps = pointers.parse(settings["cursor.pointer"])
         self._inclusive = settings["cursor.inclusive"]
+        self._page_size: int = settings["page.size"]
+        self._largest = 0
+        self._warned = False
         self._cursor = settings["cursor.initial"] if offset is None else offset["cursor"]
         self._equal = 0 if offset is None else _whole(offset.get("equal", 1))
 
@@ -181,7 +190,10 @@ class RecordCursor:
         return filled(self._template, self._cursor)
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Return the records of the answer without those at its beginning that were read before."""
+        """Return the records of the answer without those at its beginning that were read before.
+
+        Raises ConnectError for a record without a cursor, and for a full answer that only has such records.
+        """
         skip = self._equal if self._inclusive else 0
         new = []
         for record in records:
@@ -198,7 +210,26 @@ class RecordCursor:
             self._equal = self._equal + 1 if cursor == self._cursor else 1
             self._cursor = cursor
             new.append((record, {"cursor": cursor, "equal": self._equal}))
+        if not new:
+            self._check_room(answer.url, len(records))
+        self._largest = max(self._largest, len(records))
         return Progress(new, bool(new))
+
+    def _check_room(self, url: str, count: int) -> None:
+        if self._page_size and count >= self._page_size:
+            raise ConnectError(
+                f"{url} has {count} records, which is page.size, and all were read before: at least as many records "
+                f"have the cursor {self._cursor!r}, so no request finds further records. Request more records in url "
+                "and raise page.size, or use a cursor that fewer records share"
+            )
+        if not self._page_size and 1 < count == self._largest and not self._warned:
+            self._warned = True
+            log.warning(
+                "%s has %d records, as many as any answer before, and all were read before. If the API does not return "
+                "more in one answer, further records are never read: set page.size, so that the task fails instead",
+                url,
+                count,
+            )
 
 
 def filled(template: str, cursor: Any) -> str:

@@ -62,11 +62,16 @@ SETTINGS = ConfigDef(
     ConfigKey("cursor.initial", Type.STRING, None, _LOW, "Cursor of the first request.", None, "Pagination"),
     ConfigKey(
         "cursor.inclusive", Type.BOOLEAN, False, _LOW,
-        "With pagination record: whether answers begin with the record that has the cursor.", None, "Pagination",
+        "With pagination record: whether answers begin with the records that have the cursor. If not, each record must "
+        "have a cursor of its own, because others with the cursor of an answer's last record are never read.", None,
+        "Pagination",
     ),
     ConfigKey("page.first", Type.INT, 1, _LOW, "Number of the first page.", at_least(0), "Pagination"),
-    ConfigKey("page.size", Type.INT, 0, _MEDIUM, "Records of a full page; required with pagination page.", at_least(0),
-              "Pagination"),
+    ConfigKey(
+        "page.size", Type.INT, 0, _MEDIUM,
+        "Records of a full page; required with pagination page. With pagination record and an inclusive cursor, the "
+        "task fails if a full page has only records that were read before.", at_least(0), "Pagination",
+    ),
     ConfigKey("poll.interval.ms", Type.INT, 10_000, _MEDIUM,
               "Wait before the next request once all records are read, in ms.",
               at_least(1), "Request"),

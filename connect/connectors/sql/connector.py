@@ -97,7 +97,7 @@ class SqlSourceConnector(SourceConnector):
         from .database import tables_of
 
         listed: list[str] = self._values["table.whitelist"]
-        return listed or tables_of(self._engine, self._values["schema.pattern"])
+        return list(dict.fromkeys(listed)) or tables_of(self._engine, self._values["schema.pattern"])
 
     def _watch(self) -> None:
         while not self._stopped.wait(self._values["table.poll.interval.ms"] / 1000):

@@ -108,6 +108,30 @@ def test_what_is_revoked_stops_before_the_worker_joins_again() -> None:
     simulate(scenario())
 
 
+@pytest.mark.parametrize("way", ["restart", "revocation", "end of the worker"])
+def test_tasks_have_written_their_last_offsets_before_their_connector_stops(way: str) -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=2)
+        herder.work.forget()
+        herder.work.stopping_s = 0.001
+        if way == "restart":
+            request = RestartRequest("c", only_failed=False, include_tasks=True)
+            await herder.herder.restart_connector_and_tasks(request)
+        elif way == "revocation":
+            herder.assign([], [], revoked=Work.of(["c"], [C0, C1]))
+        else:
+            await herder.stop()
+        while "stop c" not in herder.work.done:
+            await asyncio.sleep(0.001)
+        stops = [each for each in herder.work.done if each.startswith("stop c")]
+        assert stops == ["stop c-0", "stop c-1", "stop c"]
+        if way != "end of the worker":
+            herder.assign([])
+            await herder.stop()
+
+    simulate(scenario())
+
+
 def test_topics_are_shown_and_forgotten_where_the_worker_allows_it() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), topic_tracking_allow_reset="false")
@@ -196,6 +220,28 @@ def test_new_settings_restart_the_connector_and_its_tasks_where_they_run() -> No
         assert await herder.settle() == ["stop c", "start c", "stop c-0", "stop c-1"]
         herder.assign(["c"], [C0, C1])
         assert await herder.settle() == ["start c-0", "start c-1"]
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_settings_that_cannot_be_stored_are_refused_and_the_leader_keeps_its_claim() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        claims = herder.log.topic.claims
+        refused = [
+            herder.herder.put_connector("c", {**CONFIG, "topic": "t\ud800"}, None, replace=True),
+            herder.herder.patch_connector("c", {"topic": "t\ud800"}),
+            herder.herder.put_connector("d", {**CONFIG, "name": "d", "\ud800": "t"}, None, replace=False),
+            herder.herder.put_connector("\ud800", CONFIG, None, replace=False),
+        ]
+        for refusal, setting in zip(refused, ("topic", "topic", r"\ud800", "name"), strict=True):
+            error = await failure(refusal)
+            assert isinstance(error, BadRequestError)
+            assert f"The setting '{setting}' has '\\ud800'" in str(error)
+        await herder.herder.patch_connector("c", {"topic": "u"})
+        assert herder.log.topic.claims == claims
+        await herder.settle()
         await herder.stop()
 
     simulate(scenario())

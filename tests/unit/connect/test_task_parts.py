@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from oncelog.connect.api.records import Header, SourceRecord
+from oncelog.connect.calls import Calls
 from oncelog.connect.converters.json_converter import JsonConverter
 from oncelog.connect.converters.simple_headers import SimpleHeaderConverter
 from oncelog.connect.converters.strings import StringConverter
@@ -16,7 +17,6 @@ from oncelog.connect.data.schema import INT32
 from oncelog.connect.errors import ConnectError, DataError, IllegalTransactionRequestError, RetriableError
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.task.boundaries import ConnectorBoundary, End, IntervalBoundary, PollBoundary
-from oncelog.connect.task.calls import Calls
 from oncelog.connect.task.delivery import PendingOffsets
 from oncelog.connect.task.pipeline import ErrorHandling, Pipeline, ProducerRecord
 from support.virtual_time import VirtualTimeLoop
@@ -105,9 +105,13 @@ async def test_plain_methods_run_in_one_thread_of_their_own() -> None:
         await calls.call(lambda: 1 // 0)
     with pytest.raises(RuntimeError, match="StopIteration was raised"):
         await calls.call(lambda: next(iter(())))
-    calls.close()
+    last: list[threading.Thread] = []
+    calls.close(lambda: last.append(threading.current_thread()))
     await asyncio.to_thread(threads[0].join)
     assert not threads[0].is_alive()
+    assert last == threads[:1]
+    Calls("without a thread").close(lambda: last.append(threading.current_thread()))
+    assert last[1:] == [threading.current_thread()]
 
 
 def test_an_offset_that_its_task_changes_later_is_committed_as_it_was() -> None:

@@ -9,7 +9,7 @@ import pytest
 from oncelog.connect.api.task import SourceTask
 from oncelog.connect.converters.simple_headers import SimpleHeaderConverter
 from oncelog.connect.converters.strings import StringConverter
-from oncelog.connect.errors import ConnectError, FencedError, SupersededError, UnknownCommitError
+from oncelog.connect.errors import ConnectError, FencedError, ProducerLostError, SupersededError, UnknownCommitError
 from oncelog.connect.stores.config_records import TargetState
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.status_records import State
@@ -179,22 +179,25 @@ class Lost(Way):
 
 @pytest.mark.parametrize("kind", [FencedError, UnknownCommitError])
 def test_a_task_that_lost_its_producer_may_start_again_only_where_this_is_known_to_be_right(
-    kind: type[ConnectError],
+    kind: type[ProducerLostError],
 ) -> None:
-    async def scenario(may_restart: bool) -> tuple[bool, list[State], int]:
+    async def scenario(restart_after: type[ProducerLostError] | None) -> tuple[bool, list[State], int]:
         way = Lost(None)
         way.error = kind("the producer is lost")
         task = Running(way)
         task.runner._task = task.source = Polled()
-        again = await task.runner.run(may_restart=may_restart)
+        again = await task.runner.run(restart_after=restart_after)
         assert task.source.stopped
         return again, task.states, way.closed
 
-    async def both() -> None:
-        assert await scenario(True) == (True, [State.RUNNING], 1)
-        assert await scenario(False) == (False, [State.RUNNING, State.FAILED], 1)
+    async def all_of_them() -> None:
+        for restart_after in (ProducerLostError, kind):
+            assert await scenario(restart_after) == (True, [State.RUNNING], 1)
+        other = UnknownCommitError if kind is FencedError else FencedError
+        for restart_after in (None, other):
+            assert await scenario(restart_after) == (False, [State.RUNNING, State.FAILED], 1)
 
-    simulate(both())
+    simulate(all_of_them())
 
 
 def test_a_task_waits_before_it_starts_again_and_may_be_stopped_meanwhile() -> None:

@@ -16,7 +16,9 @@ from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.memory_log import MemoryLog
 from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.stores.status_records import State
+from oncelog.connect.task.runner import TaskRunner
 from oncelog.connect.worker.offset_stores import OffsetStores
+from oncelog.connect.worker.task_factory import TaskFactory
 from oncelog.connect.worker.worker import Worker
 
 
@@ -188,6 +190,15 @@ async def test_a_connector_and_its_tasks_get_values_and_the_config_topic_gets_va
     await running.stop()
 
 
+async def test_settings_of_tasks_that_cannot_be_stored_are_refused() -> None:
+    running, _ = await worker()
+    config = {"name": "c", "connector.class": f"{__name__}:Recording", "letter": "\ud800"}
+    await running.start_connector("c", config, TargetState.STARTED, nothing)
+    with pytest.raises(ConnectError, match="gave task 0 settings that cannot be stored"):
+        await running.task_configs("c")
+    await running.stop()
+
+
 async def test_a_connector_and_a_task_whose_variable_has_no_value_are_failed() -> None:
     running, listener = await worker(
         **{"config.providers": "env", "config.providers.env.class": "EnvVarConfigProvider"}
@@ -221,4 +232,39 @@ async def test_a_connector_whose_stored_settings_are_not_valid_any_more_is_faile
     with pytest.raises(ConnectError, match=problem):
         await running.start_connector("c", config, TargetState.STARTED, nothing)
     assert listener.heard == [("c", State.FAILED)]
+    await running.stop()
+
+
+class Checks:
+    """Start checks that allow everything."""
+
+    async def fence_others(self) -> None:
+        pass
+
+    async def still_wanted(self) -> None:
+        pass
+
+
+async def test_a_task_that_cannot_be_set_up_to_start_again_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, listener = await worker()
+    task = ConnectorTaskId("c", 0)
+    make, made = TaskFactory.runner, []
+
+    async def loses_its_producer(self: TaskRunner, **_: Any) -> bool:
+        return True
+
+    def once(self: TaskFactory, *arguments: Any) -> TaskRunner:
+        if made:
+            raise ConnectError("the converter's file is gone")
+        made.append(make(self, *arguments))
+        return made[0]
+
+    monkeypatch.setattr(TaskFactory, "runner", once)
+    monkeypatch.setattr(TaskRunner, "run", loses_its_producer)
+    config = {"name": "c", "connector.class": "FileStreamSource", "topic": "t"}
+    settings = {**config, "task.class": "FileStreamSourceTask"}
+    await running.start_task(task, config, settings, TargetState.STARTED, Checks())
+    while not listener.heard:
+        await asyncio.sleep(0)
+    assert listener.heard == [(task, State.FAILED)]
     await running.stop()

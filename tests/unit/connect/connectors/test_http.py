@@ -138,6 +138,36 @@ async def test_an_inclusive_cursor_skips_what_was_read(api: Api) -> None:
         await new.nothing()
 
 
+@pytest.mark.parametrize("page_size", ["4", "0"])
+async def test_an_inclusive_cursor_that_more_records_share_than_a_page_has_is_told(
+    api: Api, page_size: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.items = [{"id": number, "at": 0} for number in range(5)]
+    settings = {"url": f"{api.url}/from?from={{cursor}}", "cursor_pointer": "/at", "cursor_inclusive": "true"}
+    new = source(api, "record", page_size=page_size, **settings)
+    async with await new.task() as task:
+        assert ids(await task.poll()) == [0, 1, 2, 3]
+        if page_size == "0":
+            assert [await task.poll() for _ in range(2)] == [[], []]
+            assert caplog.text.count("set page.size") == 1
+        else:
+            with pytest.raises(ConnectError, match=r"4 records, which is page.size.*raise page.size"):
+                await task.poll()
+
+
+async def test_an_inclusive_cursor_waits_for_records_after_a_page_that_is_not_full(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.items = [{"id": number, "at": 0} for number in range(3)]
+    settings = {"url": f"{api.url}/from?from={{cursor}}", "cursor_pointer": "/at", "cursor_inclusive": "true"}
+    new = source(api, "record", page_size="4", **settings)
+    assert ids(await new.read(3)) == [0, 1, 2]
+    await new.nothing()
+    api.items.append({"id": 3, "at": 1})
+    assert ids(await new.read(1)) == [3]
+    assert not caplog.text
+
+
 async def test_records_have_keys_and_offsets(api: Api) -> None:
     api.fill(4)
     records = await source(api, "cursor", key_pointer="/name").read(4)

@@ -60,6 +60,11 @@ def rows(database: sqlite3.Connection, table: str, *values: tuple[Any, ...]) -> 
     database.executemany(f"INSERT INTO {table} VALUES ({places})", values)
 
 
+async def test_a_table_that_is_listed_twice_is_read_once(database: sqlite3.Connection, tmp_path: Path) -> None:
+    new = source(tmp_path, "incrementing", table_whitelist="t,plain,t")
+    assert [config["tables"] for config in await new.task_configs(3)] == ["t", "plain"]
+
+
 async def test_incrementing_reads_new_rows_behind_the_last_one(database: sqlite3.Connection, tmp_path: Path) -> None:
     rows(database, "t", *((number, OLD, f"r{number}") for number in range(1, 8)))
     new = source(tmp_path, "incrementing", batch_max_rows="3")

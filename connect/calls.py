@@ -37,10 +37,15 @@ class Calls:
         result = await done
         return await result if inspect.isawaitable(result) else result
 
-    def close(self) -> None:
-        """End the thread after the call that it runs now."""
+    def close(self, last: Callable[[], Any] | None = None) -> None:
+        """End the thread after the call that it runs now and then `last`, which is called here without a thread."""
         if self._thread is not None:
+            if last is not None:
+                loop = asyncio.get_running_loop()
+                self._jobs.put((last, (), loop, loop.create_future()))
             self._jobs.put(None)
+        elif last is not None:
+            last()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
