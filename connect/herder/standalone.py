@@ -121,7 +121,6 @@ class StandaloneHerder(BaseHerder):
             await self._stop(name)
             await self._end_checks(name)
             await self._configs.remove_connector(name)
-            self._checks.pop(name, None)
             await self._forget_topics(name)
             removed: list[str | ConnectorTaskId] = [name, *tasks]
             for what in removed:
