@@ -55,12 +55,12 @@ class LocalWork:
             await self._start_task(task)
 
     async def stop(self, work: Work) -> None:
-        """Stop these tasks in parallel, then these connectors in parallel.
+        """End the starts of these connectors and stop these tasks, in parallel, then stop the connectors in parallel.
 
         A connector's own offsets topic is closed with the last of the connector and its tasks, and tasks write their
         last offsets there while they stop.
         """
-        await self._worker.stop_tasks(work.tasks)
+        await asyncio.gather(self._worker.stop_tasks(work.tasks), *map(self._end_jobs, work.connectors))
         await asyncio.gather(*(self._stop_connector(connector) for connector in work.connectors))
         self.started -= work
 
@@ -140,12 +140,15 @@ class LocalWork:
         self.started |= Work.of((), [task])
 
     async def _stop_connector(self, connector: str) -> None:
+        await self._end_jobs(connector)
+        await self._worker.stop_connector(connector)
+        self.started -= Work.of([connector], ())
+
+    async def _end_jobs(self, connector: str) -> None:
         jobs = self._jobs.pop(connector, set())
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
-        await self._worker.stop_connector(connector)
-        self.started -= Work.of([connector], ())
 
     def _in_background(self, connector: str, action: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         async def run() -> None:

@@ -270,7 +270,7 @@ class Work(ScriptedWork):
 
     def simulate(self, producers: Producers, name: str, rng: random.Random, tasks: Mapping[str, int]) -> None:
         self.producers, self.name, self.rng, self.wanted = producers, name, rng, tasks
-        self.tasks: dict[ConnectorTaskId, asyncio.Task[None]] = {}
+        self.started_tasks: dict[ConnectorTaskId, asyncio.Task[None]] = {}
         self.instances: dict[ConnectorTaskId, Instance] = {}
         self.targets: dict[ConnectorTaskId, TargetState] = {}
         self.connectors: set[str] = set()
@@ -299,10 +299,17 @@ class Work(ScriptedWork):
         ]
 
     async def start_task(
-        self, task: ConnectorTaskId, connector: Any, config: Any, target: TargetState, checks: Any = None
+        self,
+        task: ConnectorTaskId,
+        connector: Any,
+        config: Any,
+        target: TargetState,
+        checks: Any = None,
+        *,
+        restart_after: Any = None,
     ) -> None:
-        assert task not in self.tasks, f"{task} runs on {self.name} already"
-        self.tasks[task] = asyncio.create_task(self._run(task, checks))
+        assert task not in self.started_tasks, f"{task} runs on {self.name} already"
+        self.started_tasks[task] = asyncio.create_task(self._run(task, checks))
 
     async def _run(self, task: ConnectorTaskId, checks: Any) -> None:
         for attempt in range(5):
@@ -326,7 +333,7 @@ class Work(ScriptedWork):
 
     async def stop_tasks(self, tasks: Any) -> None:
         for task in sorted(tasks):
-            running = self.tasks.pop(task, None)
+            running = self.started_tasks.pop(task, None)
             if running is not None:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
@@ -345,15 +352,15 @@ class Work(ScriptedWork):
         pass
 
     async def stop(self) -> None:
-        await self.stop_tasks(list(self.tasks))
+        await self.stop_tasks(list(self.started_tasks))
 
     def die(self) -> None:
         """End without notice. Running instances continue as zombies in the model."""
-        for running in self.tasks.values():
+        for running in self.started_tasks.values():
             running.cancel()
 
     def check(self) -> None:
-        for running in self.tasks.values():
+        for running in self.started_tasks.values():
             self._raise(running)
 
     def _raise(self, running: asyncio.Task[None]) -> None:

@@ -191,11 +191,11 @@ def test_a_task_that_lost_its_producer_may_start_again_only_where_this_is_known_
         return again, task.states, way.closed
 
     async def all_of_them() -> None:
-        for restart_after in (ProducerLostError, kind):
-            assert await scenario(restart_after) == (True, [State.RUNNING], 1)
         other = UnknownCommitError if kind is FencedError else FencedError
-        for restart_after in (None, other):
-            assert await scenario(restart_after) == (False, [State.RUNNING, State.FAILED], 1)
+        for right in (ProducerLostError, kind):
+            assert await scenario(right) == (True, [State.RUNNING], 1)
+        for wrong in (None, other):
+            assert await scenario(wrong) == (False, [State.RUNNING, State.FAILED], 1)
 
     simulate(all_of_them())
 

@@ -248,7 +248,8 @@ class Checks:
 async def test_a_task_that_cannot_be_set_up_to_start_again_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     running, listener = await worker()
     task = ConnectorTaskId("c", 0)
-    make, made = TaskFactory.runner, []
+    make = TaskFactory.runner
+    made: list[TaskRunner] = []
 
     async def loses_its_producer(self: TaskRunner, **_: Any) -> bool:
         return True

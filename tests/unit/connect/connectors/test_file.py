@@ -27,13 +27,13 @@ async def test_a_pipe_is_refused_at_once_although_nothing_writes_to_it(tmp_path:
     os.mkfifo(path)
     async with RunningTask(FileStreamSourceTask(), Offsets(), {"topic": "t", "file": str(path)}) as running:
         with pytest.raises(ConnectError, match="file without positions"):
-            await running.task.poll()
+            await running.poll()
 
 
 async def test_a_file_is_read_in_a_daemon_thread(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("a\n")
     async with RunningTask(FileStreamSourceTask(), Offsets(), {"topic": "t", "file": str(path)}) as running:
-        await running.task.poll()
+        await running.poll()
         (thread,) = [each for each in threading.enumerate() if each.name == "FileStreamSource"]
         assert thread.daemon
