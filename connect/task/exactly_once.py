@@ -42,7 +42,7 @@ def transactional_id(group_id: str, task: ConnectorTaskId) -> str:
 
 
 class StartChecks(Protocol):
-    """The checks before a task starts; a standalone worker needs none."""
+    """The checks before a task starts."""
 
     async def fence_others(self) -> None:
         """Fence the tasks of earlier sets of task settings; called before the task fences its own predecessor."""
