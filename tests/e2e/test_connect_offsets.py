@@ -112,7 +112,7 @@ async def test_tasks_whose_fencing_fails_are_failed_and_run_when_it_succeeds(boo
 
     config = {"name": "beats", "connector.class": "HeartbeatSource", "topic": fresh_name("beats"), "interval.ms": "1"}
     config["tasks.max"] = "2"
-    broken = {"admin.override.bootstrap.servers": "127.0.0.1:1", "admin.override.default.api.timeout.ms": "200"}
+    broken = {"admin.override.security.protocol": "SSL", "admin.override.default.api.timeout.ms": "200"}
     settings = {**exactly_once(fresh_name("alone")), "task_restart_backoff_ms": "1", "task_restart_max_attempts": "1"}
     async with worker(bootstrap, **settings) as herder:
         await herder.put_connector("beats", {**config, **broken}, None, replace=True)
