@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from oncelog import Admin, ConsumerRecord, Processor
-from oncelog.client.errors import ConfigError, ErrorCode, FatalError, IllegalStateError, RetriableError
+from oncelog.client.errors import ConfigError, ErrorCode, IllegalStateError, KafkaError, RetriableError
 from oncelog.client.processor import Metrics, OutputRecord, ProcessorTransaction
 from oncelog.client.processor.producers import GroupAwareProducer
 from support.processing_job import PARTITIONS, WAIT_S, Job, Names, stop
@@ -318,7 +318,9 @@ async def test_two_processors_with_one_transactional_id_do_not_fence_each_other_
         for one in both:
             one.stop()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert any(isinstance(outcome, FatalError) for outcome in outcomes)
+        # Usually a FatalError. On a slow machine, the other processor may have ended the transaction several times
+        # before it was committed, which is INVALID_TXN_STATE.
+        assert any(isinstance(outcome, KafkaError) for outcome in outcomes)
     async with job.processor(transactional_id) as last:
         running = asyncio.create_task(last.run())
         await job.until_committed(total)
