@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..client.errors import KafkaError
-from ..client.offset_lookup import ListedOffset
+from ..client.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
 from ..client.values import TopicPartition
 
 if TYPE_CHECKING:
     from ..client.admin import Admin
-
-_START: Final = -2
-_END: Final = -1
 
 
 class PartitionOffsets(NamedTuple):
@@ -32,7 +29,7 @@ async def partition_offsets(
     admin: Admin, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, PartitionOffsets]:
     """Return the offsets of each partition. Raises UnknownTopicError for a partition that does not exist."""
-    at_start, at_end = dict.fromkeys(partitions, _START), dict.fromkeys(partitions, _END)
+    at_start, at_end = dict.fromkeys(partitions, EARLIEST_TIMESTAMP), dict.fromkeys(partitions, LATEST_TIMESTAMP)
     starts = await admin.list_offsets_or_errors(at_start)
     stable = await admin.list_offsets_or_errors(at_end, isolation_level="read_committed")
     ends = await admin.list_offsets_or_errors(at_end)

@@ -17,6 +17,8 @@ Rules:
   and segments by their base offsets. So `forget` puts a void into the journal before a directory's name may be used
   again (DeleteTopics) and before other bytes take the place of a segment (compaction). Marks of segments and recovery
   points protect the records should a void be damaged.
+* No file is kept for the entries of a deleted partition, even if its void is not on disk yet: the void itself may need
+  the space of that file.
 * Files are removed in the order in which they were written. So a void outlives the entries that it concerns, and
   missing batches are noticed.
 * A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of
@@ -253,7 +255,7 @@ class Journal:
         error = run.exception()
         if error is None:
             self._sequence += 1
-            deleted = self._names_to_forget()
+            deleted = self._deleted_names()
             for log, task in round:
                 if log.name not in deleted:
                     live.ends[log] = task.end_offset
@@ -308,17 +310,17 @@ class Journal:
         loop = asyncio.get_running_loop()
         voids = [(Void(name, below), loop.create_future()) for name in mentioned]
         self._voids += voids
-        self._keep_for_all_but(self._names_to_forget())
+        self._release(self._deleted_names())
         self._continue()
         self._wake()
         await asyncio.gather(*(done for _, done in voids))
 
-    def _names_to_forget(self) -> set[str]:
-        """Return the names of the partitions whose voids wait, and of which no entry is needed any more."""
+    def _deleted_names(self) -> set[str]:
+        """Return the names of the deleted partitions whose voids are not on disk yet."""
         return {void.name for void, _ in self._voids if void.below == EVERYTHING}
 
-    def _keep_for_all_but(self, names: Container[str]) -> None:
-        """Need no file for the logs with these names: a closed log would never sync its own files."""
+    def _release(self, names: Container[str]) -> None:
+        """Let no journal file wait for the logs with these names: a closed log never syncs its own files."""
         for live in self._files:
             live.ends = {log: end for log, end in live.ends.items() if log.name not in names}
 

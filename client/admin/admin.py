@@ -7,7 +7,7 @@ so. Every call retries retriable failures, for default.api.timeout.ms at most.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
@@ -202,12 +202,7 @@ class Admin:
         The returned offset is -1 where no record is at or after the time. With `isolation_level="read_committed"` the
         end is the last stable offset. Raises UnknownTopicError for a topic or partition that does not exist.
         """
-        cluster, asked = self._calls.cluster, times_to_look_up(wanted)
-        read_committed = is_read_committed(isolation_level)
-        try:
-            return await list_offsets(cluster, asked, read_committed=read_committed, timeout_s=self._timeout_s)
-        finally:
-            cluster.untrack({one.topic for one in asked})
+        return await self._look_up(list_offsets, wanted, isolation_level)
 
     async def list_offsets_or_errors(
         self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
@@ -217,12 +212,13 @@ class Admin:
         So one damaged partition, or one without a leader, does not hide the others: its error is returned at once.
         Raises UnknownTopicError for a topic or partition that does not exist.
         """
+        return await self._look_up(list_offsets_or_errors, wanted, isolation_level)
+
+    async def _look_up(self, lookup: Callable[..., Awaitable[T]], wanted: ByPartition[int], isolation_level: str) -> T:
         cluster, asked = self._calls.cluster, times_to_look_up(wanted)
         read_committed = is_read_committed(isolation_level)
         try:
-            return await list_offsets_or_errors(
-                cluster, asked, read_committed=read_committed, timeout_s=self._timeout_s
-            )
+            return await lookup(cluster, asked, read_committed=read_committed, timeout_s=self._timeout_s)
         finally:
             cluster.untrack({one.topic for one in asked})
 

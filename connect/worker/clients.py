@@ -30,7 +30,7 @@ async def writes_to_workers_cluster(worker: WorkerConfig, connector: ConnectorCo
     """Return whether a connector's producer writes to the cluster that has the worker's topics.
 
     Other bootstrap.servers than the worker's may belong to the same cluster, such as the addresses of another listener.
-    Then the cluster ids decide; brokers that do not tell theirs are taken for another cluster. Raises KafkaError if the
+    Then the cluster ids decide; brokers that do not report theirs count as another cluster. Raises KafkaError if the
     brokers do not respond.
     """
     if _addresses(client_settings(worker, connector, "producer")) == set(worker[_SERVERS]):
@@ -42,7 +42,7 @@ async def writes_to_workers_cluster(worker: WorkerConfig, connector: ConnectorCo
 async def require_one_cluster(worker: WorkerConfig, connector: ConnectorConfig, kinds: Iterable[str]) -> None:
     """Raise ConnectError unless the clients of these kinds are in the cluster of the connector's producer.
 
-    Clients with other bootstrap.servers than the producer are in its cluster if the brokers tell the same cluster id.
+    Clients with other bootstrap.servers than the producer are in its cluster if the brokers report the same cluster id.
     Raises KafkaError if the brokers do not respond.
     """
     producer, expected = client_settings(worker, connector, "producer"), None

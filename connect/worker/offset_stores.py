@@ -54,6 +54,11 @@ class OffsetStores:
                 known = self._own[name] = place, store
         return [known[1], self._worker]
 
+    def topic_name(self, settings: ConnectorConfig) -> str:
+        """Return the name of the topic of a connector's first store, its own or the worker's."""
+        name: str = settings["offsets.storage.topic"] or self._config["offset.storage.topic"]
+        return name
+
     async def own_topic(self, settings: ConnectorConfig) -> str | None:
         """Return the name of a connector's own offsets topic, or None if the connector uses the worker's topic.
 
@@ -96,7 +101,7 @@ class OffsetStores:
             await stores[0].refresh()
             await stores[0].write_raw(stores[0].records(name, listed))
         else:
-            topic = await self.own_topic(settings) or self._config["offset.storage.topic"]
+            topic = self.topic_name(settings)
             async with Producer(dict(transactional)) as producer:
                 await producer.init_transactions()  # aborts a transaction that a task left open
                 await write_to_workers_topic(deletions=True)

@@ -26,6 +26,7 @@ from ..transforms.chain import stages
 from ..version import VERSION
 from .clients import client_settings
 from .listener import StatusListener
+from .offset_copies import OffsetCopies
 from .offset_reader import StoredOffsets
 from .offset_stores import OffsetStores
 from .task_context import TaskContext
@@ -76,11 +77,11 @@ class TaskFactory:
 
         async def delivery() -> Delivery:
             stores = await self._stores.of(task.connector, settings)
-            own = await self._stores.own_topic(settings)
+            copies = self._stores.copies if len(stores) > 1 else None
             transactions = boundary if self._config.exactly_once and isinstance(boundary, ConnectorBoundary) else None
             instance.context = TaskContext(dict(config), StoredOffsets(task.connector, stores), transactions)
             if self._config.exactly_once:
-                return self._exactly_once(task, settings, runner, boundary, checks, own)
+                return self._exactly_once(task, settings, runner, boundary, checks, copies)
             return AtLeastOnceDelivery(
                 task,
                 self._client(task, settings),
@@ -92,7 +93,7 @@ class TaskFactory:
                 keep_records=runner.keeps_records,
                 interval_s=self._config["offset.flush.interval.ms"] / 1000,
                 timeout_s=self._config["offset.flush.timeout.ms"] / 1000,
-                copies=self._stores.copies if own else None,
+                copies=copies,
             )
 
         runner.make_delivery = delivery
@@ -113,18 +114,18 @@ class TaskFactory:
         runner: TaskRunner,
         boundary: Boundary,
         checks: StartChecks | None,
-        own_topic: str | None,
+        copies: OffsetCopies | None,
     ) -> ExactlyOnceDelivery:
         return ExactlyOnceDelivery(
             task,
             self.transactional_client(task, settings),
-            own_topic or self._config["offset.storage.topic"],
+            self._stores.topic_name(settings),
             boundary,
             self._topic_creator(task, settings),
             runner.acknowledged,
             runner.committed,
             keep_records=runner.keeps_records,
-            copies=self._stores.copies if own_topic else None,
+            copies=copies,
             checks=checks,
         )
 
