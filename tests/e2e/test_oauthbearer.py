@@ -175,6 +175,10 @@ async def test_clocks_may_differ_a_little(provider: IdentityProvider, tmp_path: 
     async with broker_with_tokens(provider.write_keys(tmp_path / "keys"), **settings) as broker:
         assert await is_accepted(broker, provider.token(lifetime_s=-2000))
         assert not await is_accepted(broker, provider.token(lifetime_s=-4000))
+        async with RawConnection(sasl_address(broker)) as wire:
+            assert (await log_in(wire, provider.token(lifetime_s=-2000))).session_lifetime_ms > 100_000
+        async with RawConnection(sasl_address(broker)) as wire:
+            assert 0 < (await log_in(wire, provider.token(lifetime_s=600))).session_lifetime_ms <= 600_000
 
 
 async def test_the_user_is_in_the_claim_of_the_setting(provider: IdentityProvider, tmp_path: Path) -> None:
