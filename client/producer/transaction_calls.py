@@ -321,7 +321,7 @@ def _not_open(code: ErrorCode) -> KafkaError:
     return _NotOpen(
         code,
         "the transaction is not open at the coordinator any more: it was aborted by transaction.timeout.ms, by an "
-        "administrator, or because the broker was downgraded",
+        "administrator, by a newer producer of this transactional.id, or because the broker was downgraded",
     )
 
 

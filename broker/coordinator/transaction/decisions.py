@@ -76,8 +76,9 @@ def decide_init(
     fences its producer; the caller decides again when the abort is complete. Raise KafkaError PRODUCER_FENCED if
     `expected` is stale.
 
-    Stricter than Kafka in one point: a request with a stale `expected` epoch gets PRODUCER_FENCED without first
-    aborting the ongoing transaction, so a zombie cannot disturb its successor.
+    Stricter than Kafka in two points. A request with a stale `expected` epoch gets PRODUCER_FENCED without first
+    aborting the ongoing transaction, so a zombie cannot disturb its successor. The producer whose transaction this
+    request aborts gets PRODUCER_FENCED for its EndTxn from now on, not INVALID_TXN_STATE until the abort is complete.
     """
     if pending:
         return Step.WAIT
@@ -91,7 +92,7 @@ def decide_init(
     if metadata.state is TransactionState.ONGOING:
         if expected is not None and expected != current:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        return prepare_fence(metadata, server_version, now_ms)
+        return prepare_fence(metadata, server_version, now_ms, fenced=True)
     if expected is None:
         if not metadata.is_epoch_exhausted:
             return increment_epoch(metadata, timeout_ms, NO_PRODUCER_EPOCH, now_ms)

@@ -111,6 +111,13 @@ class TestInit:
         assert (made.state, made.producer_epoch, made.last_producer_epoch) == (S.PREPARE_ABORT, 6, -1)
         assert made.topic_partitions == {P0}
 
+    @pytest.mark.parametrize("commit", [True, False])
+    def test_producer_whose_transaction_is_aborted_for_a_newer_one_is_fenced_at_once(self, commit: bool) -> None:
+        aborting = init(metadata(S.ONGOING))
+        assert isinstance(aborting, TransactionMetadata)
+        for state in (aborting, complete_end(aborting, 300)):
+            assert code_of(end, state, commit, 5, TV2) is ErrorCode.PRODUCER_FENCED
+
     def test_session_ends_with_initialisation(self) -> None:
         made = init(metadata(session_partitions=frozenset({P1})))
         assert isinstance(made, TransactionMetadata)
