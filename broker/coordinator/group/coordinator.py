@@ -602,8 +602,8 @@ class GroupCoordinator:
         if wanted is None:
             return list(self.offset_snapshot(group_id, None))
         self._check(group_id, may_be_empty=True)
-        known = self._offsets.of_group(group_id)
-        return [FetchedOffset(p, known.get(p), self._offsets.is_pending(group_id, p)) for p in wanted]
+        offsets = self._offsets
+        return [FetchedOffset(p, offsets.get(group_id, p), offsets.is_pending(group_id, p)) for p in wanted]
 
     def offset_snapshot(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> Iterator[FetchedOffset]:
         """Return the same offsets as `fetch_offsets`, as an iterator over the state at the time of this call.
@@ -662,8 +662,6 @@ class GroupCoordinator:
 
     def pending_producers(self, group_id: str, partitions: Collection[TopicPartition]) -> set[int]:
         """Return the producer ids that have offset commits in open transactions on any of the partitions."""
-        if not self._offsets.has_pending(group_id):
-            return set()
         return set().union(*(self._offsets.pending_producers(group_id, partition) for partition in partitions))
 
     def install_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim]) -> None:

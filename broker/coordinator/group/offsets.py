@@ -12,11 +12,16 @@ Invariants
 * A transaction's offsets are pending from their append until its marker is appended to the same `__consumer_offsets`
   partition. An abort removes them.
 * A tombstone removes all offsets with a smaller record offset, including pending offsets.
+
+The marker of a large transaction takes effect at once, but the event loop must not wait until thousands of offsets are
+moved. So each of these offsets is moved, or dropped, when it is next needed: a method for one partition settles this
+partition, and a method for a group settles the group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -29,7 +34,22 @@ ProducerKey: TypeAlias = tuple[int, int]
 """A (partition of `__consumer_offsets`, producer id) pair: one marker decides all pending offsets of such a pair."""
 
 
+MOVED_AT_ONCE: Final = 500
+"""The number of offsets in a transaction above which its marker does not move them at once. One takes about 4 µs."""
+
+_DECIDED_AT_MOST: Final = 8
+"""The number of decided transactions with unmoved offsets of a group, above which all its offsets are moved."""
+
 _NONE: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class _Decided:
+    """The offsets of one group in a decided transaction that have not been moved yet."""
+
+    producer: ProducerKey
+    commit: bool
+    offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
 class OffsetStore:
@@ -37,23 +57,32 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._committed: dict[str, GroupOffsets] = {}
-        self._pending: dict[ProducerKey, dict[tuple[str, TopicPartition], OffsetAndMetadata]] = {}
-        # The producers with pending offsets, by group and partition; OffsetFetch needs them.
+        self._pending: dict[ProducerKey, dict[str, dict[TopicPartition, OffsetAndMetadata]]] = {}
+        self._newest: dict[ProducerKey, int] = {}
+        """The highest record offset among a producer's pending offsets, including those already dropped."""
         self._pending_by_group: dict[str, dict[TopicPartition, set[ProducerKey]]] = {}
+        """The producers with offsets that are pending, or decided but not moved yet, by group and partition."""
+        self._decided: dict[str, list[_Decided]] = {}
+        """The offsets to move, by group, in the order of their markers."""
+        self._unmoved = 0
+        """The number of pending offsets, and of decided offsets that are not moved yet."""
 
     # ---- lookups
 
     def get(self, group_id: str, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return the committed offset, None if the partition has none."""
+        self._settle_one(group_id, partition)
         offsets = self._committed.get(group_id)
         return offsets.get(partition) if offsets is not None else None
 
     def has(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether the group has a committed or a pending offset on the partition."""
+        self._settle_one(group_id, partition)
         return partition in self._committed.get(group_id, ()) or self.is_pending(group_id, partition)
 
     def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Return all committed offsets of a group, by partition."""
+        self._settle(group_id)
         return self._committed.get(group_id, _NONE)
 
     def committed(self, group_id: str) -> GroupOffsets | None:
@@ -61,10 +90,12 @@ class OffsetStore:
 
         Callers must not change it.
         """
+        self._settle(group_id)
         return self._committed.get(group_id)
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:
         """Return the partitions on which open transactions have committed offsets of the group."""
+        self._settle(group_id)
         return self._pending_by_group.get(group_id, {}).keys()
 
     def snapshot(
@@ -74,6 +105,7 @@ class OffsetStore:
 
         The copy is cheap.
         """
+        self._settle(group_id)
         committed = self._committed.get(group_id)
         return (
             _NONE if committed is None else committed.copy(),
@@ -81,29 +113,35 @@ class OffsetStore:
         )
 
     def groups(self) -> Iterator[str]:
-        """Yield the ids of the groups with committed or pending offsets."""
+        """Yield the ids of the groups with committed or pending offsets.
+
+        A group whose only offsets were aborted may be among them until it is settled.
+        """
         yield from dict.fromkeys((*self._committed, *self._pending_by_group))
 
     def count(self) -> int:
-        """Return the approximate number of offsets. All pending offsets of a group count as one."""
-        return sum(map(len, self._committed.values())) + len(self._pending_by_group)
+        """Return the number of offsets. Those of a decided transaction may count twice until they are settled."""
+        return sum(map(len, self._committed.values())) + self._unmoved
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether an open transaction has committed an offset on the partition."""
+        self._settle_one(group_id, partition)
         return partition in self._pending_by_group.get(group_id, ())
 
     def pending_producers(self, group_id: str, partition: TopicPartition) -> frozenset[int]:
         """Return the ids of the producers that have pending offsets on the partition."""
+        self._settle_one(group_id, partition)
         pending = self._pending_by_group.get(group_id)
         return frozenset() if pending is None else frozenset(producer for _, producer in pending.get(partition, ()))
 
     def has_pending(self, group_id: str) -> bool:
         """Whether an open transaction has committed offsets of the group."""
+        self._settle(group_id)
         return group_id in self._pending_by_group
 
     def partitions(self, group_id: str) -> set[TopicPartition]:
         """Return the partitions on which the group has a committed or a pending offset."""
-        return {*self._pending_by_group.get(group_id, ()), *self.of_group(group_id)}
+        return {*self.pending(group_id), *self.of_group(group_id)}
 
     # ---- changes: each is one record of the log
 
@@ -119,11 +157,11 @@ class OffsetStore:
         if value is not None:
             self.put(group_id, partition, value._replace(record_offset=record_offset), producer)
             return
+        self._settle_one(group_id, partition)
         self._remove(group_id, partition, record_offset)
-        target = (group_id, partition)
         for key in list(self._pending_by_group.get(group_id, {}).get(partition, ())):
-            if self._pending[key][target].record_offset < record_offset:
-                self._drop_pending(key, target)
+            if self._pending[key][group_id][partition].record_offset < record_offset:
+                self._drop_pending(key, group_id, partition)
 
     def put(
         self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata, producer: ProducerKey | None = None
@@ -132,34 +170,77 @@ class OffsetStore:
         if producer is None:
             self._put(group_id, partition, value)
             return
-        target = (group_id, partition)
-        offsets = self._pending.setdefault(producer, {})
-        if target not in offsets:
+        self._settle_one(group_id, partition)
+        offsets = self._pending.setdefault(producer, {}).setdefault(group_id, {})
+        if partition not in offsets:
             self._pending_by_group.setdefault(group_id, {}).setdefault(partition, set()).add(producer)
-        offsets[target] = value
+            self._unmoved += 1
+        offsets[partition] = value
+        self._newest[producer] = max(self._newest.get(producer, -1), value.record_offset)
 
     def remove_group(self, group_id: str) -> None:
         """Remove all committed and pending offsets of the group, after their tombstones were appended."""
+        self._settle(group_id)
         self._committed.pop(group_id, None)
         for partition, producers in list(self._pending_by_group.get(group_id, {}).items()):
             for producer in list(producers):
-                self._drop_pending(producer, (group_id, partition))
+                self._drop_pending(producer, group_id, partition)
 
     def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
         """Apply the producer's marker: commit or drop the pending offsets that it wrote before the marker."""
-        for target, value in list(self._pending.get(producer, {}).items()):
-            if value.record_offset > marker_offset:
-                continue
-            self._drop_pending(producer, target)
-            if commit:
-                self._put(*target, value)
+        groups = self._pending.get(producer)
+        if groups is None:
+            return
+        if self._newest[producer] > marker_offset:  # some were written after the marker, and stay pending
+            for group_id, offsets in list(groups.items()):
+                for partition, value in list(offsets.items()):
+                    if value.record_offset <= marker_offset:
+                        self._drop_pending(producer, group_id, partition)
+                        if commit:
+                            self._put(group_id, partition, value)
+            return
+        del self._pending[producer], self._newest[producer]
+        large = sum(map(len, groups.values())) > MOVED_AT_ONCE
+        for group_id, offsets in groups.items():
+            decided = self._decided.setdefault(group_id, [])
+            decided.append(_Decided(producer, commit, offsets))
+            if not large or len(decided) > _DECIDED_AT_MOST:
+                self._settle(group_id)
 
     def drop_pending_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> None:
         """Drop the pending offsets for which `is_gone` is true, so that no commit can make them valid."""
-        for producer, offsets in list(self._pending.items()):
-            for target, value in list(offsets.items()):
-                if is_gone(target[1], value):
-                    self._drop_pending(producer, target)
+        for group_id in list(self._decided):
+            self._settle(group_id)
+        for producer, groups in list(self._pending.items()):
+            for group_id, offsets in list(groups.items()):
+                for partition, value in list(offsets.items()):
+                    if is_gone(partition, value):
+                        self._drop_pending(producer, group_id, partition)
+
+    def _settle(self, group_id: str) -> None:
+        """Move or drop the decided offsets of a group."""
+        for decided in self._decided.pop(group_id, ()):
+            for partition, value in decided.offsets.items():
+                self._move(decided, group_id, partition, value)
+
+    def _settle_one(self, group_id: str, partition: TopicPartition) -> None:
+        """Move or drop the decided offsets on one partition of a group."""
+        if group_id not in self._decided:
+            return
+        for decided in self._decided[group_id]:
+            value = decided.offsets.pop(partition, None)
+            if value is not None:
+                self._move(decided, group_id, partition, value)
+        left = [decided for decided in self._decided[group_id] if decided.offsets]
+        if left:
+            self._decided[group_id] = left
+        else:
+            del self._decided[group_id]
+
+    def _move(self, decided: _Decided, group_id: str, partition: TopicPartition, value: OffsetAndMetadata) -> None:
+        self._forget_producer(decided.producer, group_id, partition)
+        if decided.commit:
+            self._put(group_id, partition, value)
 
     def _put(self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata) -> None:
         offsets = self._committed.get(group_id)
@@ -174,15 +255,22 @@ class OffsetStore:
             if not offsets:
                 del self._committed[group_id]
 
-    def _drop_pending(self, producer: ProducerKey, target: tuple[str, TopicPartition]) -> None:
-        offsets = self._pending[producer]
-        del offsets[target]
+    def _drop_pending(self, producer: ProducerKey, group_id: str, partition: TopicPartition) -> None:
+        groups = self._pending[producer]
+        offsets = groups[group_id]
+        del offsets[partition]
         if not offsets:
-            del self._pending[producer]
-        group_id, partition = target
+            del groups[group_id]
+        if not groups:
+            del self._pending[producer], self._newest[producer]
+        self._forget_producer(producer, group_id, partition)
+
+    def _forget_producer(self, producer: ProducerKey, group_id: str, partition: TopicPartition) -> None:
+        self._unmoved -= 1
         pending = self._pending_by_group[group_id]
-        pending[partition].remove(producer)
-        if not pending[partition]:
+        producers = pending[partition]
+        producers.remove(producer)
+        if not producers:
             del pending[partition]
         if not pending:
             del self._pending_by_group[group_id]
