@@ -449,16 +449,18 @@ def snapshot(world: World) -> dict[str, Any]:
             for name, group in broker.group_initialiser._claims._groups.items()
         },
         "committed": {
-            name: {partition: _as_recorded(offset) for partition, offset in offsets.of_group(name).items()}
+            name: {partition: _as_recorded(offset) for partition, offset in of_group.items()}
             for name in offsets.groups()
+            if (of_group := offsets.of_group(name))
         },
         "claims": {
             name: sorted((*partition, *_owner(claim)) for partition, claim in claims.of_group(name).items())
             for name in claims.groups()
         },
         "pending": {
-            key: {target: _as_recorded(offset) for target, offset in value.items()}
-            for key, value in offsets._pending.items()
+            (*key, group): {partition: _as_recorded(offset) for partition, offset in of_group.items()}
+            for key, groups in offsets._pending.items()
+            for group, of_group in groups.items()
         },
         "groups": {  # a generation without an assignment belongs to no member yet
             group.group_id: (group.generation_id, sorted(group.members))

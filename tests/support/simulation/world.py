@@ -10,8 +10,10 @@ from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any, TypeVar
+from unittest import mock
 
 from oncelog.broker.config import BrokerConfig
+from oncelog.broker.coordinator.group import offsets
 from oncelog.broker.coordinator.state_log import partition_for_key
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.metadata import Topic
@@ -774,7 +776,11 @@ def history(scenario: Scenario, *, tracing: bool = False) -> World:
     An AssertionError has the scenario, and with `tracing` the trace, in its notes.
     """
     world = World(scenario, tracing=tracing)
-    with asyncio.Runner(loop_factory=SimulationLoop) as runner:
+    moved_at_once = 0 if scenario.seed % 3 == 0 else offsets.MOVED_AT_ONCE  # 0: every transaction counts as large
+    with (
+        mock.patch.object(offsets, "MOVED_AT_ONCE", moved_at_once),
+        asyncio.Runner(loop_factory=SimulationLoop) as runner,
+    ):
         runner.get_loop().set_exception_handler(_unless_the_power_failed)
         try:
             runner.run(world.run())
