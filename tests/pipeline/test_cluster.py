@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -9,16 +11,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
+from oncelog import Producer
 from oncelog.demo.processes import free_port
 from oncelog.pipeline.requirements import java_problem
+from support.documented_rules import documented_rules
 from support.flights_job import FLIGHTS_JOB, flights_variables
+from support.reading import make_topic, read_topic
+from support.secure_broker import PASSWORD, SecureBroker
 from support.spark_archive import QUICK
 from support.spark_cluster import SparkCluster
 
@@ -45,6 +52,69 @@ def test_the_flights_job_runs_on_a_cluster(topics: Any, tmp_path: Path) -> None:
     assert sorted(json.loads(one.value)["row"] for one in topics.records(variables["CLEANED"])) == list(range(300))
     assert "application flights begins as app-" in told
     assert told.count("executor app-") >= 2, told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.oncelog_only(reason="is about listeners with SASL")
+def test_a_job_with_a_password_runs_on_a_cluster_that_shows_it_to_nobody(tmp_path: Path) -> None:
+    """The executors log in, with the permissions of docs/pipeline.md. No file and no command line has the password."""
+    count = 200
+    with SecureBroker(tmp_path / "broker", "flights-job") as broker:
+        for topic in ("flights", "late-flights"):
+            make_topic(broker.address, topic, 4)
+        make_topic(broker.address, "__oncelog_pipeline")
+        broker.allow(*documented_rules("pipeline.md", "User:flights-job"))
+        asyncio.run(_send_flights(broker.address, count))
+        job = tmp_path / "job.toml"
+        options = f'[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n"spark.eventLog.enabled" = "true"\n'
+        events = tmp_path / "events"
+        events.mkdir()
+        options += f'"spark.eventLog.dir" = "file://{events}"\n"spark.driver.memory" = "600m"\n\n[[source]]'
+        job.write_text((ROOT / "examples" / "secure_job.toml").read_text().replace("[[source]]", options, 1))
+        variables = {"ONCELOG_BOOTSTRAP": broker.sasl_address, "CA": str(broker.authority.trusted)}
+        environment = {**os.environ, **variables, "KAFKA_PASSWORD": PASSWORD}
+        with SparkCluster(tmp_path) as cluster:
+            command = [sys.executable, "-m", "oncelog.cli", "pipeline", "run", str(job), "--master", cluster.url]
+            command += ["--var", f"CHECKPOINT={tmp_path / 'checkpoint'}"]
+            seen: set[str] = set()
+            output = tmp_path / "driver.log"
+            with output.open("w") as log:
+                driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+                try:
+                    ends = time.monotonic() + 600
+                    while driver.poll() is None and time.monotonic() < ends:
+                        seen.update(_command_lines([psutil.Process(driver.pid), *cluster.processes()]))
+                        time.sleep(0.2)
+                finally:
+                    driver.terminate()
+                    driver.wait(30)
+            assert driver.returncode == 0, output.read_text()
+            told = cluster.last_words()
+        found = read_topic(broker.address, "late-flights").values()
+        assert sorted(json.loads(m.value())["flight"] for ms in found for m in ms) == list(range(0, count, 2))
+    assert "executor app-" in told, told
+    assert any("CoarseGrainedExecutorBackend" in line for line in seen), "no executor was seen"
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and tmp_path / "broker" not in path.parents]
+    assert any(events in path.parents and b"late-flights" in path.read_bytes() for path in files)
+    assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
+    assert [line for line in seen if PASSWORD in line] == []
+
+
+async def _send_flights(address: str, count: int) -> None:
+    async with Producer(bootstrap_servers=address) as producer:
+        for number in range(count):
+            delay = 90 if number % 2 == 0 else 5
+            flight = {"carrier": "UA", "flight": number, "tailnum": f"N{number}", "dest": "BOS", "arr_delay": delay}
+            await producer.send("flights", json.dumps(flight).encode(), key=b"%d" % number)
+
+
+def _command_lines(processes: Iterable[psutil.Process]) -> Iterator[str]:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            for one in (process, *process.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    yield " ".join(one.cmdline())
 
 
 # -- docker-compose.yml says how each of its processes is started: the same, here, and other ports
