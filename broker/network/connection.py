@@ -38,7 +38,7 @@ from ..security.client_host import network_of
 from .answer_memory import COUNTED_BYTES, AnswerMemory
 from .receive_buffer import INITIAL_BYTES, KEPT_BYTES, FrameSizeError, ReceiveBuffer
 from .request_memory import GRACE_S, RequestMemory
-from .turns import LOGIN_WORK, LONE_TURN_WORK, REQUEST_WORK, Newcomers, Turns
+from .turns import LOGIN_WORK, LONE_TURN_WORK, REQUEST_WORK, TURN_S, Newcomers, Turns
 
 if TYPE_CHECKING:  # imported only for listeners with SASL
     from ..security.login import Login
@@ -433,6 +433,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._processing = True
         buffer = self._buffer
+        ends = self._loop.time() + TURN_S
         try:
             while not (
                 self._parked
@@ -453,6 +454,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._work -= len(frame) + REQUEST_WORK
                 self._frame_since = self.last_active
                 self._execute(frame)
+                if len(buffer) and self._loop.time() >= ends:
+                    self._work = min(self._work, 0)
         except (FrameSizeError, MalformedRequest) as error:
             self._listener.log.warning("request_refused", why=str(error), connection=self.id, peer=self.peer_host)
             if self._transport is not None:

@@ -3,7 +3,8 @@
 Work is counted in bytes received and executed, plus `REQUEST_WORK` for each request; a unit takes about half a
 nanosecond. A connection that is alone gets long turns. Connections that compete share `ROUND_WORK`, so that a client's
 request waits for about one round of the other connections, regardless of their number. A large request cannot be
-divided, so the work that a connection does beyond its share is deducted from its next turns.
+divided, so the work that a connection does beyond its share is deducted from its next turns. Some requests cost much
+more than their bytes say, so a turn also ends after `TURN_S`.
 
 Clients that have not proved who they are wait for one another (`Newcomers`), so that thousands of logins at the same
 time delay only logins.
@@ -30,6 +31,9 @@ LEAST_SHARE: Final = 64 * 1024
 
 LONE_TURN_WORK: Final = 2 * 1024 * 1024
 """The work in one turn of a connection if no other connection has been active for `CONTENTION_S`."""
+
+TURN_S: Final = 0.002
+"""The seconds after which a connection executes no further request in the same turn."""
 
 CONTENTION_S: Final = 0.1
 

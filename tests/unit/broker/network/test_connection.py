@@ -483,6 +483,44 @@ async def test_a_connection_with_much_to_do_lets_others_in_between() -> None:
         assert before_others[0] <= LONE_TURN_WORK // REQUEST_WORK
 
 
+class SlowTime:
+    """The event loop, with a clock that a request turns by a millisecond."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.spent_s = 0.0
+
+    def time(self) -> float:
+        return self._loop.time() + self.spent_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+async def test_a_connection_with_few_but_slow_requests_lets_others_in_between() -> None:
+    async with House() as house:
+        peer = await house.connect()
+        await settle(lambda: house.listener.connection_count == 1)
+        (connection,) = house.listener._connections
+        clock = SlowTime()
+        connection._loop = clock  # type: ignore[assignment]
+        executed: list[int] = []
+        rounds = 0
+
+        def slow() -> Word:
+            executed.append(rounds)
+            clock.spent_s += 0.001
+            return Word(b"SLOW")
+
+        house.dispatcher.replies[b"slow"] = slow
+        peer.ask(*[b"slow"] * 20)
+        while len(executed) < 20:
+            await asyncio.sleep(0)
+            rounds += 1
+        assert max(Counter(executed).values()) <= 2
+        assert await peer.answers(20) == [b"SLOW"] * 20
+
+
 async def test_connections_with_much_to_do_take_turns() -> None:
     async with House() as house:
         first, second = await house.connect(), await house.connect()
