@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import socket
 import ssl
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...auth.principal import ANONYMOUS, Principal
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # imported only for listeners with SASL
     from ..security.login import Login, LoginRules
 
 IDLE_SWEEP_S: Final = 30.0
+SWEPT_AT_ONCE: Final = 200
+"""The number of connections that one turn of the event loop looks at. To close one takes about 15 microseconds."""
 STALLED_S: Final = 0.5
 """Seconds for which a stopping listener waits for peers that read nothing of their responses."""
 _ids = itertools.count(1)
@@ -76,7 +79,7 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._acceptor: Acceptor | None = None
         self._connections: dict[Connection, None] = {}
-        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep: asyncio.Handle | None = None
         self._stopping = False
         self._all_closed: asyncio.Event = asyncio.Event()
 
@@ -204,10 +207,17 @@ class Listener:
             self._sweep = loop.call_later(min(IDLE_SWEEP_S, *pauses), self._close_idle, loop)
 
     def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._close_idle_among(iter(list(self._connections)), loop)
+
+    def _close_idle_among(self, connections: Iterator[Connection], loop: asyncio.AbstractEventLoop) -> None:
+        """Close the idle ones of `connections`, `SWEPT_AT_ONCE` in each turn of the event loop."""
         now = loop.time()
         idle_s = self.config.connections_max_idle_ms / 1000
         request_s = self.config.connection_request_idle_ms / 1000
-        for connection in list(self._connections):
+        portion = list(itertools.islice(connections, SWEPT_AT_ONCE))
+        for connection in portion:
+            if connection not in self._connections:
+                continue
             connection.count_unsent()
             connection.note_taken(now)
             quiet_s = now - connection.last_active
@@ -215,7 +225,10 @@ class Listener:
                 connection.evict("idle for connections.max.idle.ms")
             elif 0 < request_s < quiet_s and connection.receiving:
                 connection.evict("its request arrived in part and did not continue for connection.request.idle.ms")
-        self._schedule_sweep(loop)
+        if len(portion) == SWEPT_AT_ONCE:
+            self._sweep = loop.call_soon(self._close_idle_among, connections, loop)
+        else:
+            self._schedule_sweep(loop)
 
     # ---- shutdown
 

@@ -17,7 +17,7 @@ import pytest
 from oncelog.broker.api.handling import Deferred
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.dispatcher import Exchange, MalformedRequest
-from oncelog.broker.network import turns
+from oncelog.broker.network import listener, turns
 from oncelog.broker.network.connection import Connection
 from oncelog.broker.network.listener import Listener
 from oncelog.broker.network.shared_limits import SharedLimits
@@ -604,6 +604,25 @@ async def test_a_large_request_is_read_in_parts_while_others_compete(monkeypatch
         assert await asyncio.gather(*(peer.answers(1) for peer in peers)) == [[word] for word in words]
         assert len(rooms) > 16
         assert max(rooms[2:]) <= ROUND_WORK
+
+
+async def test_idle_connections_are_closed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "SWEPT_AT_ONCE", 3)
+    async with House(**{"connection.request.idle.ms": 600_000}) as house:
+        for number in range(10):
+            half = await house.connect()
+            half.writer.write(struct.pack(">i", 100) + b"half %d" % number)
+        await settle(lambda: sum(len(c._buffer) > 4 for c in house.listener._connections) == 10)
+        clock = SlowTime()
+        clock.spent_s = 601.0
+        evicted: list[int] = []
+        rounds = 0
+        monkeypatch.setattr(Connection, "evict", lambda self, reason: evicted.append(rounds))
+        asyncio.get_running_loop().call_soon(house.listener._close_idle, clock)  # type: ignore[arg-type]
+        while len(evicted) < 10:
+            await asyncio.sleep(0)
+            rounds += 1
+        assert max(Counter(evicted).values()) == 3
 
 
 async def test_a_request_that_stops_halfway_is_closed_and_a_whole_one_may_wait() -> None:
