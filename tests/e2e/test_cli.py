@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from oncelog import Producer
+from oncelog.cli.produce import PROGRESS_EVERY
 from support.broker import BrokerProcess
 from support.command_line import ONCELOG, Run, command_line, done, done_json, failed
 from support.wire import eventually
@@ -327,12 +328,13 @@ def test_damaged_partition_is_repaired_after_saying_what_is_lost(tmp_path_factor
 # ---- where the output goes
 
 
-def on_terminal(bootstrap: str, *arguments: str) -> str:
-    """What a command shows on a terminal of 200 columns."""
+def on_terminal(bootstrap: str, *arguments: str, stdin: Path | None = None) -> str:
+    """What a command shows on a terminal of 200 columns, with its input from the terminal or a file."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
     environment = os.environ | {"ONCELOG_BOOTSTRAP": bootstrap, "TERM": "xterm"}
-    process = subprocess.Popen([*ONCELOG, *arguments], stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
+    with open(stdin) if stdin else contextlib.nullcontext(theirs) as source:
+        process = subprocess.Popen([*ONCELOG, *arguments], stdout=theirs, stderr=theirs, stdin=source, env=environment)
     os.close(theirs)
     shown = b""
     with contextlib.suppress(OSError):  # Linux says so when the last process that had the terminal is gone
@@ -365,6 +367,14 @@ def test_tables_have_borders_on_a_terminal_and_tabs_in_a_pipe(
         assert topic in shown
     assert "protocol type" in on_terminal(bootstrap, "group", "list")
     assert "producer id" in on_terminal(bootstrap, "txn", "list")
+
+
+def test_progress_is_shown_on_a_terminal(bootstrap: str, fresh_name: Callable[[str], str], tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("x\n" * (2 * PROGRESS_EVERY))
+    shown = on_terminal(bootstrap, "produce", fresh_name("progress"), stdin=lines)
+    assert "1,000 records sent" in shown
+    assert "2000 records written" in shown
 
 
 @pytest.mark.oncelog_only(reason="needs a broker with nothing in it")

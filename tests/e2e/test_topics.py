@@ -158,6 +158,14 @@ async def test_asking_for_the_metadata_of_a_missing_topic_creates_it(bootstrap: 
         assert (topic.error_code, len(topic.partitions)) == (0, 1)
 
 
+@pytest.mark.oncelog_only(reason="Apache Kafka's first response has no partitions")
+async def test_the_first_response_already_has_the_topic_that_it_created(bootstrap: str, fresh_name: Name) -> None:
+    async with RawConnection(bootstrap) as wire:
+        request = MetadataRequest([MetadataRequestTopic(name=fresh_name("auto"))], True)
+        (topic,) = (await wire.call(request, 9)).topics
+        assert (topic.error_code, len(topic.partitions)) == (0, 1)
+
+
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_a_deleted_topic_is_gone_with_its_data(bootstrap: str, fresh_name: Name, version: int) -> None:
     name = fresh_name("topic")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from oncelog.client.errors import ConfigError
+from oncelog.pipeline import session
 from oncelog.pipeline.jobs import checks
 from oncelog.pipeline.jobs.checks import SilenceWatch, prepare
 from oncelog.pipeline.jobs.failures import LONGEST, as_job_error, final, reason
@@ -188,6 +191,17 @@ def test_waiting_is_told_less_often_the_longer_it_takes() -> None:
 )
 def test_a_local_master_has_as_many_shuffle_partitions_as_cores(master: str, partitions: str | None) -> None:
     assert shuffle_defaults(master).get("spark.sql.shuffle.partitions") == partitions
+
+
+def test_a_session_has_these_shuffle_partitions_unless_the_job_sets_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = mock.MagicMock()
+    builder.master.return_value = builder.appName.return_value = builder.config.return_value = builder
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=builder))
+    name = "spark.sql.shuffle.partitions"
+    for given, expected in (({}, "16"), ({name: "7"}, "7")):
+        builder.config.reset_mock()
+        session.build("local[16]", "job", given)
+        assert [call.args[1] for call in builder.config.call_args_list if call.args[0] == name] == [expected]
 
 
 def test_some_failures_no_restart_mends() -> None:

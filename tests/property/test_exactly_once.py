@@ -25,7 +25,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.simulation.kinds import MIXES
-from support.simulation.scenario import KINDS_OF_EVENTS, Event, Scenario, needs_steady_member, scenario
+from support.simulation.scenario import (
+    FURTHER_EVENTS,
+    HARSH_EVENTS,
+    KINDS_OF_EVENTS,
+    Event,
+    Scenario,
+    needs_steady_member,
+    scenario,
+)
 from support.simulation.worker import WorkerPlan
 from support.simulation.world import BROKERS, history
 
@@ -43,6 +51,12 @@ def test_every_history_is_exactly_once(chunk: int) -> None:
         kinds.update(transaction.kind for transaction in world.transactions if transaction.told)
     assert min(told[True] / 5, told[False], told[None]) > SEEDS_PER_CHUNK / 10, f"too little happens: {told}"
     assert len(kinds) > 10, f"few kinds commit: {kinds}"
+
+
+def test_every_kind_of_event_happens_in_these_histories() -> None:
+    drawn = Counter(event.what for seed in range(CHUNKS * SEEDS_PER_CHUNK) for event in scenario(seed).events)
+    assert {*drawn} == {*HARSH_EVENTS, *FURTHER_EVENTS}
+    assert min(drawn.values()) >= 5, drawn
 
 
 def test_a_seed_gives_the_same_history_again() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from oncelog.broker.api.handling import RequestContext
-from oncelog.broker.handlers import describe_configs, describe_groups, describe_producers
-from oncelog.broker.scheduling.steps import Finished, Steps
+from oncelog.broker.handlers import create_topics, describe_configs, describe_groups, describe_producers
+from oncelog.broker.scheduling.steps import Finished, Steps, run_at_once
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.create_topics import CreatableTopic
 from oncelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from oncelog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -87,3 +90,30 @@ async def test_members_that_leave_while_their_group_is_described_do_no_harm() ->
         assert group.error_code == ErrorCode.NONE
         assert (group.group_state, len(group.members)) == ("Stable", 3), "as it was when it was looked at"
         assert all(member.member_metadata == b"r" for member in group.members)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_the_work_to_look_through_created_topics_is_linear(repeated: bool) -> None:
+    """Also if the request names one topic again and again."""
+
+    def lines(count: int) -> int:
+        names = ["again" if repeated else f"topic-{number}" for number in range(count)]
+        topics = [CreatableTopic(name, 1, 1) for name in names]
+        executed = 0
+
+        def trace(*_: object) -> Any:
+            nonlocal executed
+            executed += 1
+            return trace
+
+        looked = create_topics._items(context(), topics)
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            items, partitions = run_at_once(looked)
+        finally:
+            sys.settrace(before)
+        assert len(items) == partitions == (1 if repeated else count)
+        return executed
+
+    assert lines(2_000) < 2.2 * lines(1_000)

@@ -20,6 +20,38 @@ def test_defaults_are_kafkas_or_close() -> None:
     assert config.offsets_topic_num_partitions == 50
     assert 100 < config.group_initial_rebalance_delay_ms < 3000, "longer than a client takes for its first metadata"
     assert config.retention_ms == 168 * 3600 * 1000
+    assert config.log_journal_bytes > 0, "without a journal, a round of many partitions takes as many syncs"
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("queued.max.request.bytes", 128 * MIB),
+        ("queued.max.response.bytes", 128 * MIB),
+        ("group.members.max.bytes", 128 * MIB),
+        ("group.pending.members.max.bytes", 16 * MIB),
+        ("group.max.groups", 200_000),
+        ("group.member.max.protocols", 1_000),
+        ("max.incremental.fetch.session.cache.partitions", 200_000),
+        ("max.partitions", 100_000),
+        ("log.max.segments", 10_000),
+        ("log.index.cache.bytes", 128 * MIB),
+        ("request.max.elements", 200_000),
+        ("response.max.rows", 200_000),
+        ("response.max.bytes", 100 * MIB),
+        ("max.concurrent.large.requests", 2),
+        ("transaction.max.partitions", 10_000),
+        ("transaction.pending.wait.max.requests", 1_000),
+        ("connection.max.inflight.requests", 64),
+        ("connection.write.buffer.bytes", MIB),
+    ],
+)
+def test_a_broker_without_settings_has_limits(name: str, most: int) -> None:
+    """No client may use up the memory of a broker that nobody has configured. 0 and -1 would mean no limit."""
+    assert 0 < BrokerConfig.settings[name].default <= most
 
 
 def test_every_setting_is_documented_and_its_default_passes_its_own_check() -> None:

@@ -119,3 +119,12 @@ def test_the_parts_of_a_client_are_not_public(name: str) -> None:
     assert {one for one in vars(client) if not one.startswith("_")} == attributes
     members = {one: member for one, member in inspect.getmembers(type(client)) if not one.startswith("_")}
     assert not [one for one, member in members.items() if not inspect.getdoc(member)]
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_pool_and_processor_have_no_other_public_names() -> None:
+    assert public(oncelog.TransactionalProducerPool) == {"close", "producer", "start", "status", "take", "transaction"}
+    assert public(oncelog.Processor) == {"run", "run_processes", "stop"}

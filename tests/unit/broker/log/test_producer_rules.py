@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,6 +99,21 @@ def test_one_of_the_last_five_batches_is_answered_with_its_offsets_and_not_writt
 def test_a_repeated_batch_must_have_the_same_end(log: PartitionLog) -> None:
     log.append(data(0, 3))
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, data(0, 2))
+
+
+def test_a_producer_takes_half_a_kilobyte(log: PartitionLog) -> None:
+    """A partition may have many thousands of producers."""
+    count = 2_000
+    log.append(data(0, producer_id=0))
+    batches = [data(0, producer_id=1 + number) for number in range(count)]
+    tracemalloc.start()
+    try:
+        for batch in batches:
+            log.append(batch)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] / count < 550
+    finally:
+        tracemalloc.stop()
 
 
 def test_sequences_wrap_behind_the_largest_int32(log: PartitionLog) -> None:

@@ -93,6 +93,18 @@ class TestMarkers:
             await until(lambda: w.coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT)
             assert (events(w, "marker_not_written"), events(w, "marker_written_at_last")) == (2, 1)
 
+    @pytest.mark.parametrize("commit", [True, False])
+    async def test_a_marker_that_an_open_transaction_refuses_does_not_count_as_written(self, commit: bool) -> None:
+        async with world() as w:
+            who = await begin(w, P0, P1)
+            w.partitions.produce(P0, *who, "decided")
+            w.partitions.produce(P1, who.producer_id, who.producer_epoch + 5, "unknown to the coordinator")
+            await w.coordinator.end_txn("id", *who, commit, TV1)
+            await until(lambda: w.coordinator.describe("id").state.is_complete)
+            assert w.partitions.logs[P0].decisions() == {"decided": {commit}}
+            assert w.partitions.logs[P1].decisions() == {"unknown to the coordinator": {False}}
+            assert events(w, "marker_refused_by_open_transaction") == 1
+
 
 class TestRepairs:
     async def test_marker_that_cannot_be_written_at_start_is_written_as_soon_as_it_can(self) -> None:
