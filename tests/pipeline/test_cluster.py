@@ -92,7 +92,7 @@ def test_a_job_with_a_password_runs_on_a_cluster_that_shows_it_to_nobody(tmp_pat
             assert driver.returncode == 0, output.read_text()
             told = cluster.last_words()
         found = read_topic(broker.address, "late-flights").values()
-        assert sorted(json.loads(m.value())["flight"] for ms in found for m in ms) == list(range(0, count, 2))
+        assert sorted(json.loads(m.value() or b"")["flight"] for ms in found for m in ms) == list(range(0, count, 2))
     assert "executor app-" in told, told
     assert any("CoarseGrainedExecutorBackend" in line for line in seen), "no executor was seen"
     files = [path for path in tmp_path.rglob("*") if path.is_file() and tmp_path / "broker" not in path.parents]
