@@ -164,8 +164,14 @@ class Struct:
     _as_tuple: ClassVar[Callable[[Any], tuple[Any, ...]]]
     unknown_tags: UnknownTags
 
-    # The methods are defined here once. Generating them for each of some 400 classes would double the time to import
-    # them.
+    # The methods are defined here once, and `__init__` is generated when a class is first called. Generating them for
+    # each of some 400 classes would take most of the time to import them.
+    def __init__(self, *values: Any, **named: Any) -> None:
+        """Generate the `__init__` of this class, which replaces this one, and call it."""
+        cls = type(self)
+        cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
+        cls.__init__(self, *values, **named)
+
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
@@ -222,7 +228,23 @@ def struct(cls: T) -> T:
     cls.unknown_tags = ()
     cls.fields = tuple(specs)
     cls._as_tuple = attrgetter("unknown_tags", *annotations)
-    return dataclass(slots=True, eq=False, repr=False)(cls)  # type: ignore[return-value]
+    return dataclass(slots=True, init=False, eq=False, repr=False)(cls)  # type: ignore[return-value]
+
+
+def _initializer(cls: type[Struct]) -> Callable[..., None]:
+    """Return the function that dataclasses would generate as `cls.__init__`; all fields have defaults."""
+    names: dict[str, Any] = {}
+    parameters, lines = ["self"], []
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        name, made = field.name, field.default_factory is not dataclasses.MISSING
+        names[f"_default_{name}"] = field.default_factory if made else field.default
+        parameters.append(f"{name}=_default_{name}")
+        lines.append(f"  self.{name} = {f'{name}() if {name} is _default_{name} else ' if made else ''}{name}")
+    source = [f"def __init__({', '.join(parameters)}):", *lines]
+    exec(compile("\n".join(source), f"<{cls.__name__}>", "exec"), names)
+    function: Callable[..., None] = names["__init__"]
+    function.__qualname__ = f"{cls.__qualname__}.__init__"
+    return function
 
 
 def _message(
