@@ -39,17 +39,18 @@ def read_varint(data: Buffer, at: int, max_bytes: int = 5) -> tuple[int, int]:
     raise CorruptBatch(f"a number in a record is longer than {max_bytes} bytes")
 
 
-def _encode(value: int) -> bytes:
-    """Return `value` as a zigzag varint, computed and not looked up."""
-    target = bytearray()
-    write_varint(target, value)
-    return bytes(target)
-
-
-SMALL_VARINTS: Final = [_encode(value) for value in range(8192)]
+# With `write_varint`, Python may request and return memory from the system for each number, at up to 60 ms in all.
+SMALL_VARINTS: Final = [
+    *(bytes((value << 1,)) for value in range(64)),
+    *(bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(64, 8192)),
+]
 """The encodings of 0 to 8191, which take one or two bytes. Most lengths and deltas of records are in this range."""
 
 
 def encode_varint(value: int) -> bytes:
     """Return `value` (int32 or int64) as a zigzag varint."""
-    return SMALL_VARINTS[value] if 0 <= value < 8192 else _encode(value)
+    if 0 <= value < 8192:
+        return SMALL_VARINTS[value]
+    target = bytearray()
+    write_varint(target, value)
+    return bytes(target)

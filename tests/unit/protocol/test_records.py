@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.errors import ErrorCode, KafkaError
-from oncelog.protocol.record_varint import encode_varint
+from oncelog.protocol.record_varint import SMALL_VARINTS, encode_varint, read_varint
 from oncelog.protocol.records import (
     HEADER_SIZE,
     CorruptBatch,
@@ -246,3 +246,9 @@ def test_varint_of_the_extremes() -> None:
     assert encode_varint(8192).hex() == "808001"
     assert encode_varint(2**63 - 1).hex() == "fe" + "ff" * 8 + "01"
     assert encode_varint(-(2**63)).hex() == "ff" * 9 + "01"
+
+
+def test_the_table_of_small_varints_has_the_varint_of_each_number_at_its_index() -> None:
+    assert len(SMALL_VARINTS) == 8192
+    for value, encoded in enumerate(SMALL_VARINTS):
+        assert read_varint(encoded, 0) == (2 * value, len(encoded))
