@@ -26,6 +26,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 from ..auth.stores import reason_of
@@ -614,6 +615,7 @@ def _hello() -> ApiVersionsRequest:
     return ApiVersionsRequest(client_software_name="oncelog", client_software_version=_software_version())
 
 
+@cache
 def _software_version() -> str:
     from importlib import metadata  # slow to import, and only needed for the first connection
 

@@ -20,10 +20,10 @@ EXTENSION_VERSION: Final = 1
 class ApiVersionTable:
     """A broker's response to ApiVersions. Immutable, because an upgraded broker is reached by a new connection."""
 
-    __slots__ = ("_chosen", "_ranges", "finalized_features", "supported_features")
+    __slots__ = ("_chosen", "_offered", "finalized_features", "supported_features")
 
     def __init__(self, response: ApiVersionsResponse) -> None:
-        self._ranges = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
+        self._offered = {api.api_key: api for api in response.api_keys}
         self._chosen: dict[tuple[int, int], int] = {}
         self.finalized_features: dict[str, int] = {
             feature.name: feature.max_version_level for feature in response.finalized_features
@@ -44,7 +44,7 @@ class ApiVersionTable:
         if chosen is not None:
             return chosen
         ours = request.spec.stable
-        theirs = self._ranges.get(key)
+        theirs = self._range(key)
         name = request.__name__.removesuffix("Request")
         if theirs is None:
             raise UnsupportedVersionError(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not offer {name}")
@@ -60,12 +60,19 @@ class ApiVersionTable:
 
     def supports(self, request: type[Request[Any]], version: int) -> bool:
         """Return whether client and broker both support exactly this version."""
-        return version in request.spec.stable and version in self._ranges.get(request.spec.key, Versions(0, -1))
+        theirs = self._range(request.spec.key)
+        return version in request.spec.stable and theirs is not None and version in theirs
 
     def highest(self, request: type[Request[Any]]) -> int:
         """Return the newest version that the broker supports, even if this client does not; 0 if it is unknown."""
-        return self._ranges[request.spec.key].high if request.spec.key in self._ranges else 0
+        theirs = self._range(request.spec.key)
+        return 0 if theirs is None else theirs.high
 
     def offered(self) -> Iterable[int]:
         """Return the keys of the APIs that the broker offers."""
-        return self._ranges.keys()
+        return self._offered.keys()
+
+    def _range(self, key: int) -> Versions | None:
+        """Return the versions of an API that the broker offers, or None."""
+        api = self._offered.get(key)
+        return None if api is None else Versions(api.min_version, api.max_version)
