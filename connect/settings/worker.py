@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any, Final
 
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
@@ -211,5 +212,6 @@ class WorkerConfig:
                 )
 
 
-def _names(table: type[ClientConfig]) -> set[str]:
-    return {row.name.replace("_", ".") for row in fields(table) if row.metadata}
+@cache
+def _names(table: type[ClientConfig]) -> frozenset[str]:
+    return frozenset(row.name.replace("_", ".") for row in fields(table) if row.metadata)
