@@ -72,6 +72,9 @@ def distributed(worker: Path) -> int:
 
 def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], Coroutine[Any, Any, None]]) -> int:
     """Run a worker until a signal stops it. Return the exit code: 0, 2 for wrong settings, or 1 for other errors."""
+    import gc
+
+    gc.disable()  # imports create several 10,000 objects, but hardly any garbage: collections would free nothing
     import asyncio
     import logging
     import signal
@@ -100,6 +103,8 @@ def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], C
             return 2 if isinstance(error, ConfigValueError) else 1
         return 0
 
+    gc.freeze()
+    gc.enable()
     open_missing()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[LogLines()]

@@ -6,7 +6,6 @@ a record may be printed again, but no record is missed.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +161,8 @@ async def _partitions(consumer: Consumer, topic: str, *, wait: bool) -> list[int
 
     If the topic does not exist, raise ClickException, or with `wait` wait until the topic is created.
     """
+    import asyncio
+
     from ..client.errors import UnknownTopicError
 
     while True:
@@ -199,6 +200,8 @@ async def _print_all(
     *,
     commit: bool,
 ) -> None:
+    import asyncio
+
     loop = asyncio.get_running_loop()
     out = sys.stdout.buffer
     last = loop.time()

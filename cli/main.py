@@ -1,7 +1,8 @@
 """Define the `oncelog` command: the group of all commands, and the report of their errors.
 
-Importing this module must stay cheap, so that --help answers at once and `serve` starts quickly. Command modules import
-only click at the top. They import broker, client and rich inside the function that needs them.
+Importing this module and those of the commands must stay cheap, so that --help answers at once and `serve` starts
+quickly. Command modules import only click at the top. They import broker, client, asyncio and rich inside the function
+that needs them.
 
 An expected error prints one sentence with its remedy on stderr, and the exit code is 1. Wrong usage and wrong settings
 end with exit code 2, and an interrupt with 130. A traceback means a bug in oncelog.
@@ -10,31 +11,52 @@ end with exit code 2, and an interrupt with 130. A traceback means a bug in once
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Final
 
 import click
 
-from .acl import acl
-from .certs import certs
-from .cluster import cluster
-from .completion import completion
-from .connect import connect
-from .consume import consume
 from .failures import FAILURE, INTERRUPTED, USAGE, explain, is_setting
-from .group import group
-from .health import health
 from .kafka_options import with_our_name
-from .log import log
-from .pipeline import pipeline
-from .produce import produce
-from .quota import quota
-from .serve import serve
-from .token import token
-from .topic import topic
-from .txn import txn
-from .user import user
+
+COMMANDS: Final = (
+    "acl",
+    "certs",
+    "cluster",
+    "completion",
+    "connect",
+    "consume",
+    "group",
+    "health",
+    "log",
+    "pipeline",
+    "produce",
+    "quota",
+    "serve",
+    "token",
+    "topic",
+    "txn",
+    "user",
+)
+"""The names of the commands, and of the modules that define them under the same names."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class Commands(click.Group):
+    """The group of all commands. It imports the module of a command only when it needs the command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands in alphabetical order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name; None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f".{cmd_name}", __package__), cmd_name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="oncelog", prog_name="oncelog")
 def oncelog() -> None:
     """A Kafka-compatible broker in one process, specialised in exactly-once, and tools for any Kafka.
@@ -53,28 +75,6 @@ def oncelog() -> None:
     profile (--profile NAME) has an address and other settings. The broker may be Apache Kafka. --json prints results as
     JSON. Exit codes: 0 success, 1 failure, 2 wrong usage.
     """
-
-
-for command in (
-    serve,
-    topic,
-    produce,
-    consume,
-    group,
-    txn,
-    cluster,
-    log,
-    health,
-    certs,
-    user,
-    acl,
-    token,
-    quota,
-    pipeline,
-    connect,
-    completion,
-):
-    oncelog.add_command(command)
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ size. With --txn, all records are one transaction.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sys
@@ -182,6 +181,8 @@ async def _transaction(producer: Producer, txn: str | None) -> AsyncIterator[Non
 
 
 async def _lines(value: str | None) -> AsyncIterator[bytes]:
+    import asyncio
+
     if value is not None:
         yield value.encode()
         return
@@ -202,6 +203,8 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
 
 
 def _read_lines(source: IO[bytes], put: Callable[[list[bytes] | BaseException | None], None]) -> None:
+    import asyncio
+
     # put() fails when the event loop is closed, because the command has ended.
     with contextlib.suppress(RuntimeError, asyncio.CancelledError):
         try:

@@ -78,8 +78,12 @@ def serve(
     oncelog serve --set num.partitions=3 --set log.segment.bytes=104857600
     oncelog serve --config broker.toml --durability os            durability of Kafka: the page cache
     """
+    import gc
+
     from .lean_structlog import import_structlog_without_rich
 
+    # A start creates hundreds of thousands of objects, but hardly any garbage: collections would free nothing.
+    gc.disable()  # until `Garbage` starts
     import_structlog_without_rich()
     from ..broker.config import load
     from ..broker.observability.logging import standard_error
@@ -122,7 +126,6 @@ def _users(texts: tuple[str, ...]) -> dict[tuple[str, str], ScramCredential]:
 
 def _run(config: BrokerConfig, ignored: list[str], users: dict[tuple[str, str], ScramCredential]) -> int:
     import asyncio
-    import gc
     import logging
 
     import uvloop
@@ -140,8 +143,6 @@ def _run(config: BrokerConfig, ignored: list[str], users: dict[tuple[str, str], 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         raise_limit()
-        # A start creates hundreds of thousands of objects, but hardly any garbage: collections would free nothing.
-        gc.disable()
         broker = BrokerNode(config=config)
         broker.initial_users = users
         logging.getLogger().addHandler(StandardLogging(broker.log))

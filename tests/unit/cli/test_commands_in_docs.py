@@ -37,7 +37,7 @@ def test_command_exists_with_its_options(page: str, line: str) -> None:
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         path.append(words.pop(0))
         choices = path[-1].split("|")
-        found = [command.commands.get(choice) for choice in choices]
+        found = [command.get_command(click.Context(command), choice) for choice in choices]
         assert all(found), f"{page}: there is no command `oncelog {' '.join(path)}`"
         assert found[0] is not None
         command = found[0]
