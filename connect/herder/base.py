@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
@@ -73,9 +74,14 @@ class BaseHerder:
 
     async def _open(self) -> None:
         self.cluster_id = await self._outside.cluster_id(self.config)
-        await self._configs.start()
-        await self._statuses.start()
-        await self._offsets.start()
+        stores = self._configs, self._statuses, self._offsets
+        starts = [asyncio.create_task(store.start(), name="read an internal topic") for store in stores]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
 
     async def _close(self) -> None:
         await self._statuses.stop()
