@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# The tests start thousands of short processes. Without bytecode, each would compile all modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup run demo test coverage test-kafka test-clients crash crash-pipeline crash-connect faults hostile histories mutants bench bench-clients bench-connect scale stalls performance bench-pipeline lint types docs site site-serve clean help
 
 ##@ Begin
