@@ -51,7 +51,7 @@ def content_at_a_glance(batch: Buffer, header: BatchHeader, limits: RecordLimits
 
 
 def _visit(records: bytes | bytearray, header: BatchHeader, limits: RecordLimits) -> Content | None:
-    """Return the content of a few plain records; None if they need a full walk."""
+    """Return the content of a few plain records; None if they need a full `Inspection`."""
     count = header[12]
     if count > MOST_PLAIN or count > limits.batch_objects:
         return None

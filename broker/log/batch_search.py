@@ -2,7 +2,7 @@
 
 A killed process leaves a prefix of its last write. After a torn write, only content of this write can follow, so a
 valid later batch proves damage. If the length field of the broken batch exceeds the rest of the file, the batch looks
-like a torn write. Valid batches inside of it prove nothing, because they may be the values of its records (a client may
+like a torn write. Valid batches inside it prove nothing, because they may be the values of its records (a client may
 store segments as values). The exception is a batch of which only the length field is damaged. Its checksum does not
 cover the length, so the checksum shows where the batch really ends, and another batch begins there.
 
@@ -67,7 +67,7 @@ class BatchSearch:
         self.checksummed = 0
 
     def find(self) -> int | None:
-        """Return the position of a valid batch that proves that the broken batch is no torn write, else None.
+        """Return the position of a valid batch that proves that the broken batch is not a torn write, else None.
 
         Every byte is tried as the start of a batch. A batch with an older offset does not count, because it is a
         record's content or was left behind by a failed write. A batch with an offset too large for its segment does not
@@ -94,7 +94,7 @@ class BatchSearch:
         return None
 
     def whole_batches(self) -> Iterator[BatchHeader]:
-        """Yield the header of each valid batch from byte `broken` on that is not inside of another one.
+        """Yield the header of each valid batch from byte `broken` on that is not inside another one.
 
         Every byte is tried as the start of a batch. Raises SearchGivenUp.
         """
@@ -104,9 +104,9 @@ class BatchSearch:
                 yield header
 
     def _find_end_by_checksum(self, header: BatchHeader) -> int | None:
-        """Return the position of a valid batch at which the broken batch really ends by its checksum, else None.
+        """Return the end of the broken batch as its checksum shows it, which is the start of a valid batch, else None.
 
-        The length in `header` is taken to be damaged: each position with a plausible batch is tried as the end.
+        The length in `header` is assumed to be damaged, so each position with a plausible batch is tried as the end.
         """
         checked = self._broken + CRC_END
         checksum = 0

@@ -109,7 +109,7 @@ class CleaningPlan:
     unreadable: int = 0
 
     def look_up(self) -> None:
-        """Set the tables by producer id, which takes long with very many producers."""
+        """Build the tables by producer id. This takes long if there are very many producers."""
         self.last_offsets = {entry.producer_id: entry.last_offset for entry in self.producers}
         self.epochs = {entry.producer_id: entry.producer_epoch for entry in self.producers}
         for entries in self.ended:
@@ -279,7 +279,10 @@ class Cleaner:
         return expand(header.compression, batch[HEADER_SIZE:], limits.decompressed_bytes)
 
     def _batches(self, segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield the batches of a segment, read through a separate descriptor: the log may close its own meanwhile."""
+        """Yield the batches of a segment.
+
+        They are read through a separate descriptor, because the log may close its own.
+        """
         source = segment.reopened()
         try:
             for _, header, batch in source.batches(verify=False):

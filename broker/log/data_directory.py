@@ -49,7 +49,7 @@ class DataDirectory:
     """The lock and the metadata files of a data directory. Call `open` first; `close` releases the lock.
 
     `same_boot`: whether the operating system has run without a restart since the last recovery of this directory. Then
-    everything that was written can be read, also if it was not synced.
+    everything that was written can be read, even if it was not synced.
     """
 
     def __init__(self, path: str, fs: FileSystem, ids: RandomIds, node_id: int) -> None:
@@ -145,8 +145,8 @@ class DataDirectory:
             others = sorted(set(self._fs.list(self.path)) - _IGNORED - {META + TEMPORARY})
             if others:
                 raise DataDirectoryError(
-                    f"{self.path} contains {others[0]!r} but no {META}, so it is no data directory. Choose an empty"
-                    f" directory, or restore {META} if it was lost"
+                    f"{self.path} contains {others[0]!r} but no {META}, so it is not a data directory. Choose an"
+                    f" empty directory, or restore {META} if it was lost"
                 )
             self.cluster_id, self.directory_id = self._new_id(), self._new_id()
             self._write_meta()
@@ -161,8 +161,9 @@ class DataDirectory:
             raise DataDirectoryError(f"{path} has the invalid {_LEVEL}={level}. Restore the file from a backup")
         if int(level) > JOURNAL_LEVEL:
             raise DataDirectoryError(
-                f"{self.path} has format level {level}, this release knows {JOURNAL_LEVEL}: it was written by a newer"
-                " release. Run that newer release (or a later one), or choose another directory"
+                f"{self.path} has format level {level}, but this release supports only levels up to"
+                f" {JOURNAL_LEVEL}: the directory was written by a newer release. Run that newer release (or a later"
+                " one), or choose another directory"
             )
         self.cluster_id = properties.get("cluster.id", "")
         self.directory_id = properties.get("directory.id", "")

@@ -1,6 +1,6 @@
 """Check whether the disk of a data directory accepts writes: write and sync a small file when a health check asks.
 
-Owns when a probe begins and how its result is interpreted. At most one probe runs at a time, and at most one begins per
+Decides when a probe begins and what its result means. At most one probe runs at a time, and at most one begins per
 interval. Health checks between two probes share the last result. A probe runs in the flush lane, like the syncs of
 logs, never on the event loop. A failed probe does not count as a failed write of log data: it affects only the answer
 to the health check.

@@ -1,7 +1,7 @@
 """Log one line when a background job begins to fail, and one when it succeeds again, however often it was retried.
 
-Owns which jobs are failing at the moment. It is for background work that is retried until it succeeds: checkpoints,
-unlinks, retention, compaction.
+Remembers which jobs are failing at the moment. It is for background work that is retried until it succeeds:
+checkpoints, unlinks, retention, compaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define the names of the files in a data directory: Kafka's own, so that Kafka's tools can read them.
+"""Define the names of the files in a data directory. They are Kafka's names, so that Kafka's tools can read the files.
 
     <topic>-<partition>/                       one partition
         <base offset, 20 digits>.log           record batches
@@ -63,7 +63,7 @@ def segment_name(offset: int, suffix: str) -> str:
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:
-    """Return (offset, suffix) of a segment's or snapshot's file name, None for any other name, also a temporary one."""
+    """Return (offset, suffix) of a segment's or snapshot's file name; None for any other name, even a temporary one."""
     match = _SEGMENT.match(name)
     return (int(match[1]), "." + match[2]) if match else None
 
@@ -80,15 +80,16 @@ def partition_directory(topic: str, partition: int) -> str:
 
 
 def deleted_directory(topic: str, partition: int, unique: str) -> str:
-    """Return the name that a partition's directory has while it is deleted. `unique` tells it from earlier ones.
+    """Return the name that a partition's directory has while it is deleted.
 
-    A file name has at most 255 bytes, so the partition's name may be shortened.
+    `unique` makes it differ from earlier names. A file name has at most 255 bytes, so the partition's name may be
+    shortened.
     """
     return f"{partition_directory(topic, partition)[:200]}.{unique}{DELETED_DIRECTORY}"
 
 
 def being_deleted(partitions: Iterable[tuple[str, int]], names: Iterable[str]) -> set[tuple[str, int]]:
-    """Return those of the partitions whose directory is being deleted, going by the names in the data directory."""
+    """Return the partitions whose directory is being deleted, as the names in the data directory show."""
     deleted = {name.rpartition(".")[0] for name in names if name.endswith(DELETED_DIRECTORY)}
     return {key for key in partitions if deleted_directory(*key, "").rpartition(".")[0] in deleted}
 

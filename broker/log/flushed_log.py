@@ -192,7 +192,7 @@ class FlushedLog:
         return None if self.config.durability == "os" else self.synced(end_offset)
 
     def synced(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if everything below `end_offset` is on disk, else a future for that, whatever the `durability`.
+        """Return None if everything below `end_offset` is on disk, else a future for it; `durability` has no influence.
 
         All waiters of the same flush share the future, so shield it. Raises KAFKA_STORAGE_ERROR if the log is offline;
         the future fails with it if the flush fails.
@@ -334,7 +334,7 @@ class FlushedLog:
                     logger.warning("flushed offset not noted", partition=self.name, exc_info=error)
 
     def flush_failed(self, task: FlushTask | None, error: OSError) -> None:
-        """Take the log offline, because the flush `task` failed, or (None) because the next flush could not begin."""
+        """Take the log offline, because the flush `task` failed. None means that the next flush could not begin."""
         if task is None or self._flushing is task:
             self._end_flush()
             if not self.closed:
@@ -374,10 +374,11 @@ class FlushedLog:
     # --- the journal -------------------------------------------------------------------------------------------------
 
     def begin_settling(self) -> FlushTask | None:
-        """Begin to sync the files of which bytes are durable in the journal only; return the task, or None.
+        """Begin to sync the files that have bytes which only the journal has made durable; return the task, or None.
 
-        Appends and journaled flushes go on meanwhile. No other sync of the log's files does: the system reports a lost
-        write only once. None is also returned while the log's files are being synced, or have failed. Raises OSError.
+        Appends and journaled flushes continue in the meantime. No other sync of the log's files may run at the same
+        time, because the system reports a lost write only once. So None is also returned while the log's files are
+        being synced, and after the log has failed. Raises OSError.
         """
         if self.closed or self._failure is not None or self._settling is not None or self._write_again:
             return None
@@ -395,8 +396,8 @@ class FlushedLog:
     def end_settling(self, task: FlushTask, error: OSError | None) -> None:
         """End the syncs of `begin_settling`.
 
-        If they lacked a file descriptor, they can be repeated. If they lacked disk space, the next flush writes the
-        bytes again. After any other error the log goes offline: only the journal has its last bytes.
+        If no file descriptor was free, they can be repeated. If there was no disk space, the next flush writes the
+        bytes again. After any other error the log goes offline, because only the journal has its last bytes.
         """
         assert self._settling is task
         self._settling = None
@@ -420,16 +421,16 @@ class FlushedLog:
 
     @property
     def is_settling(self) -> bool:
-        """Whether the log's files are being synced because the journal has bytes of them."""
+        """Whether the log's files are being synced so that they no longer depend on the journal."""
         return self._settling is not None
 
     @property
     def writes_again(self) -> bool:
-        """Whether the next flush writes its bytes again, because a sync of them has lacked disk space."""
+        """Whether the next flush writes its bytes again, because their sync has failed for lack of disk space."""
         return self._write_again
 
     def _rewrite(self, segments: list[LogSegment]) -> None:
-        """Write all batches of `segments` that are not in synced files again; raise OSError if that fails.
+        """Write all unsynced batches of `segments` again; raise OSError if that fails.
 
         The batches are read from the page cache, which may have lost them: a missing or changed batch raises EIO.
         """
@@ -440,7 +441,7 @@ class FlushedLog:
                     continue  # the segment was deleted
                 for position, header, batch in segment.batches(segment.position_of(offset)):
                     if header.base_offset != offset:
-                        raise BrokenBatch(position, f"offset {header.base_offset} is in place of offset {offset}")
+                        raise BrokenBatch(position, f"found offset {header.base_offset} instead of offset {offset}")
                     segment.file.write_at([bytes(batch)], position)
                     offset = header.next_offset
         except BrokenBatch as error:
@@ -502,7 +503,7 @@ class FlushedLog:
         self.sync_later()
 
     def is_unsynced(self, segment: LogSegment) -> bool:
-        """Whether the segment's file is being synced, or has bytes that are not on disk in it."""
+        """Whether the segment's file is being synced or has unsynced bytes."""
         return any(segment in segments for segments in self._needing_syncs())
 
     def _needing_syncs(self) -> tuple[list[LogSegment], ...]:
@@ -523,7 +524,7 @@ class FlushedLog:
                 file.close()
 
     def disk_failed(self, error: OSError) -> KafkaError:
-        """Take the log offline after an error that leaves unknown what is on disk; return the error for writers."""
+        """Take the log offline when an error makes it unknown what is on disk; return the error for writers."""
         failure = storage_error(
             f"{self.name}: writing to {self.directory} failed: {error}. The partition does not accept writes until the"
             " broker is restarted; check the disk first"

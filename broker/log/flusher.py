@@ -88,7 +88,8 @@ class FlushTask:
         """Sync all files and directories of this flush.
 
         Files that were deleted since the task was created (by retention, compaction or DeleteTopics) need no sync.
-        Raises RootSyncFailed, after which no log can be trusted to be on disk. After any other error this log cannot.
+        Raises RootSyncFailed, after which no log can be trusted to be on disk. After any other error, only this log
+        cannot be trusted.
         """
         for file in self.files:
             file.fdatasync()
@@ -106,7 +107,7 @@ class FlushTask:
 def sync_derived(fs: FileSystem, path: str) -> None:
     """Sync a derived file, which can be rebuilt (an index or a snapshot), if it exists. Log a failure as a warning.
 
-    A file that cannot be synced is kept, because its checksum reveals damage. If it was removed, a transaction index
+    A file that cannot be synced is kept, because its checksum reveals damage. If it were removed, a transaction index
     would seem to be empty. Raises OSError if no file descriptor is free.
     """
     try:
@@ -156,16 +157,16 @@ class Rounds(Protocol):
     """The interface of the journal that the flusher uses. It makes the flushes of many logs durable with one sync."""
 
     round_bytes: int
-    """The cost of a round, at most."""
+    """The maximum cost of a round."""
 
     def is_open(self) -> bool:
         """Whether a round can be written, now or after the one that is being written."""
 
     def log_failed(self, log: Any) -> None:
-        """Note that a log has failed, which never syncs its files again."""
+        """Note that a log has failed. It never syncs its files again."""
 
     def want(self) -> None:
-        """Make the journal ready for rounds, unless it is: they would save syncs."""
+        """Make the journal ready for rounds if it is not: rounds would now save syncs."""
 
     def is_writing(self) -> bool: ...
 
@@ -260,7 +261,7 @@ class LogFlusher:
             self.journal.log_failed(log)
 
     def discarded(self, log: Flushable) -> None:
-        """Stop counting how long a log that has failed or is closed waits for a flush, unless one is under way."""
+        """Stop measuring how long a failed or closed log has waited for a flush, unless a flush of it is under way."""
         if log not in self._flushing:
             self._since.pop(log, None)
 
@@ -301,7 +302,7 @@ class LogFlusher:
         self._loop.call_soon(self._begin)
 
     def wake(self) -> None:
-        """Look what there is to do at the end of this turn of the event loop: the journal's state has changed."""
+        """Look for work at the end of this turn of the event loop, because the journal's state has changed."""
         if not (self._scheduled or self._failed):
             self._schedule()
 
@@ -333,10 +334,10 @@ class LogFlusher:
         return self._urgent or self._later
 
     def _begin_round(self, journal: Rounds) -> None:
-        """Begin the next round, unless one is being written: all dirty logs, as far as the limits allow.
+        """Begin the next round, unless one is being written. It has all dirty logs, as far as the limits allow.
 
-        Logs whose own files must be synced are flushed beside it. So is a log that is alone, because its flush takes
-        one sync in either case, and the journal needs no second one for its bytes then.
+        Logs whose own files must be synced are flushed outside of the round. The same applies to a single dirty log:
+        its flush takes one sync in either case, and without the journal no second sync of the same bytes follows.
         """
         if journal.is_writing() or self._failed:
             return
@@ -437,7 +438,7 @@ class LogFlusher:
                 self._schedule()
             if self._in_trouble and not self._postponed:
                 self._in_trouble = False
-                logger.info("flushes go on")
+                logger.info("flushes continue")
         self._rest()
 
     def _finish(self, log: Flushable, task: FlushTask) -> None:

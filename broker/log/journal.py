@@ -1,4 +1,4 @@
-"""Make the flushes of many logs durable with one sync: write their bytes to a journal file, and sync only that.
+"""Make the flushes of many logs durable with one sync: write their bytes to a journal file, and sync only that file.
 
 Owns the journal files of a running broker: which one is written, which partitions depend on each, and when a file is
 removed. `journal_format.py` defines the bytes, `journal_redo.py` reads them at the next start. All methods are called
@@ -13,13 +13,13 @@ bytes. They are copied to a file of this log alone, which stays until the next s
 
 Rules:
 
-* A name is not used again before the journal is free of it. A redo knows partitions by the names of their directories
-  and segments by their base offsets. So `forget` puts a void into the journal before a directory's name may be used
-  again (DeleteTopics) and before other bytes take the place of a segment (compaction). Marks of segments and recovery
-  points protect the records should a void be damaged.
+* A name is not used again while the journal has valid entries for it. A redo knows partitions by the names of their
+  directories and segments by their base offsets. So before a directory's name may be used again (DeleteTopics), and
+  before other bytes take the place of a segment (compaction), `forget` writes a void to the journal: an entry that
+  invalidates earlier entries. If a void is damaged, the marks of segments and the recovery points protect the records.
 * No file is kept for the entries of a deleted partition, even if its void is not on disk yet: the void itself may need
   the space of that file.
-* Files are removed in the order in which they were written. So a void outlives the entries that it concerns, and
+* Files are removed in the order in which they were written. So a void outlives the entries that it invalidates, and
   missing batches are noticed.
 * A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of
   the partitions' files, which the failure does not affect, so the flusher syncs these files instead. Batches that were
@@ -60,10 +60,10 @@ from .shared_directory import RootSyncFailed, SharedDirectory
 logger = structlog.get_logger(__name__)
 
 MIN_FILE_BYTES: Final = 8 << 10
-"""The size of a journal file, at least."""
+"""The minimum size of a journal file."""
 
 MAX_ROUND_BYTES: Final = 1 << 20
-"""The size of one batch, at most. A round that is larger is divided, or its logs sync their own files."""
+"""The maximum size of one batch. A round that is larger is divided, or its logs sync their own files."""
 
 MAX_LOG_BYTES: Final = 64 << 10
 """The unsynced bytes of a log up to which it takes part in a round. More are not worth writing twice."""
@@ -127,8 +127,9 @@ class LiveFile:
 class Journal:
     """The journal of a data directory, whose files have `file_bytes` bytes each; 0: nothing is written to it.
 
-    `number` and `sequence`: those of the first file and the first batch, above all that were used before. `wake` is
-    called when the flusher should look for work, and `on_failure` if the directory cannot be synced.
+    `number` and `sequence`: the number of the first file and the sequence of the first batch. Both are higher than all
+    that were used before. `wake` is called when the flusher should look for work, and `on_failure` if the directory
+    cannot be synced.
     """
 
     def __init__(
@@ -188,7 +189,10 @@ class Journal:
         return self._current is not None and not self._is_closed
 
     def want(self) -> None:
-        """Begin to create the first files, unless that was done: several logs have to be flushed at the same time."""
+        """Begin to create the first files, unless this was done before.
+
+        The flusher calls this method when several logs must be flushed at the same time.
+        """
         if not self._is_wanted:
             self._is_wanted = True
             self._continue()
@@ -234,7 +238,7 @@ class Journal:
         return run
 
     def _voids_that_fit(self) -> list[tuple[Void, asyncio.Future[None]]]:
-        """Return the voids for the next batch, at most as many as the room beside a round allows."""
+        """Return the voids for the next batch, at most as many as fit next to a round."""
         room, fitting = self.round_bytes, 0
         for void, _ in self._voids:
             room -= ENTRY_SIZE + len(void.name)
@@ -250,7 +254,7 @@ class Journal:
         voids: list[tuple[Void, asyncio.Future[None]]],
         run: asyncio.Future[None],
     ) -> None:
-        """Note the end of a write; after a failure, go on in another file."""
+        """Note the end of a write; after a failure, continue in another file."""
         self._is_writing = False
         error = run.exception()
         if error is None:
@@ -287,8 +291,9 @@ class Journal:
     async def forget(self, names: Sequence[str], below: int = EVERYTHING) -> None:
         """Return when no entry for a segment of these partitions with a base offset below `below` can be redone.
 
-        The caller has synced what it still needs. By default it needs nothing of them any more, so no file has to be
-        kept for them. Raises OSError; then the entries may be redone.
+        The caller has synced the records that it still needs. With the default for `below`, it no longer needs any
+        records of these partitions, so no journal file is kept for them. Raises OSError; then the entries may be
+        redone.
         """
         while self._copying is not None:
             await asyncio.wait([self._copying])
@@ -320,7 +325,7 @@ class Journal:
         return {void.name for void, _ in self._voids if void.below == EVERYTHING}
 
     def _release(self, names: Container[str]) -> None:
-        """Let no journal file wait for the logs with these names: a closed log never syncs its own files."""
+        """Keep no journal file for the logs with these names, because a closed log never syncs its own files."""
         for live in self._files:
             live.ends = {log: end for log, end in live.ends.items() if log.name not in names}
 
@@ -340,7 +345,7 @@ class Journal:
                     live.lowest[name] = below
 
     async def settle(self, log: JournaledLog) -> bool:
-        """Sync what is durable in the journal only into the files of `log`; return False if that must wait.
+        """Sync the files of `log`, so that it no longer depends on the journal; return False if that must wait.
 
         Raises OSError.
         """
@@ -352,7 +357,7 @@ class Journal:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def maintain(self) -> None:
-        """Try again what has failed, and end a file that has no room for other logs. Called once a second."""
+        """Retry failed work, and end a file that has no room for other logs. Called once a second."""
         self._uncopied.clear()
         self._is_overdue = self._is_crowded
         if self._is_overdue and self._current is not None and not self._is_writing:
@@ -360,7 +365,7 @@ class Journal:
         self._continue()
 
     def _continue(self) -> None:
-        """Take a new file in use, settle and remove old files, and create the next one, as far as that is due."""
+        """Switch to a new file, settle and remove old files, and create the next one, if these steps are due."""
         if self._is_closed:
             return
         if self._current is None and self._standby is not None:
@@ -397,7 +402,7 @@ class Journal:
                     self._settle(log, task)
 
     def _settle(self, log: JournaledLog, task: FlushTask) -> asyncio.Future[None]:
-        """Sync the files of a log in a thread; return the future of that."""
+        """Sync the files of a log in a thread; return a future for the end of the sync."""
         self._settling += 1
         run = self._run(partial(task.run, self._fs))
         run.add_done_callback(partial(self._settled, log, task))
@@ -560,12 +565,12 @@ class Journal:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """Begin nothing more. What is under way continues."""
+        """Begin no further work. Work that is under way continues."""
         self._is_closed = True
         self._fail_voids(OSError("the data directory has failed or is closed"))
 
     async def close(self) -> None:
-        """Write nothing more to the journal, and wait for what is under way. The logs then sync their own files."""
+        """Write nothing more to the journal, and wait for the work under way. The logs then sync their own files."""
         self._is_closed = True
         while self._jobs:
             await asyncio.wait(list(self._jobs))
@@ -605,7 +610,7 @@ class _Copy:
 def _copy(fs: FileSystem, root: SharedDirectory, path: str, copies: Mapping[str, _Copy], file_id: bytes) -> None:
     """Copy entries of partitions out of the journal file at `path`.
 
-    Raises OSError, after which some of the new files may exist, also if the file is damaged or cannot be read whole.
+    Raises OSError, even if the file is damaged or cannot be read completely. Some of the new files may exist then.
     """
     content = read_journal_file(fs, path)
     if content.damage is not None or not content.may_be_torn:

@@ -1,8 +1,8 @@
 """Create, write, read and remove one journal file; the functions of this module run in threads.
 
-A file is filled with zeros before it is used, so that a sync of a batch has to write no metadata of the file system,
-and so that no full disk can surprise it. After any failure the file is never written again: after a failed sync it is
-not known which bytes are on disk.
+A file is filled with zeros before it is used, so that the sync of a batch need not write file system metadata and
+cannot fail because the disk is full. After any failure the file is never written again: after a failed sync it is not
+known which bytes are on disk.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class JournalFile:
         self._id = file_id
 
     def append(self, sequence: int, extents: Sequence[Extent], voids: Sequence[Void]) -> None:
-        """Write a batch and sync it. Raises UnreadExtent, after which the file can be used, and OSError."""
+        """Write a batch and sync it. Raises UnreadExtent, after which the file is still usable, and OSError."""
         entries = []
         for extent in extents:
             try:
@@ -101,7 +101,7 @@ def create_journal_file(
 
 
 def read_journal_file(fs: FileSystem, path: str) -> FileContent:
-    """Return what a journal file holds, as far as the disk can read it. Raises OSError."""
+    """Return the content of a journal file, as far as the disk can read it. Raises OSError."""
     unreadable: list[range] = []
     file = fs.open(path)
     try:

@@ -1,4 +1,4 @@
-"""Define the bytes of a journal file: a header, and batches of entries one behind the other.
+"""Define the bytes of a journal file: a header, followed by batches of entries.
 
 A batch is what one fdatasync makes durable. Its frame lists the entries and has a checksum of its own; the bytes of the
 entries follow, each with a checksum in the frame. So if the bytes of an entry are damaged, it is still known to which
@@ -12,10 +12,10 @@ partition they belong. All integers are big endian, checksums are CRC-32C:
                         uint64 end offset of the partition, uint32 mark of the segment, uint32 checksum of the bytes
                         uint32 count, then per void: uint16 size of the name, name, uint64 base offset
 
-A void makes worthless all entries in earlier batches for segments of the partition below its base offset. The mark of a
-segment tells it from another one with the same name (`segment_mark`), so no entry is redone in a file that it was not
-made for, even if a void is lost. The id is random, so that records of a client cannot pass for a batch. Sequences have
-no gap within a file.
+A void invalidates all entries in earlier batches for segments of the partition below its base offset. The mark of a
+segment distinguishes it from another one with the same name (`segment_mark`), so no entry is redone in a file that it
+was not made for, even if a void is lost. The id is random, so that records of a client cannot pass for a batch.
+Sequences have no gap within a file.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Extent(NamedTuple):
 
 
 class Void(NamedTuple):
-    """Makes entries in earlier batches worthless: those for segments of `name` with a base offset below `below`."""
+    """Invalidates the entries in earlier batches for segments of `name` with a base offset below `below`."""
 
     name: str
     below: int = EVERYTHING
@@ -163,7 +163,7 @@ def encode_batch(
     entries: Sequence[Entry],
     voids: Iterable[Void] = (),
 ) -> bytes:
-    """Return a batch. Bytes that are damaged stay so: zeros, which do not match the checksum, take their place."""
+    """Return the bytes of a batch. Zeros, which do not match the checksum, take the place of bytes that are damaged."""
     lists = [_COUNT.pack(len(entries))]
     size = 0
     for entry in entries:
@@ -226,7 +226,7 @@ def _decode_name(content: memoryview, at: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """What a journal file holds. `header` is None if it is damaged.
+    """The content of a journal file. `header` is None if it is damaged.
 
     `batches`: in the order in which they were written. `damage`: the position of a damaged frame that was acknowledged,
     None if there is none. `may_be_torn`: whether the last batch, if it is not whole, may not have been acknowledged.
@@ -243,8 +243,8 @@ def decode_file(content: Buffer, unreadable: Iterable[range] = ()) -> FileConten
 
     Only the last batch can be torn, because a batch is written after the one before it is on disk. So a frame that is
     not intact is damage if others follow it, or if the disk could not read it. If the header is damaged, the first
-    batch has the id of the file. If that is damaged, too, the rest is not read, because it cannot be told from what
-    clients wrote.
+    batch has the id of the file. If that batch is damaged, too, the rest is not read, because it cannot be
+    distinguished from data that clients wrote.
     """
     view = memoryview(content)
     header = decode_header(view)
@@ -272,7 +272,7 @@ def decode_file(content: Buffer, unreadable: Iterable[range] = ()) -> FileConten
 
 
 def _next_batch(content: memoryview, position: int, file_id: bytes) -> int | None:
-    """Return the position of the first intact frame behind `position`, None if there is none."""
+    """Return the position of the first intact frame after `position`, None if there is none."""
     data = bytes(content[position:])
     at = 0
     while (at := data.find(_BATCH_MAGIC, at + 1)) >= 0:

@@ -2,23 +2,24 @@
 
 Owns the order of the steps, each of which may be repeated after a crash:
 
-1. `read_journal` reads all journal files. An entry counts unless a void behind it makes it worthless. The last batch of
-   the journal may be torn, because it was not acknowledged then.
+1. `read_journal` reads all journal files. An entry counts unless a later void invalidates it. The last batch of the
+   journal may be torn; then it was never acknowledged.
 2. `drop_needless` drops the entries below the recovery points, whose records are on disk in the files of their
    partitions. It also drops the entries whose segment has another mark: the segment belongs to a later partition of the
    same name.
-3. `redo` writes the entries of each partition, and syncs the files. It writes also what a file has already, because
-   the bytes may be in the page cache alone, after the disk has refused them. No file and no directory is created: if
-   one is missing, the partition or the segment was deleted after the entry was written, or the loader finds the loss.
+3. `redo` writes the entries of each partition, and syncs the files. It also writes bytes that a file has already,
+   because the disk may have refused them, so that only the page cache has them. No file or directory is created: if one
+   is missing, the partition or the segment was deleted after the entry was written, or the loader finds the loss.
 4. The loader recovers the logs. `end_offset` says up to which offset records were acknowledged.
 5. `remove` removes the journal files. Entries of a partition that could not be written or synced are kept in a file of
-   their own (`keep`) for the next start. That partition stays offline. Without the space for that, all files stay
-   (`leave`).
+   their own (`keep`) for the next start. That partition stays offline. If there is no space for that file, all journal
+   files stay (`leave`).
 
-Damage in the middle of the journal concerns the partition alone whose bytes are damaged: its other entries are redone,
-and the indexes of the segment are removed, so that the loader reads all its batches and finds those that are missing.
-If the list of entries is damaged, it is not known which partitions need them. Then nothing is redone, unless the
-operating system has run on: then the page cache has all bytes of these entries, and the loader writes them again.
+Damaged bytes in the middle of the journal affect only the partition that they belong to. Its other entries are redone,
+and the indexes of the segment are removed, so that the loader reads all batches of the segment and finds out which ones
+are missing. If the list of entries is damaged, it is not known which partitions the entries belong to. Then nothing is
+redone, unless the operating system has not been restarted: in that case the page cache has all bytes of these entries,
+and the loader writes them again.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ class LeftJournal:
 
     `entries`: the entries that count, by the name of the partition, in order. `paths`: the journal files. `empty`: the
     files among them without a batch. `number` is above all that are in use; `sequence` is that of the next batch.
-    `damage`: why entries may be missing, None if none are. `same_boot`: whether the operating system has run on since
-    all of it was written, so that the page cache should have what is missing. `failures`: the errors of the partitions
-    whose entries cannot be redone.
+    `damage`: why entries may be missing, None if none are. `same_boot`: whether the operating system has run without a
+    restart since the journal was written, so that the page cache should have the missing bytes. `failures`: the errors
+    of the partitions whose entries cannot be redone.
     """
 
     directory: str
@@ -168,7 +169,7 @@ class LeftJournal:
         return kept
 
     def remove(self, fs: FileSystem) -> None:
-        """Remove the journal files; what they are needed for is done, or kept. Raises OSError.
+        """Remove the journal files, because their entries are redone or kept elsewhere. Raises OSError.
 
         The oldest one goes first, because the voids of a file concern older files. Each removal is on disk before the
         next one.
@@ -180,7 +181,7 @@ class LeftJournal:
 
 
 def read_journal(fs: FileSystem, directory: str) -> LeftJournal:
-    """Read the journal files in `directory`, without what is damaged. Raises OSError."""
+    """Read the journal files in `directory`, leaving out damaged parts. Raises OSError."""
     left = LeftJournal(directory)
     files: list[FileContent] = []
     for number in sorted(number for number in map(parse_journal_name, fs.list(directory)) if number is not None):
@@ -205,7 +206,7 @@ def read_journal(fs: FileSystem, directory: str) -> LeftJournal:
 
 
 def entries_that_count(batches: Iterable[Batch]) -> dict[str, list[Entry]]:
-    """Return the entries of these batches that no later void in them makes worthless, by partition."""
+    """Return, by partition, the entries of these batches that no later void invalidates."""
     entries: dict[str, list[Entry]] = {}
     for batch in batches:
         for void in batch.voids:
@@ -218,8 +219,8 @@ def entries_that_count(batches: Iterable[Batch]) -> dict[str, list[Entry]]:
 def _acknowledged(files: Iterable[FileContent]) -> Iterator[Batch]:
     """Yield the batches that were acknowledged, or may have been, in order.
 
-    A batch that could not be written is followed by another one with its sequence, in the next file. The newest batch
-    may be torn, because no other one followed it.
+    If a batch could not be written, the next file begins with a batch of the same sequence, which replaces it. Only the
+    newest batch may be torn, because a batch is written after the one before it is on disk.
     """
     batches = [(batch, file.may_be_torn) for file in files for batch in file.batches]
     newest = max((batch.sequence for batch, _ in batches), default=KEPT)
@@ -231,7 +232,7 @@ def _acknowledged(files: Iterable[FileContent]) -> Iterator[Batch]:
 
 
 def _damage(files: Sequence[FileContent], paths: Sequence[str]) -> JournalDamaged | None:
-    """Return the first damage because of which it is not known which entries are missing; None if there is none.
+    """Return the first damage that hides which entries are missing; None if there is no such damage.
 
     Files are removed in the order in which they were written. So if the sequences of two files have a gap, batches are
     missing at the end of the first one.
@@ -250,7 +251,7 @@ def _damage(files: Sequence[FileContent], paths: Sequence[str]) -> JournalDamage
 
 
 def _apply(entries: dict[str, list[Entry]], void: Void) -> None:
-    """Remove the entries that the void makes worthless."""
+    """Remove the entries that the void invalidates."""
     if void.name in entries:
         entries[void.name] = [entry for entry in entries[void.name] if entry.base_offset >= void.below]
         if not entries[void.name]:
@@ -260,8 +261,8 @@ def _apply(entries: dict[str, list[Entry]], void: Void) -> None:
 def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, empty_is_new: bool) -> list[Entry]:
     """Return the entries whose segment has their mark, or has no intact first batch. Raises OSError.
 
-    `empty_is_new`: whether an empty segment belongs to another partition of that name, because the page cache should
-    have the bytes of this one.
+    `empty_is_new`: whether an empty segment belongs to a newer partition with the same name. This is assumed if the
+    page cache should still have the bytes of the older partition.
     """
     marks: dict[int, int | None] = {}
     for base_offset in {entry.base_offset for entry in entries}:

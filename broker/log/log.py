@@ -192,7 +192,7 @@ class Log(Protocol):
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest leader epoch not above `epoch` and its end offset; (-1, -1) if not known (KIP-101).
 
-        Raises KAFKA_STORAGE_ERROR if the log is damaged, so that the answer is lost.
+        Raises KAFKA_STORAGE_ERROR if the log is damaged in such a way that the answer is unknown.
         """
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -269,7 +269,7 @@ class Logs(Protocol):
         """Whether anything of the partition is stored, even if it is offline or not fully deleted."""
 
     def delete(self, partitions: Iterable[TopicPartition]) -> Coroutine[Any, Any, None]:
-        """Delete partitions, also offline ones. When this returns, their records will never be readable again.
+        """Delete partitions, including offline ones. When this returns, their records will never be readable again.
 
         Raises KAFKA_STORAGE_ERROR if the deletion fails; the caller then repeats the call with the same partitions.
         """

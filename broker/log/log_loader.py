@@ -1,7 +1,7 @@
 """Open a partition's directory as a `PartitionLog` after a clean stop, a crash, or a loss of power.
 
-Owns which files are kept, finishing a compaction that a crash interrupted, telling damage from a torn write, cutting a
-torn tail, and rebuilding indexes and producer state. Rules:
+Decides which files are kept, finishes a compaction that a crash interrupted, distinguishes damage from a torn write,
+cuts off a torn tail, and rebuilds indexes and producer state. Rules:
 
 * Everything below the recovery point was on disk before the crash. The recovery point is the highest of the offsets in
   the checkpoint, in the partition's own `flushed-offset` file and in the redone journal. Batches below it are read only
@@ -226,7 +226,7 @@ class _Loader:
         self.start_offset = 0
         self.changed: list[LogSegment] = []
         self.stored_bytes = 0
-        """The size in bytes of all segments, those after the damage included. Set only for a read-only log."""
+        """The size in bytes of all segments, including those after the damage. Set only for a read-only log."""
         self.saved_bytes = 0
         """The number of bytes of the active segment that the saved state covers."""
         self._scanned_from: dict[LogSegment, int] = {}
@@ -354,7 +354,7 @@ class _Loader:
             raise CorruptLog(first.path(), 0, start, reason)
 
     def _in_doubt(self, reason: str) -> str:
-        """Return the reason of a damage that may be a torn write, but cannot be told from lost records."""
+        """Return the reason for damage that may be a torn write, but may also mean that records were lost."""
         return f"{reason}; it is not known whether records here were on disk, because {self._unread} cannot be read"
 
     # --- files -------------------------------------------------------------------------------------------------------
@@ -701,7 +701,7 @@ class _Loader:
         """Load the producer state and the leader epochs, and rebuild the transaction indexes of scanned segments.
 
         The producer state comes from the newest usable snapshot and the batches after it. The newest snapshot is used
-        even if it lies behind scanned segments, because it covers batches that retention has deleted. The transaction
+        even if it is newer than scanned segments, because it covers batches that retention has deleted. The transaction
         indexes need the state from before the scanned segments, so they may need a second pass over the batches.
         """
         if self._snapshots and self._snapshots[-1] > end_offset and self._damage is None:

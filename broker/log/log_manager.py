@@ -336,10 +336,11 @@ class LogManager:
         return path
 
     def _finish_redo(self, journal: LeftJournal) -> None:
-        """Remove the journal that was redone. Keep what it has of the partitions that could not be redone.
+        """Remove the journal that was redone, but keep the entries of partitions that could not be redone.
 
-        First record up to which offsets the files have its records: damage of these records must not look like a torn
-        write at the next start. On a full disk the whole journal stays. Raises OSError.
+        The new recovery points are written first. They say that the redone records are on disk, so that damage to these
+        records does not look like a torn write at the next start. On a full disk the whole journal stays. Raises
+        OSError.
         """
         if not journal.paths:
             return
@@ -517,7 +518,8 @@ class LogManager:
     def _journal_file_bytes(self) -> int:
         """Return the size of the journal's files, a small part of the disk; 0 if none can be written in this run.
 
-        None is written if the format level cannot be raised, or if a full disk has left the journal of the last run.
+        There is no journal if the format level cannot be raised, or if the journal of the last run is still there
+        because the disk was full.
         """
         if any(leftover.kept_for is None for leftover in self._leftovers):
             return 0
@@ -623,7 +625,7 @@ class LogManager:
         return key in self._logs or key in self.offline or key in self._undeleted or key in self._unmade
 
     async def delete(self, partitions: Iterable[TopicPartition]) -> None:
-        """Delete partitions, also offline ones. The deletion is on disk when this returns.
+        """Delete partitions, including offline ones. The deletion is on disk when this returns.
 
         The logs are closed first, in slices. Then a thread renames the directories and syncs their parent once. The
         files are removed in the background. Raises KAFKA_STORAGE_ERROR if a directory cannot be renamed: the caller
@@ -699,7 +701,7 @@ class LogManager:
         self._cleaner_offsets = {key: at for key, at in self._cleaner_offsets.items() if key not in keys}
 
     def _drop_recovery_points(self, keys: set[TopicPartition]) -> None:
-        """Remove these partitions from the recovery points for the next checkpoint, not from a write under way."""
+        """Remove these partitions from the recovery points of the next checkpoint, but not from a write under way."""
         if not keys.isdisjoint(self._recovery_points):
             points = self._recovery_points.copy()
             for key in keys:
@@ -830,7 +832,10 @@ class LogManager:
             self._saving = asyncio.get_running_loop().create_task(self._save_all(grown), name="log-state")
 
     def _note_synced(self, keys: Iterable[TopicPartition]) -> None:
-        """Begin to write the recovery points of these partitions, as far as they have logs, and all known others."""
+        """Update the recovery points of these partitions, and begin to write all recovery points.
+
+        Partitions without a log are skipped.
+        """
         moved = {key: log.synced_offset for key in keys if (log := self._logs.get(key)) is not None}
         if moved:
             self._recovery_points = self._recovery_points | moved

@@ -89,7 +89,7 @@ def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
     size = header[1] + LENGTH_END
     if size != len(batch):
         raise invalid(
-            where, f"the records of {len(batch)} bytes must be exactly one batch, but the first batch has {size}"
+            where, f"the records of {len(batch)} bytes must be exactly one batch, but the first batch has {size} bytes"
         )
     return header
 

@@ -276,7 +276,10 @@ class PartitionLog(RetainedLog):
         transaction_version: int,
         essential: bool,
     ) -> AppendResult:
-        """Append several batches of a coordinator with one write. Each check takes the earlier batches as written."""
+        """Append several batches of a coordinator with one write.
+
+        Each batch is checked as if the earlier ones were already written.
+        """
         data = bytearray(batches)
         now_ms = self.clock.now_ms()
         pending: dict[int, ProducerStateEntry] = {}
@@ -607,8 +610,8 @@ class PartitionLog(RetainedLog):
     def windows(self) -> Iterator[bytes]:
         """Yield all batches from the log start on, tens of kilobytes at a time, with verified checksums.
 
-        Batches above the high watermark are included. The log may change between two windows, also by compaction.
-        Raises KAFKA_STORAGE_ERROR, and the reason of the end of a log that is closed meanwhile.
+        Batches above the high watermark are included. The log may change between two windows, for example by
+        compaction. Raises KAFKA_STORAGE_ERROR, or the error with which the log was closed meanwhile.
         """
         if self._failure is not None:
             raise self._failure

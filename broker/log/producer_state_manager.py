@@ -155,8 +155,8 @@ class ProducerStateManager:
     ) -> AbortedTxn | None:
         """Record a batch that is in the log at `base_offset`; return the transaction that it aborted, if any.
 
-        `now` is the monotonic time of an append in seconds. After a replay, which passes none, the caller must call
-        `seen`. Markers of unknown types and control batches that compaction has emptied only move `end_offset`.
+        `now` is the monotonic time of an append in seconds. A replay does not pass `now`, and must call `seen`
+        afterwards. Markers of unknown types and control batches that compaction has emptied only move `end_offset`.
         """
         producer_id = header.producer_id
         last_offset = base_offset + header.last_offset_delta
@@ -250,8 +250,8 @@ class ProducerStateManager:
 
         `first_offset` is the base offset of the first segment: batches below the log start offset are replayed, too.
         `snapshots` are the offsets of the snapshot files, in rising order. Damaged snapshot files are removed. If the
-        disk cannot read a file (EIO), an older one and the batches after it give the same state. Raises OSError, also
-        if there is none and the first batches are deleted: the state of their producers would be lost.
+        disk cannot read a file (EIO), an older one and the batches after it give the same state. Raises OSError. One
+        case is that no older file exists and the first batches are deleted: the state of their producers would be lost.
         """
         unreadable: OSError | None = None
         self._entries.clear()

@@ -3,7 +3,7 @@
 `load_sound_part` creates the log. This module owns the answers at the end of the sound part. The records after it exist
 or existed, but cannot be read. So a request whose answer could depend on them gets KAFKA_STORAGE_ERROR. It never gets
 "out of range", "not found" or "truncated", because the client would then skip or repeat records. It never gets an empty
-read either, because a consumer would then wait for ever.
+read either, because a consumer would then wait forever.
 
 Invariants, at every moment:
 

@@ -43,11 +43,10 @@ class Damage:
     A repair removes everything from `lost_from_offset` on: `lost_bytes` bytes. Among them, after the damage, are at
     least `whole_batches` undamaged batches with `whole_records` records.
 
-    `below_recovery_point`: whether records are lost
-    that are known to have been on disk, and so may have been acknowledged and read; otherwise the broker would cut the
-    torn tail by itself. `new_start_offset`: if it is not -1, the beginning of the log is missing; a repair then cuts
-    nothing and makes this the log start offset. The damage of the journal has the topic "" and the partition -1; a
-    repair redoes what can be read of it.
+    `below_recovery_point`: whether records are lost that are known to have been on disk, and so may have been
+    acknowledged and read; otherwise the broker would cut the torn tail by itself. `new_start_offset`: if it is not -1,
+    the beginning of the log is missing; a repair then cuts nothing and makes this the log start offset. The damage of
+    the journal has the topic "" and the partition -1; a repair redoes what can be read of it.
     """
 
     topic: str
@@ -64,10 +63,10 @@ class Damage:
 
 
 def inspect(directory: str, fs: FileSystem) -> list[Damage]:
-    """Read every partition of a data directory with all checksums, and return the damages found. Changes nothing.
+    """Read every partition of a data directory, verify all checksums, and return the damage found. Changes nothing.
 
     The records that only the journal has count as stored: the next start redoes them. Raises DataDirectoryError if
-    `directory` is in use or is no data directory; raises OSError.
+    `directory` is in use or is not a data directory; raises OSError.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
@@ -79,11 +78,11 @@ def inspect(directory: str, fs: FileSystem) -> list[Damage]:
 
 
 def repair(directory: str, fs: FileSystem) -> list[Damage]:
-    """Cut each damaged partition at its damage, and return the repaired damages.
+    """Cut each damaged partition at its damage, and return the repaired damage.
 
     The removed bytes are kept in `removed/<time>-repair/<partition>/` of the data directory; they are on disk before
     anything is cut. The journal is redone first, and a damaged one is kept there, too. Raises DataDirectoryError if
-    `directory` is in use or is no data directory; raises OSError, also if the journal cannot be redone.
+    `directory` is in use or is not a data directory, and OSError, for example if the journal cannot be redone.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
@@ -108,7 +107,7 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
 
 
 def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Damage]]:
-    """Return what the next start needs of the journal, as far as it can be read, and its damage. Raises OSError."""
+    """Return the readable part of the journal that the next start needs, and the journal's damage. Raises OSError."""
     journal = read_journal(fs, directory)
     damages = []
     if (damage := journal.damage) is not None and not journal.same_boot:
@@ -122,9 +121,9 @@ def _redo(directory: str, fs: FileSystem) -> list[Damage]:
     journal, damages = _read_journal(directory, fs)
     if journal.damage is not None and journal.same_boot:
         raise DataDirectoryError(
-            f"the journal in {directory} is damaged, but the operating system has run on since it was written, so the"
-            " page cache has its records. Start the broker, which puts them on disk, stop it, and repair the directory"
-            " then"
+            f"the journal in {directory} is damaged, but the operating system was not restarted since it was written,"
+            " so its records are still in the page cache. Start the broker, which writes them to the disk, stop it, and"
+            " then repair the directory"
         )
     journal.redo(fs)
     for error in journal.failures.values():
@@ -167,7 +166,7 @@ def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> N
 
 
 def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[Damage]:
-    """Return the damages of all partitions, also of those whose directory is missing. `fs` shows `journal` redone."""
+    """Return the damage of all partitions, including those without a directory. `fs` has the entries of `journal`."""
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
@@ -201,7 +200,7 @@ def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
     """Return the segments of a partition in the order of their base offsets.
 
     A `.swap` segment, which compaction has completed, stands in for the segments that it replaces, as at a start of the
-    broker. If it is damaged, the segments that it replaces are unknown, and those that are left come behind it.
+    broker. If it is damaged, the segments that it replaces are unknown, and the remaining segments come after it.
     """
     segments = []
     for name in fs.list(path):
@@ -303,7 +302,7 @@ def _inspect_partition(
 def _whole_behind(segment: LogSegment, start: int) -> tuple[int, int]:
     """Return the numbers of undamaged (batches, records) after byte `start`.
 
-    If the bytes look like more batches than may be checked (`batch_search.py`), those that were found until then count.
+    If the bytes look like more batches than may be checked (`batch_search.py`), the result counts those found so far.
     """
     batches = records = 0
     with suppress(SearchGivenUp):

@@ -369,10 +369,10 @@ class LogSegment:
                 self._fs.unlink(path)
 
     def _write_anew(self) -> None:
-        """Write indexes that were rebuilt, if a `.checksums` file exists (`distrust_indexes` has created it).
+        """Write rebuilt indexes to their files, if `distrust_indexes` has created a `.checksums` file.
 
-        Nothing is written without this file. Nothing is written either if the transaction index is damaged, because the
-        new checksum would cover the damaged content.
+        Nothing is written if the transaction index is damaged, because the new checksum would cover the damaged
+        content.
         """
         if self._fs.exists(self.path(CHECKSUMS)):
             with suppress(OSError, CorruptIndex):  # the indexes are rebuilt again the next time they are loaded

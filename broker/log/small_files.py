@@ -30,7 +30,7 @@ _BLOCK: Final = 4096
 
 
 def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
-    """Replace the file at `path` atomically: a reader, also after a crash, sees the old content or the new content.
+    """Replace the file at `path` atomically: a reader sees the old content or the new content, even after a crash.
 
     With `sync` the content and the name are on disk when this returns. Without `sync` a power failure may leave a
     mixture of old and new bytes, so the content must contain its own checksum. Raises OSError, which leaves the old
@@ -80,7 +80,7 @@ def encode_offset(offset: int) -> bytes:
 
 
 def decode_offset(content: bytes) -> int:
-    """Return the offset in the content of such a file; 0 if the content is damaged."""
+    """Return the offset that `encode_offset` encoded; 0 if the content is damaged."""
     if len(content) != _MARK.size:
         return 0
     offset, crc = _MARK.unpack(content)
@@ -139,7 +139,7 @@ def encode_checkpoint(entries: Iterable[Iterable[object]]) -> bytes:
 def decode_checkpoint(content: bytes, words: int) -> list[list[str]]:
     """Return the entries of a checkpoint file as lists of words.
 
-    Raises ValueError if the content is cut off, has another version than 0, or has an entry without `words` words.
+    Raises ValueError if the content is cut off, has a version other than 0, or has an entry without `words` words.
     """
     lines = content.decode().splitlines()
     if len(lines) < 2 or lines[0] != "0" or not lines[1].isdigit() or len(lines) != 2 + int(lines[1]):

@@ -29,10 +29,13 @@ from .small_files import read_derived
 logger = structlog.get_logger(__name__)
 
 _MOST_PENDING: Final = 256_000
-"""Producers in unwritten snapshots from which on the log is behind. They need about 2 MB, and more if they write."""
+"""The number of producers in unwritten snapshots at which the log counts as behind.
+
+They need about 2 MB, and more if they write.
+"""
 
 _LEAST_COUNTED: Final = 4_000
-"""The producers as which a small snapshot counts, so that a log is also behind with many small ones."""
+"""The number of producers that a small snapshot counts as, so that many small snapshots have an effect, too."""
 
 
 class _PendingSnapshot:
@@ -135,7 +138,10 @@ class SnapshotWriter:
         return bool(self._pending) and sum(snapshot.cost for snapshot in self._pending.values()) > _MOST_PENDING
 
     def _collect(self) -> None:
-        """Forget the snapshots that are written. A failed job is repeated without notice, so look at all of them."""
+        """Forget the snapshots that are written.
+
+        All are checked, because failed jobs are repeated in the background.
+        """
         producers = self._log.producers
         for snapshot in list(self._pending.values()):
             if snapshot.is_written:

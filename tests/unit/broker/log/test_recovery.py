@@ -459,7 +459,7 @@ def repair_twin(position: int, lost: bytes, later: bytes) -> list[object]:
 def test_a_deleted_and_repaired_partition_is_left_alone(fs: FaultyFileSystem) -> None:
     written(fs).close()
     manager = new_manager(fs)
-    with pytest.raises(Exception, match="no data directory"):
+    with pytest.raises(Exception, match="not a data directory"):
         manager.open()
 
 
