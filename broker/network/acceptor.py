@@ -129,10 +129,10 @@ class Acceptor:
     def _begin(
         self, work: Coroutine[Any, Any, None], peer: socket.socket, counted: str | None, made: list[Connection]
     ) -> None:
-        """Start `work` with the connection of `peer`, whose protocol object it puts into `made`.
+        """Start `work`, which serves the connection of `peer` and adds its protocol object to `made`.
 
-        A registered connection ends with its listener, and every other one is closed here at the end. `counted` is the
-        host for which the connection counts.
+        The listener closes a connection that is registered. If `work` ends before that, the connection is closed here.
+        `counted` is the host for which the connection counts.
         """
 
         def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins
@@ -157,7 +157,7 @@ class Acceptor:
             await asyncio.sleep(wait_s)
 
     def take_back(self) -> None:
-        """Stop counting the connection that was accepted last for the rates, because its address may not make it."""
+        """Undo the counting of the last accepted connection, because the limit of its own address refuses it."""
         now = self._loop.time()
         for rate in self._rates:
             rate.take_back(now)

@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
             self._limit_login()
         self._listener.opened(self, transport.get_extra_info("socket"))
         if self.peer_host == UNKNOWN_HOST:
-            # The limits and access rules of its address could not be applied to the requests that it has left.
+            # The peer is gone. Limits and access rules need its address, so its remaining requests are not executed.
             self.abort()
         elif self._tls:
             self._identify(tls)
@@ -491,7 +491,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin_turn(self, now: float) -> None:
         if self._newcomer:
-            self._work = 0  # what is left of its turn among the newcomers has expired
+            self._work = 0  # its turn as a newcomer is over
         else:
             self._work = self._listener.turns.begin(self.id, self._work, self._turn, now)
         self._turn = now

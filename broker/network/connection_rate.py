@@ -22,5 +22,5 @@ class ConnectionRate:
         return min(self._rate.wait_s(now, self._quota), self._window_s)
 
     def take_back(self, now: float) -> None:
-        """Stop counting a connection, because its address may not make it (`connection_creation_rate`)."""
+        """Undo the counting of a connection that its address's limit (`connection_creation_rate`) refuses."""
         self._rate.record(now, -1)

@@ -42,7 +42,7 @@ HANDSHAKE_RECORD: Final = b"\x16"
 
 
 async def first_message(peer: socket.socket) -> None:
-    """Wait until the peer's first handshake message has arrived, or bytes that are none.
+    """Wait until the peer's first handshake message has arrived, or bytes that cannot begin such a message.
 
     Raises OSError if the message has more than `MAX_RECORDS` records or `MAX_MESSAGE_BYTES`. Known clients send it in
     one record of a few kilobytes. The bytes stay in the socket. The kernel wakes the broker only a few times, even if
@@ -57,9 +57,9 @@ async def first_message(peer: socket.socket) -> None:
 
 
 def needed(arrived: bytes) -> int:
-    """Return how many bytes have to arrive until more is known about the first message; 0 if nothing is missing.
+    """Return how many bytes must have arrived before more of the first message can be read; 0 if it is complete.
 
-    Nothing is missing, either, if the bytes are no handshake. Raises OSError as `first_message` does.
+    Also return 0 if the bytes are not a handshake. Raises OSError as `first_message` does.
     """
     message, end = b"", 0
     for _ in range(MAX_RECORDS):
@@ -96,7 +96,7 @@ async def _until_received(peer: socket.socket, count: int) -> None:
 def complete(arrived: bytes | bytearray) -> int:
     """Return the size in bytes of the record that `arrived` begins with, and 0 while it is not complete.
 
-    If the bytes are no record, they are as many as have arrived.
+    If the bytes are not a TLS record, return the number of bytes that have arrived.
     """
     if len(arrived) < HEADER_BYTES:
         return 0
@@ -108,7 +108,7 @@ def complete(arrived: bytes | bytearray) -> int:
 
 
 class Gate(asyncio.Protocol):
-    """Stands between a transport and its TLS protocol until the handshake has ended, and passes on a record in a turn.
+    """Stands between a transport and its TLS protocol until the handshake has ended, and passes on one record per turn.
 
     Reading is paused while a record waits for its turn.
     """
@@ -125,7 +125,7 @@ class Gate(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def enter(self) -> None:
-        """Take the place of the TLS protocol that the transport has now and whose `connection_made` comes next."""
+        """Replace the TLS protocol as the protocol of the transport, before its `connection_made` is called."""
         assert self._transport is not None, "connected"
         loop = asyncio.get_running_loop()
         self._tls = self._transport.get_protocol()
@@ -133,7 +133,7 @@ class Gate(asyncio.Protocol):
         loop.call_soon(partial(self._tls.connection_lost, None) if self._lost else self._continue)
 
     def open(self) -> None:
-        """Give the place to the limit of records (`tls_records.py`), because the handshake has ended."""
+        """Let the limit of records (`tls_records.py`) replace this object, because the handshake has ended."""
         assert self._transport is not None, "connected"
         self._open = True
         limit = RecordLimit(self._transport, self._tls, self._turns.records, self._network)
@@ -150,7 +150,7 @@ class Gate(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Hold what has arrived until its turn."""
+        """Hold the bytes that have arrived until their turn."""
         self._held += data
         self._continue()
 
@@ -231,7 +231,7 @@ async def shake_hands(
     gate = Gate(turns, network)
     try:
         plain, _ = await loop.connect_accepted_socket(lambda: gate, peer)
-        loop.call_soon(gate.enter)  # runs when `start_tls` has set the protocol and before that begins
+        loop.call_soon(gate.enter)  # runs after `start_tls` has set the protocol, before the handshake begins
         transport = await loop.start_tls(
             plain, asyncio.Protocol(), context, server_side=True, ssl_handshake_timeout=timeout_s
         )

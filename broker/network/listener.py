@@ -35,7 +35,7 @@ _ids = itertools.count(1)
 
 
 class TlsSide(Protocol):
-    """The TLS of a listener."""
+    """The TLS side of a listener: its contexts, and the principals of its clients."""
 
     def get(self) -> ssl.SSLContext:
         """Return the context for a handshake that begins now."""

@@ -1,4 +1,4 @@
-"""Keep what the connections of all listeners share: number, quotas, and memory and turns for requests.
+"""Keep the limits that the connections of all listeners share: their number, quotas, memory for requests, and turns.
 
 Limits such as `max.connections` and `queued.max.request.bytes` hold for the broker, not for each listener, as in Kafka.
 """

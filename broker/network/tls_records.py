@@ -92,7 +92,7 @@ class RecordLimit(asyncio.BufferedProtocol):
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what has arrived, and hold what is above the limit."""
+        """Pass on the bytes that have arrived, and hold the bytes above the limit."""
         arrived, self._view = self._view[:nbytes], memoryview(b"")
         if self._held or not self._peer_reads:
             passed = 0
@@ -152,7 +152,7 @@ class RecordLimit(asyncio.BufferedProtocol):
         self._tls.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on that the peer reads again, and after that what was held meanwhile."""
+        """Pass on that the peer reads again, then pass on the bytes that were held."""
         self._peer_reads = True
         self._tls.resume_writing()
         if self._held:

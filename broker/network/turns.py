@@ -9,8 +9,8 @@ more than their bytes say, so a turn also ends after `TURN_S`.
 Clients that have not proved who they are wait for one another (`Newcomers`), so that thousands of logins at the same
 time delay only logins.
 
-The number of TLS records is limited, too (`RecordTurns`): a record without data is no work in the sense above, but may
-cost the broker as much as a small request.
+The number of TLS records is limited, too (`RecordTurns`): a record without data does not count as work in the sense
+above, but may cost the broker as much as a small request.
 """
 
 from __future__ import annotations
@@ -122,12 +122,15 @@ class _Queue:
         turns = self._waiting.pop(network)
         turn = next(iter(turns))
         del turns[turn]
-        if turns:  # the next turn of this network comes after one of each other
+        if turns:  # the next turn of this network comes after one turn of each other network
             self._waiting[network] = turns
         return turn
 
     def _run_next(self) -> None:
-        """Let the next round begin with `_run`. The clock cannot tell rounds apart: it goes on during a round."""
+        """Let the next round begin with `_run`.
+
+        The clock cannot tell rounds apart, because it advances during a round.
+        """
         if not self._running:
             self._running = True
             asyncio.get_running_loop().call_soon(self._begin_round)
@@ -173,8 +176,8 @@ class Newcomers(_Queue):
 class RecordTurns(_Queue):
     """The turns in which TLS records are decrypted: `RECORDS_PER_ROUND` in each round of the event loop.
 
-    Usually the records of a connection are decrypted as soon as they arrive. Only if a round has had its number,
-    connections wait, and then all that come later wait, too. Each turn is called with the number of records that the
+    Usually the records of a connection are decrypted as soon as they arrive. When a round has reached its limit, all
+    connections whose records arrive later wait for a turn. Each turn is called with the number of records that the
     connection may have decrypted.
     """
 
@@ -187,7 +190,7 @@ class RecordTurns(_Queue):
         return 0 if self._waiting else self._left
 
     def decrypted(self, records: int) -> None:
-        """Count records that are decrypted in this round, or since the last one that had many of them."""
+        """Count decrypted records. They count until the next round, which runs only when half of the limit is used."""
         self._left -= records
         if self._left <= RECORDS_PER_ROUND // 2:
             self._run_next()

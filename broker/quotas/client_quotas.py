@@ -62,7 +62,10 @@ class _Meter(Generic[MeasureT]):
 
 
 class _Client:
-    """The quotas that limit a client; None for what is not limited. They are those of a version of all quotas."""
+    """The quotas that limit a client; None where there is no limit.
+
+    They are valid while the version of all quotas is `version`.
+    """
 
     __slots__ = ("bytes_read", "bytes_written", "mutations", "time", "version")
 
@@ -251,7 +254,10 @@ class ClientQuotas:
         *,
         unit: float = 1.0,
     ) -> _Meter[MeasureT] | None:
-        """Return the quota `key` that applies to a client, with what all who share it have used; None without one."""
+        """Return the quota `key` that applies to a client, None if none does.
+
+        It has the total use of all clients that share it.
+        """
         for entity, (user, client_id) in _levels(*client):
             value = self._quotas.get(entity, {}).get(key)
             if value is None:
@@ -272,7 +278,7 @@ class ClientQuotas:
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
-    """Return the entities whose quotas apply to a client, the most specific first, and who shares each of them."""
+    """Return the entities whose quotas apply to a client, most specific first, and which clients share each of them."""
     both = user, client_id
     yield ((CLIENT_ID, client_id), (USER, user)), both
     yield ((CLIENT_ID, None), (USER, user)), both

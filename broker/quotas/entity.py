@@ -18,7 +18,7 @@ CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""The pairs of type and name that a quota is set for, in the order of the types. The name None means the default."""
+"""The (type, name) pairs that a quota applies to, in the order of the types. The name None means the default."""
 
 QuotaValues: TypeAlias = Mapping[str, float]
 """The quotas of an entity by their keys."""
@@ -32,7 +32,7 @@ _LARGEST: Final = {
 
 _KEYS_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 _EPSILON: Final = 1e-6
-"""The difference from a whole number that Kafka allows a whole number that is sent as a float."""
+"""How far a float may differ from a whole number to be accepted as one, as in Kafka."""
 
 MAX_NAME_CHARACTERS: Final = 1000
 """The longest name of a user or client id that may have a quota, because all quotas are kept in memory."""

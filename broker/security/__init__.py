@@ -1,1 +1,1 @@
-"""Decide who may use the broker: TLS for its listeners. Each module names the settings of Kafka that it implements."""
+"""Authenticate clients: TLS, SASL and delegation tokens. Each module names the Kafka settings that it implements."""

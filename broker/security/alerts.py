@@ -1,8 +1,8 @@
 """Tell a peer why its TLS handshake has failed: send the alert that the TLS library has prepared (RFC 8446, section 6).
 
 asyncio and uvloop close the connection without sending it. They do send what is ready when the handshake waits for more
-bytes. So after a failure, a `TellingObject` says that it waits, and calls `failed` with the error. The function that
-was set there ends the handshake. Clients know at once that another attempt is of no use.
+bytes. So after a failure, a `TellingObject` reports that it waits for more bytes, and calls `failed` with the error.
+The function in `failed` ends the handshake. Clients know at once that another attempt is of no use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 failed: ContextVar[Callable[[ssl.SSLError], None]] = ContextVar("failed")
-"""Is called with the error with which a handshake fails that has begun in this context."""
+"""Called with the error when a handshake that began in this context fails."""
 
 
 class TellingObject(ssl.SSLObject):
@@ -28,7 +28,7 @@ class TellingObject(ssl.SSLObject):
         return made
 
     def do_handshake(self) -> None:
-        """Continue the handshake. Raises ssl.SSLWantReadError if it has not ended, also after a failure."""
+        """Continue the handshake. Raises ssl.SSLWantReadError if it has not ended, and after a failure."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

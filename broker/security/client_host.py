@@ -24,7 +24,8 @@ def is_address(host: str) -> bool:
 def spelled_as_in_kafka(host: str) -> str:
     """Return an address in the form that Java prints: 127.0.0.1, 0:0:0:0:0:0:0:1.
 
-    An IPv4 client of a listener on all interfaces has an IPv6 address, of which this is the IPv4 address.
+    On a listener for all interfaces, the system reports an IPv4 client with an IPv6 address. The IPv4 address is
+    returned.
     """
     address = _parsed(host)
     if isinstance(address, str):
@@ -45,7 +46,7 @@ def network_of(host: str) -> str:
 
 
 def _parsed(host: str) -> IPv6Address | str:
-    """Return an IPv6 address without its zone. Return anything else as text, also an IPv4 address that is mapped."""
+    """Return an IPv6 address without its zone. Return anything else as text, including a mapped IPv4 address."""
     if ":" not in host:
         return host
     try:

@@ -62,5 +62,5 @@ def issued(
 
 
 def shorter(limit_ms: int, asked_ms: int) -> int:
-    """Return a period in ms: what a request asks for, at most `limit_ms`. What is not positive asks for the limit."""
+    """Return the requested period in ms, at most `limit_ms`. A request that is not positive means `limit_ms`."""
     return min(limit_ms, asked_ms) if asked_ms > 0 else limit_ms

@@ -22,7 +22,7 @@ class DelegationTokenSettings(ConfigTable):
         86_400_000,
         at_least(1),
         doc="The time in ms for which a new delegation token is valid, and the longest time that a renewal adds to the"
-        " present.",
+        " current time.",
     )
     delegation_token_expiry_check_interval_ms: int = long(
         3_600_000,

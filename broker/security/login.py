@@ -8,8 +8,8 @@ The rules are Apache Kafka's:
   SaslHandshake. Any other request closes the connection.
 * A refused login is answered after `connection.failed.authentication.delay.ms`, and the connection is closed. A login
   that could not be checked gets no answer (`LoginNotChecked`).
-* A session ends with the client's token, or after `connections.max.reauth.ms`. Before that, the client logs in again by
-  the same mechanism as the same principal (KIP-368). A session that has ended admits only the requests of a login.
+* A session ends with the client's token, or after `connections.max.reauth.ms`. Before that, the client logs in again
+  with the same mechanism as the same principal (KIP-368). A session that has ended admits only the requests of a login.
 
 The mechanisms are in modules of their own. This module does no I/O.
 """
@@ -49,13 +49,13 @@ class LoginRefused(Exception):
 class LoginNotChecked(LoginRefused):
     """A login that was not checked, because too many others wait for their checks.
 
-    The connection is closed without an answer. Clients take an answer for final, but connect again after a close.
+    The connection is closed without an answer. Clients consider a refusal final, but connect again after a close.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a mechanism: the client's identity, and for how many ms at most it is proved, None for no limit.
+    """The result of a mechanism: the client's identity, and how long in ms the proof is valid at most (None: no limit).
 
     `token_id` is the id of the delegation token that has proved it (KIP-48), None without one.
     """
@@ -146,7 +146,7 @@ class Login:
         return f"{api_name(api_key)} arrived {when}"
 
     def choose(self, mechanism: str, version: int) -> bool:
-        """Begin a login by a mechanism, in a SaslHandshake of this version; return whether the mechanism is enabled.
+        """Begin a login with a mechanism, in a SaslHandshake of this version; return whether the mechanism is enabled.
 
         Raises KafkaError ILLEGAL_SASL_STATE if the client has logged in and must not do so again now.
         """
@@ -154,18 +154,21 @@ class Login:
             if version == 0:
                 raise KafkaError(
                     ErrorCode.ILLEGAL_SASL_STATE,
-                    "Another login needs version 1 of SaslHandshake, as its answers have order.",
+                    "A repeated login needs version 1 of SaslHandshake: after version 0, messages have no request"
+                    " headers, so they cannot be told from other requests.",
                 )
             if self.admits_until == math.inf:
                 raise KafkaError(
                     ErrorCode.ILLEGAL_SASL_STATE,
-                    "The client has logged in, and its session has no end (connections.max.reauth.ms).",
+                    "The client has already logged in, and its session does not expire (connections.max.reauth.ms).",
                 )
             if self._now() - self._succeeded_at < REPEATED_LOGIN_S:
-                raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "The client has logged in less than a second ago.")
+                raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "The client logged in less than a second ago.")
         make = self.rules.mechanisms.get(mechanism)
         if make is None or (self._succeeded_at is not None and mechanism != self.mechanism):
-            self._owner.login_refused(mechanism[:100], "the mechanism is not enabled, or another than before")
+            self._owner.login_refused(
+                mechanism[:100], "the mechanism is not enabled, or differs from that of the first login"
+            )
             self._is_over = True
             self.admits_until = -math.inf
             return False
@@ -181,7 +184,7 @@ class Login:
         delay for failures, and KafkaError ILLEGAL_SASL_STATE if no mechanism was chosen.
         """
         if self._exchange is None:
-            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "Choose a mechanism with SaslHandshake before.")
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "Choose a mechanism with SaslHandshake first.")
         try:
             challenge = await self._exchange.answer(bytes(message))
             proof = self._exchange.proof

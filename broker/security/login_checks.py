@@ -1,8 +1,8 @@
 """`LoginChecks`: in which order passwords and tokens are checked, and how many logins may wait for that.
 
-Comparing a password with its salted hash takes milliseconds of a core on purpose, also if it is wrong. Verifying a
-large token takes as long. So the broker runs one check at a time, and a client that sends many passwords or tokens must
-not delay the logins of others:
+Comparing a password with its salted hash takes milliseconds of a core on purpose, whether it is right or wrong.
+Verifying a large token takes as long. So the broker runs one check at a time, and a client that sends many passwords or
+tokens must not delay the logins of others:
 
 * Client addresses take turns, and the checks of one address run in the order of their arrival. A login of an address
   without other logins waits for at most one check of each other address. The addresses of an IPv6 network count as one
@@ -50,14 +50,14 @@ class LoginChecks:
     async def in_turn(self, host: str, check: Callable[[], T]) -> T:
         """Return the result of a slow check for the client address `host`, when its turn has come.
 
-        Raises LoginNotChecked if too many checks wait, and what the check raises.
+        Raises LoginNotChecked if too many checks wait, or the exception of the check.
         """
         if self._busy:
             await self._turn_of(network_of(host))
         self._busy = True
         running = self._threads.run(Lane.LOGIN, check)
         running.add_done_callback(self._ended)
-        await asyncio.wait([running])  # if this is cancelled, the check goes on, and others wait for it
+        await asyncio.wait([running])  # if this is cancelled, the check continues, and others wait for it
         return running.result()
 
     async def _turn_of(self, host: str) -> None:

@@ -112,9 +112,7 @@ class OAuthExchange:
             raise LoginRefused("", f"the token is not valid: {error}") from error
         name = claims[rules.name_claim]
         if not isinstance(name, str) or not name or identity not in ("", name):
-            raise LoginRefused(
-                "", f"the claim {rules.name_claim} is not the name of the user that the client claims to be"
-            )
+            raise LoginRefused("", f"the claim {rules.name_claim} differs from the user name that the client sent")
         lifetime_ms = int(claims["exp"]) * 1000 - int(self._now_s() * 1000)
         if lifetime_ms <= 0:  # accepted because clocks may differ; the session must not end with the login
             lifetime_ms += rules.skew_s * 1000

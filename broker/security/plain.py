@@ -60,7 +60,7 @@ class AllUsers:
         return any(source.recalls(name, password) for source in self._sources)
 
     def verify(self, name: str, password: str) -> bool:
-        """Return whether the user of a source has this password."""
+        """Return whether one of the sources has this user with this password."""
         return any(source.verify(name, password) for source in self._sources)
 
 

@@ -1,6 +1,6 @@
 """SASL SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) with the credentials of the cluster's metadata (KIP-84).
 
-A client with the extension `tokenauth=true` logs in by a delegation token (KIP-48): the user name is the token's id,
+A client with the extension `tokenauth=true` logs in with a delegation token (KIP-48): the user name is the token's id,
 and the password is the token's secret in base64.
 """
 
@@ -30,7 +30,7 @@ class ScramUsers(Protocol):
         """Return a user's credential for a SCRAM mechanism, or None."""
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return how many credentials of a SCRAM mechanism have which number of iterations."""
+        """Return the number of credentials of a SCRAM mechanism by their number of iterations."""
 
 
 class TokenLogins(Protocol):
@@ -95,7 +95,10 @@ class ScramExchange:
         return proof
 
     def _kind(self, user: ScramUser) -> str:
-        """Return what a client has named, for the broker's own log: an answer must not tell which tokens exist."""
+        """Return whether the client has named a user or a token.
+
+        This is for the broker's log only: a response must not reveal which tokens exist.
+        """
         if user.has_token:
             return "delegation token"
         if self._tokens is not None and self._tokens.proof(user.name) is not None:

@@ -1,7 +1,7 @@
 """Define the settings of listeners that concern security, with Kafka's names and defaults.
 
 Each setting applies to all listeners, and `listener.name.<listener>.<setting>` replaces it for one listener. As in
-Kafka, `ssl.client.auth` without such a prefix does not apply to SASL_SSL listeners, where clients log in by SASL.
+Kafka, `ssl.client.auth` without such a prefix does not apply to SASL_SSL listeners, where clients log in with SASL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLIENT_AUTH: Final = ("none", "requested", "required")
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The settings of one listener: `own` has those that were given for it alone, `common` returns the others."""
+    """The settings of one listener: `own` has the values for this listener alone, `common` returns any other value."""
 
     own: Mapping[str, Any]
     common: Callable[[str], Any]
@@ -38,7 +38,7 @@ def _problem_of_rules(text: str) -> str | None:
 
 
 def _key_set(url: str) -> str | None:
-    """Return why an address cannot be that of a key set, or None."""
+    """Return why a key set cannot be fetched from this address, or None."""
     if not url or url.startswith(("https://", "http://", "file:///")):
         return None
     return "is not the address of a key set. Write https://... or file:///..."
@@ -130,7 +130,7 @@ class SecuritySettings(ConfigTable):
     connection_authentication_timeout_ms: int = integer(
         30000,
         at_least(1),
-        doc="The time in ms that a client has to complete the TLS handshake, and then again to log in by SASL. After"
+        doc="The time in ms that a client has to complete the TLS handshake, and then again to log in with SASL. After"
         " that time the connection is closed.",
     )
     connection_failed_authentication_delay_ms: int = integer(
@@ -141,8 +141,8 @@ class SecuritySettings(ConfigTable):
     connections_max_reauth_ms: int = long(
         0,
         at_least(0),
-        doc="The time in ms after which a client must have logged in again by SASL (KIP-368). The broker announces the"
-        " time, and clients log in without a new connection. 0: a login lasts as long as its connection.",
+        doc="The time in ms after which a client must have logged in again with SASL (KIP-368). The broker announces"
+        " the time, and clients log in without a new connection. 0: a login lasts as long as its connection.",
         per_listener=True,
     )
     sasl_enabled_mechanisms: list[str] = text_list(
@@ -186,7 +186,7 @@ class SecuritySettings(ConfigTable):
     sasl_server_max_receive_size: int = integer(
         65536,
         between(1024, 104857600),
-        doc="The largest request in bytes that a client can send before it has logged in by SASL. Raise it for larger"
+        doc="The largest request in bytes that a client can send before it has logged in with SASL. Raise it for larger"
         " tokens. Kafka's default is 524288, but many such requests would use up the memory for requests of others.",
     )
     sasl_server_max_waiting_logins: int = integer(

@@ -38,7 +38,7 @@ class ListenerTls:
         self.listener = listener
         self._settings = settings
         if listener.protocol is SecurityProtocol.SASL_SSL:
-            # As in Kafka, clients of such a listener log in by SASL, and the value for all listeners excludes it.
+            # As in Kafka, clients of such a listener log in with SASL, and the value for all listeners excludes it.
             self.client_auth: str = settings.own.get("ssl.client.auth", "none")
         else:
             self.client_auth = settings.get("ssl.client.auth")
@@ -62,7 +62,7 @@ class ListenerTls:
             raise ConfigError("ssl.keystore.key", "is set together with ssl.keystore.location. Keep one of them")
         if bool(key) != bool(self._text("ssl.keystore.certificate.chain")):
             missing = "ssl.keystore.certificate.chain" if key else "ssl.keystore.key"
-            raise ConfigError(missing, "is not set. A key in the settings needs its certificate chain beside it")
+            raise ConfigError(missing, "is not set. Set the key and its certificate chain together")
 
     def _check_trusted(self) -> None:
         location, inline = self._text("ssl.truststore.location"), self._text("ssl.truststore.certificates")

@@ -128,7 +128,7 @@ class TokenKeys:
             async with asyncio.timeout(2 * FETCH_S):  # a server may send its headers one byte at a time
                 return await self._threads.run(Lane.OUTSIDE, lambda: parse_keys(fetch_url(self._url)))
         except TimeoutError:
-            raise KeysError(f"{self._url} cannot be read: not within {2 * FETCH_S:g} s") from None
+            raise KeysError(f"{self._url} cannot be read: no response within {2 * FETCH_S:g} s") from None
 
 
 def fetch_url(url: str) -> bytes:
@@ -157,7 +157,7 @@ def _fetch_http(url: str) -> bytes:
         while len(content) <= MAX_BYTES and (part := response.read1(65536)):
             content += part
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {FETCH_S:g} s")
+                raise TimeoutError(f"no complete response within {FETCH_S:g} s")
     return bytes(content)
 
 

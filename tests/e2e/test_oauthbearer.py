@@ -280,5 +280,5 @@ async def test_a_start_does_not_wait_for_keys_that_do_not_come(monkeypatch: pyte
             return asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(token_keys, "FETCH_S", 0.01)
-    with pytest.raises(token_keys.KeysError, match=r"http://keys\.example cannot be read: not within 0\.02 s"):
+    with pytest.raises(token_keys.KeysError, match=r"http://keys\.example cannot be read: no response within 0\.02 s"):
         await token_keys.TokenKeys("http://keys.example", 60, NoEnd(), structlog.get_logger()).start()
