@@ -866,7 +866,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         return [metrics]
 
     def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
-        """Raise ConfigError if a setting of one listener belongs to none, or to one without TLS or SASL."""
+        """Raise ConfigError if a setting with `listener.name.` names no listener, or one without its TLS or SASL."""
         owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.settings}
         for name in self.overrides:
             if name not in owners:
@@ -887,7 +887,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
                 )
 
     def _check_tls(self, listeners: Iterable[ListenerConfig]) -> None:
-        """Raise ConfigError if the settings of a TLS listener contradict each other, or if none uses a TLS setting."""
+        """Raise ConfigError if the TLS settings of a listener contradict each other, or if no listener uses them."""
         protected = [listener for listener in listeners if listener.protocol.uses_tls]
         if protected:
             from .security.tls import ListenerTls
@@ -925,7 +925,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         return read_listeners(self.listeners, self.listener_security_protocol_map, self.advertised_listeners)
 
     def read_metrics_listener(self) -> ListenerConfig | None:
-        """Return the address of `metrics.listener` with the name METRICS, None for none."""
+        """Return the address of `metrics.listener` with the name METRICS, or None if it is not set."""
         if not self.metrics_listener:
             return None
         certificates = self.of_listener(METRICS).get("ssl.client.auth") == "required"
@@ -960,7 +960,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     @classmethod
     def _of_one_listener(cls, name: str) -> Setting | None:
-        """Return the setting that `name`, which begins with `listener.name.`, sets for one listener; None for none."""
+        """Return the setting that `name`, which begins with `listener.name.`, sets for one listener, or None."""
         for row in cls.settings.values():
             if row.per_listener and name.endswith(f".{row.name}") and len(name) > len(LISTENER_PREFIX + row.name) + 1:
                 return replace(row, name=name)

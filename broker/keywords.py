@@ -58,13 +58,13 @@ class BrokerKeywords(TypedDict, total=False):
     ssl_reload_interval_ms: int
     """The time in ms between two checks whether a key or certificate file has changed. 0: never."""
     connection_authentication_timeout_ms: int
-    """The time in ms that a client has to complete the TLS handshake, and then again to log in by SASL. After that
-    time the connection is closed.
+    """The time in ms that a client has to complete the TLS handshake, and then again to log in with SASL. After
+    that time the connection is closed.
     """
     connection_failed_authentication_delay_ms: int
     """The time in ms after which a refused login is answered and its connection is closed."""
     connections_max_reauth_ms: int
-    """The time in ms after which a client must have logged in again by SASL (KIP-368). The broker announces the
+    """The time in ms after which a client must have logged in again with SASL (KIP-368). The broker announces the
     time, and clients log in without a new connection. 0: a login lasts as long as its connection.
     """
     sasl_enabled_mechanisms: str | Iterable[str]
@@ -89,7 +89,7 @@ class BrokerKeywords(TypedDict, total=False):
     sasl_oauthbearer_sub_claim_name: str
     """The claim of a token that has the name of the user, which becomes the principal."""
     sasl_server_max_receive_size: int
-    """The largest request in bytes that a client can send before it has logged in by SASL. Raise it for larger
+    """The largest request in bytes that a client can send before it has logged in with SASL. Raise it for larger
     tokens. Kafka's default is 524288, but many such requests would use up the memory for requests of others.
     """
     sasl_server_max_waiting_logins: int
@@ -122,7 +122,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The longest time in ms from the creation of a delegation token to its end. Renewals cannot exceed it."""
     delegation_token_expiry_time_ms: int
     """The time in ms for which a new delegation token is valid, and the longest time that a renewal adds to the
-    present.
+    current time.
     """
     delegation_token_expiry_check_interval_ms: int
     """The time in ms between two searches for expired delegation tokens, which are then removed. An expired token

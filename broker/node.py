@@ -178,7 +178,7 @@ class BrokerNode:
 
     @property
     def failure(self) -> KafkaError | None:
-        """The error after which the data directory accepts no writes, or None.
+        """The error that made the data directory refuse writes, or None.
 
         Only a new broker can use the directory again.
         """

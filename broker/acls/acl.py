@@ -19,7 +19,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 class Acl(NamedTuple):
     """One rule: `principal` (`User:alice`) may, or may not, execute `operation` on the matching resources from `host`.
 
-    The numbers are those of the enumerations in `protocol/access_rules.py`.
+    The values of the enumerations are defined in `protocol/access_rules.py`.
     """
 
     resource_type: int

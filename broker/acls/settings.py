@@ -22,7 +22,7 @@ def _problem_of_super_users(value: str) -> str | None:
             if item.strip():
                 Principal.parse(item.strip())
         except ValueError as error:
-            return f"names a super user that is no principal: {error}"
+            return f"names a super user that is not a principal: {error}"
     return None
 
 

@@ -1,12 +1,12 @@
-"""Enforce the requirements of APIs (`requirements.py`) in front of their handlers.
+"""Enforce the requirements of APIs (`requirements.py`) before their handlers run.
 
 If the broker has access control, the dispatcher runs each handler through `guarded`. Otherwise it runs the handlers
 directly, so that access control costs nothing where it is off.
 
 A requirement applies to the whole request, which then fails, or to the items of an array. In the latter case the
 handler gets a copy of the request with the allowed items, and the response gets the errors of the others. If no item is
-allowed, the handler runs only if its response has an error code for the whole request, as that of OffsetDelete. If the
-handler fails as a whole, the allowed items get its error.
+allowed, the handler runs only if its response has an error code for the whole request, as OffsetDelete's response does.
+If the handler fails as a whole, the allowed items get its error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cluster_operations(access: Access) -> int:
 
 
 def guarded(api: HandledApi) -> HandledApi:
-    """Return an API whose handler runs only for what the client may do."""
+    """Return an API whose handler receives only the requests and items that the client is allowed."""
     rows = REQUIREMENTS.get(api_name(api.key))
     if rows is None:
         return replace(api, handle=_for_super_users(api.handle))
@@ -99,7 +99,7 @@ def _resource(row: Requirement, item: Any) -> tuple[AclResourceType, str]:
 
 
 def _handled_in_part(context: RequestContext, request: Request[Any], handle: Handler, row: Requirement) -> Steps[Reply]:
-    """Let the handler execute the request for the allowed items, and complete its response with the other items."""
+    """Let the handler execute the request for the allowed items. Add the errors of the other items to its response."""
     access = context.access
     items: list[Any] = getattr(request, row.array)
     allowed: list[Any] = []
@@ -132,7 +132,7 @@ def _handled_in_part(context: RequestContext, request: Request[Any], handle: Han
 
 
 def _has_own_code(response: type[Response]) -> bool:
-    """Return whether a response has an error code for the whole request, which only the handler knows."""
+    """Return whether a response has an error code for the whole request. Only the handler can set this code."""
     return any(spec.name == "error_code" for spec in response.fields)
 
 
@@ -143,7 +143,7 @@ def _with(request: Request[Any], row: Requirement, items: list[Any]) -> Request[
 
 
 class _Part:
-    """The allowed part of a request, and the refused parts with their codes, which complete its response."""
+    """The allowed part of a request, and the refused parts, each with the error code for the response."""
 
     def __init__(
         self, context: RequestContext, request: Request[Any], refused: list[tuple[ErrorCode, Request[Any]]]
@@ -153,7 +153,7 @@ class _Part:
         self.refused = refused
 
     def completed(self, response: Response) -> Steps[Response]:
-        """Add the errors of the refused items to the response to the allowed ones."""
+        """Add the errors of the refused items to the response for the allowed items."""
         if getattr(response, "error_code", 0):
             return response  # the whole request failed, and its items have no codes of their own
         for code, part in self.refused:
@@ -169,7 +169,7 @@ class _Part:
         return (yield from self.completed(response))
 
     def followed(self, reply: Reply) -> Reply:
-        """Return a reply like the handler's, whose response gets completed."""
+        """Return the handler's reply, changed so that its response also gets the errors of the refused items."""
         if isinstance(reply, Response):
             return self._unchanged(self.completed(reply))
         if isinstance(reply, Deferred):

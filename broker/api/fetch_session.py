@@ -100,7 +100,7 @@ class FetchSession:
         self.last_used = now
 
     def served(self, target: FetchTarget) -> None:
-        """Move a partition that returned records behind the others, so that a byte limit starves no partition."""
+        """Move a partition that returned records to the end, so that a byte limit starves no partition."""
         if target.key in self.targets:
             self.targets.move_to_end(target.key)
 

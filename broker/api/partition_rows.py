@@ -1,7 +1,7 @@
 """Process in slices the rows of requests that name partitions by topic.
 
-OffsetCommit and TxnOffsetCommit name offsets in the same fields, and the results of OffsetDelete have the same fields
-as theirs.
+OffsetCommit and TxnOffsetCommit requests have the same fields for offsets. Their responses and that of OffsetDelete
+have the same fields for results.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ ControllerApis. docs/reference/access.md is made from the table. Fields of the e
 * InitProducerId for a consumer group: Read on the group and on the topics of the claimed partitions, and Write on the
   transactional id. If the broker assigns the transactional id, Write is required on its prefix,
   `<group id>-group-aware-`.
-* AddPartitionsToTxn with Session: what it requires without.
+* AddPartitionsToTxn with Session: the same as without it.
 * EndTxn with Topics: nothing more. It names only partitions that have been added to the transaction or its session, and
   adding them required Write.
 * FindCoordinator for the initialisation of a group's producers: Describe on the group.
@@ -44,8 +44,8 @@ class Requirement:
     `or_cluster` is set, this operation on the cluster suffices, too. `kind_of_config` is true if each item names the
     kind of its resource in the field `resource_type`, with the numbers of config resources.
 
-    If the scope is HANDLER, `when` says in words for what the operation is required, and `refusal` what the client gets
-    if the operation is denied. Both are for readers only.
+    If the scope is HANDLER, `when` says in words when the operation is required, and `refusal` says what the client
+    gets if it is denied. Both are for readers only.
     """
 
     operation: AclOperation
@@ -72,7 +72,10 @@ def whole(
     versions: str = "0+",
     or_cluster: AclOperation | None = None,
 ) -> Requirement:
-    """Refuse the request unless the operation on the resource that `field` names is allowed; null names none."""
+    """Refuse the request unless the operation on the resource that `field` names is allowed.
+
+    A null field requires nothing.
+    """
     return Requirement(
         operation, resource_type, Scope.REQUEST, "", field, Versions.parse(versions), or_cluster=or_cluster
     )
@@ -106,7 +109,7 @@ def inside(
     *,
     or_cluster: AclOperation | None = None,
 ) -> Requirement:
-    """Leave it to the handler to refuse or to hide what is denied."""
+    """Let the handler itself refuse or hide the resources on which the operation is denied."""
     return Requirement(operation, resource_type, Scope.HANDLER, or_cluster=or_cluster, when=when, refusal=refusal)
 
 
@@ -141,7 +144,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(
             _O.DESCRIBE,
             _T.GROUP,
-            "each group, also for its producers (key type 64 of the extension)",
+            "each group, including for its producers (key type 64 of the extension)",
             "the key has GROUP_AUTHORIZATION_FAILED",
         ),
         inside(
@@ -161,7 +164,7 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         ),
         inside(_O.WRITE, _T.TOPIC, "each topic", f"{_PARTITIONS_OF_TOPIC}; with acks=0, the connection is closed"),
     ),
-    "Fetch": (inside(_O.READ, _T.TOPIC, "each topic, also of a fetch session", _PARTITIONS_OF_TOPIC),),
+    "Fetch": (inside(_O.READ, _T.TOPIC, "each topic, including those of a fetch session", _PARTITIONS_OF_TOPIC),),
     "ListOffsets": (each(_O.DESCRIBE, _T.TOPIC, "topics.name"),),
     "OffsetForLeaderEpoch": (each(_O.DESCRIBE, _T.TOPIC, "topics.topic", or_cluster=_O.CLUSTER_ACTION),),
     "DeleteRecords": (each(_O.DELETE, _T.TOPIC, "topics.name"),),

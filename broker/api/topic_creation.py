@@ -39,7 +39,7 @@ def plan_topic(
 ) -> TopicPlan:
     """Check a new topic and return its plan; -1 means the broker's default.
 
-    Raises KafkaError with the code that CreateTopics answers.
+    Raises KafkaError with the error code of the CreateTopics response.
     """
     if (problem := name_problem(name)) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)

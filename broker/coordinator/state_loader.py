@@ -16,8 +16,8 @@ from ...protocol.errors import DecodeError, KafkaError
 class StateLoader:
     """The unreadable partitions of one internal topic.
 
-    `unreadable` contains the reason for each partition that could not be read. `read_later` are those of them that have
-    to be read again. Both are changed in place only.
+    `unreadable` contains the reason for each partition that could not be read. `read_later` contains those that have to
+    be read again. Both are changed in place only.
     """
 
     def __init__(self, read: Callable[[int], Awaitable[None]], logger: Any, event: str, keys: str) -> None:

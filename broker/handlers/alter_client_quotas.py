@@ -1,7 +1,7 @@
 """Handle AlterClientQuotas: set and remove quotas of users, client ids and addresses (KIP-546).
 
-As in Kafka, all changes of an entity are made or none, and a change that is not possible is an error of its entity
-alone. The answer is sent when the quotas are durable and in effect.
+As in Kafka, either all changes of an entity are made or none. An impossible change is an error of its own entity only.
+The answer is sent when the quotas are durable and in effect.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Handle AlterUserScramCredentials: set and remove the SCRAM credentials of users (KIP-554).
 
-As in Kafka, all changes of a user are made or none, and a change that is not possible is an error of its user alone.
+As in Kafka, either all changes of a user are made or none. An impossible change is an error of its own user only.
 """
 
 from __future__ import annotations

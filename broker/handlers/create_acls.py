@@ -1,7 +1,7 @@
 """Handle CreateAcls v1-3: add access rules, and answer when they are durable and in effect.
 
-As in Kafka, an element with the number of UNKNOWN closes the connection, and one that is for filters only, such as ANY,
-fails the whole request.
+As in Kafka, a rule with an UNKNOWN type closes the connection. A rule with a type that is for filters only, such as
+ANY, fails the whole request.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
 
 
 def _checked(context: RequestContext, request: CreateAclsRequest) -> Steps[bool]:
-    """Check what fails the whole request; return False if it closes the connection."""
+    """Raise KafkaError if a rule fails the whole request; return False if a rule closes the connection."""
     acls = context.broker.metadata.acls
     new: set[Acl] = set()
     for item in request.creations:

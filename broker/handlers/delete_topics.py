@@ -64,7 +64,7 @@ def _authorized(
     """Return each topic that the client may delete once, and add the other topics to the response.
 
     A name and an id of the same topic become one item only if the client may delete both. Otherwise the number of rows
-    would tell which id a hidden topic has.
+    would reveal which id a hidden topic has.
     """
     named: dict[str | bytes, Item] = {}
     for item in asked:

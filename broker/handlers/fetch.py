@@ -108,7 +108,7 @@ class _Fetch:
     def _partition(self, target: FetchTarget) -> Partition:
         manager = self.context.broker.replica_manager
         topic = target.topic
-        if self.access is not None:  # also in a session, whose partitions the client may have been allowed before
+        if self.access is not None:  # even in a session, because the client may have lost its rights since
             name = topic if isinstance(topic, str) else _name(self.context, topic)
             if name is not None:  # an unknown id gets its own error below
                 self.access.require(AclOperation.READ, AclResourceType.TOPIC, name)
@@ -221,7 +221,7 @@ class _Fetch:
         try:
             epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
         except KafkaError:
-            return None  # the epoch may end behind the log's damage; `read` raises if the offset is behind it, too
+            return None  # the epoch may end after the log's damage; `read` raises if the offset is after it, too
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
         return EpochEndOffset(epoch, end_offset)

@@ -167,7 +167,7 @@ def _answer(
 
 
 def _hidden(name: str | bytes) -> MetadataResponseTopic:
-    """Return the row of a topic that the client may not describe. It does not tell whether the topic exists."""
+    """Return the row of a topic that the client may not describe. It does not reveal whether the topic exists."""
     code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return MetadataResponseTopic(code, name) if isinstance(name, str) else MetadataResponseTopic(code, None, name)
 

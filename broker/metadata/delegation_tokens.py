@@ -46,7 +46,7 @@ class DelegationTokenManager:
         self._settled_clock = SettledClock(clock, config.expiry_clock_settle_ms, logger, purpose)
         self._token_ids: dict[bytes, str] = {}  # by HMAC
         self._credentials: dict[str, dict[str, asyncio.Future[ScramCredential]]] = {}  # by token id and mechanism
-        self._owners: dict[str, Principal] = {}  # by token id, also of tokens that are being stored
+        self._owners: dict[str, Principal] = {}  # by token id, including tokens that are being stored
         self._owned: Counter[Principal] = Counter()
         self._unexamined: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -169,7 +169,7 @@ class DelegationTokenManager:
 
     def _of_secret(self, secret: bytes) -> DelegationToken:
         token_id = self._token_ids.get(secret)
-        # A token whose removal is on its way to the disk must not be stored again.
+        # A token whose removal is being written must not be stored again.
         token = None if token_id is None else self._metadata.newest_delegation_token(token_id)
         if token is None:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)

@@ -119,10 +119,10 @@ class Metadata(Protocol):
         """Return a user's credential for a SCRAM mechanism, or None."""
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return how many credentials of a SCRAM mechanism have which number of iterations."""
+        """Return the number of credentials of a SCRAM mechanism by their number of iterations."""
 
     def has_room_for_user(self, user: str, limit: int) -> bool:
-        """Return whether a user may get a credential if there may be `limit` users, those being stored included."""
+        """Return whether a user may get a credential without exceeding `limit` users, including those being stored."""
 
     def change_scram_credentials(
         self, user: str, changes: Mapping[str, ScramCredential | None]
@@ -137,7 +137,7 @@ class Metadata(Protocol):
 
     @property
     def delegation_token_count(self) -> int:
-        """The number of delegation tokens, those included that are being stored."""
+        """The number of delegation tokens, including those that are being stored."""
 
     @property
     def on_delegation_token_changed(self) -> list[Callable[[str], None]]:
@@ -157,13 +157,13 @@ class Metadata(Protocol):
 
     @property
     def acl_count(self) -> int:
-        """The number of access rules, those included that are being stored."""
+        """The number of access rules, including those that are being stored."""
 
     def create_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
-        """Add access rules, of which some may exist already."""
+        """Add access rules, some of which may already exist."""
 
     def delete_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
-        """Delete access rules, of which some may be deleted already."""
+        """Delete access rules, some of which may already be deleted."""
 
     # ---- quotas
 
@@ -179,7 +179,7 @@ class Metadata(Protocol):
         """Return the quotas of an entity with its pending changes applied, as the base of the next change."""
 
     def has_room_for_quotas(self, entity: QuotaEntity, limit: int) -> bool:
-        """Return whether an entity may get quotas if there may be `limit` entities, those being stored included."""
+        """Return whether an entity may get quotas without exceeding `limit` entities, including those being stored."""
 
     def change_quotas(self, entity: QuotaEntity, values: QuotaValues) -> asyncio.Future[None]:
         """Replace the quotas of an entity; the future is done when they are durable and in effect."""

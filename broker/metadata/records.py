@@ -41,7 +41,7 @@ def quota_record(entity: QuotaEntity, values: QuotaValues) -> MetadataRecord:
 
 
 def quota_entity_of(key: ClientQuotaKey) -> QuotaEntity:
-    """Return whose quotas a record has."""
+    """Return the entity whose quotas a record has."""
     return tuple((part.entity_type, part.entity_name) for part in key.entity)
 
 
@@ -61,7 +61,7 @@ def topic_record(topic: Topic) -> MetadataRecord:
 
 
 def credential_record(user: str, mechanism: str, credential: ScramCredential | None) -> MetadataRecord:
-    """Return the record of a SCRAM credential, None for one that is removed."""
+    """Return the record of a SCRAM credential; a removed credential is None."""
     value = None
     if credential is not None:
         value = UserScramCredentialValue(
@@ -79,7 +79,7 @@ def credential_of(value: bytes) -> ScramCredential:
 
 
 def token_record(token_id: str, token: DelegationToken | None) -> MetadataRecord:
-    """Return the record of a delegation token, None for one that is removed."""
+    """Return the record of a delegation token; a removed token is None."""
     value = None
     if token is not None:
         value = DelegationTokenValue(
@@ -120,7 +120,7 @@ def acl_key(acl: Acl) -> AclKey:
 
 
 def acl_of(key: AclKey) -> Acl:
-    """Return the access rule that a key is."""
+    """Return the access rule that a record's key encodes."""
     return Acl(
         key.resource_type,
         key.pattern_type,

@@ -84,7 +84,7 @@ class _Newest(Generic[KeyT, ValueT]):
         self._changes: dict[KeyT, list[ValueT]] = {}  # a list for each change: equal changes are different ones
 
     def begin(self, changes: Mapping[KeyT, ValueT]) -> Callable[[], None]:
-        """Take changes that are on their way to the disk; return the function to call when they have ended."""
+        """Add changes that are being flushed; return a function that the caller must call when the flush has ended."""
         coming = {key: [value] for key, value in changes.items()}
         self._changes |= coming
 
@@ -96,16 +96,16 @@ class _Newest(Generic[KeyT, ValueT]):
         return end
 
     def get(self, key: KeyT, current: ValueT) -> ValueT:
-        """Return the newest value of a key: `current` if no change of it is on its way."""
+        """Return the newest value of a key, which is `current` if no change of the key is being flushed."""
         change = self._changes.get(key)
         return current if change is None else change[0]
 
     def count(self, current: Mapping[KeyT, Any]) -> int:
-        """Return the number of the keys of `current` and of those on their way."""
+        """Return the number of keys in `current`, plus the new keys whose changes are being flushed."""
         return len(current) + sum(key not in current for key in self._changes)
 
     def have_room(self, key: KeyT, current: Mapping[KeyT, Any], limit: int) -> bool:
-        """Return whether `key` may be set if there may be `limit` keys, those on their way included."""
+        """Return whether `key` may be set without exceeding `limit` keys, including those being flushed."""
         return key in current or key in self._changes or self.count(current) < limit
 
 
@@ -168,7 +168,7 @@ class MetadataStore:
         return self.scram_users.get(user, {}).get(mechanism)
 
     def scram_iterations(self, mechanism: str) -> Mapping[int, int]:
-        """Return how many credentials of a SCRAM mechanism have which number of iterations."""
+        """Return the number of credentials of a SCRAM mechanism by their number of iterations."""
         return self._scram_iterations[mechanism]
 
     @property
@@ -445,9 +445,9 @@ class MetadataStore:
     def _when_followed(
         self, topic: Topic, change: asyncio.Future[Topic], tasks: Mapping[bytes, asyncio.Future[None]]
     ) -> asyncio.Future[Topic]:
-        """Return a future that is done when `change` and what follows it in `tasks` are, with the result of `change`.
+        """Return a future that is done when `change` and its follow-up work are done; its result is that of `change`.
 
-        `tasks` has by topic id what remains to be done after a change: data to drop, or settings to apply.
+        `tasks` has the follow-up work by topic id: dropping the topic's data, or applying its settings.
         """
         complete: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
         complete.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -528,7 +528,7 @@ class MetadataStore:
         self._next_producer_id = max(self._next_producer_id, producer_id + 1)
 
     def create_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
-        """Add access rules, of which some may exist already; the future is done when they are on disk and in effect.
+        """Add access rules, some of which may already exist; the future is done when they are on disk and in effect.
 
         A rule is recorded even if it exists, because its deletion may be on its way to the disk.
         """
@@ -542,7 +542,7 @@ class MetadataStore:
 
     @property
     def acl_count(self) -> int:
-        """The number of access rules, those included that are being flushed to disk."""
+        """The number of access rules, including those that are being flushed to disk."""
         return len(self.acls) + self._coming_acls
 
     def delete_acls(self, acls: Sequence[Acl]) -> asyncio.Future[None]:
@@ -573,7 +573,7 @@ class MetadataStore:
         return self._newest_quotas.get(entity, self.quotas.get(entity, {}))
 
     def has_room_for_quotas(self, entity: QuotaEntity, limit: int) -> bool:
-        """Return whether an entity may get quotas if there may be `limit` entities, those being flushed included."""
+        """Return whether an entity may get quotas without exceeding `limit` entities, including those being flushed."""
         return self._newest_quotas.have_room(entity, self.quotas, limit)
 
     def change_quotas(self, entity: QuotaEntity, values: QuotaValues) -> asyncio.Future[None]:
@@ -588,7 +588,7 @@ class MetadataStore:
         return self._commit([quota_record(entity, values)], visible, settled, essential=not values)
 
     def has_room_for_user(self, user: str, limit: int) -> bool:
-        """Return whether a user may get a credential if there may be `limit` users, those being flushed included."""
+        """Return whether a user may get a credential without exceeding `limit` users, including those being flushed."""
         return self._coming_users.have_room(user, self.scram_users, limit)
 
     def change_delegation_tokens(self, changes: Mapping[str, DelegationToken | None]) -> asyncio.Future[None]:
@@ -610,7 +610,7 @@ class MetadataStore:
 
     @property
     def delegation_token_count(self) -> int:
-        """The number of delegation tokens, those included that are being flushed to disk."""
+        """The number of delegation tokens, including those that are being flushed to disk."""
         return self._newest_tokens.count(self.delegation_tokens)
 
     def _commit(

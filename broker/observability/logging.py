@@ -36,7 +36,10 @@ EventDict = MutableMapping[str, Any]
 
 
 class Budget:
-    """The number of lines that may be written now. It grows by a rate per second, up to that of `BURST_S` seconds."""
+    """The number of lines that may be written now.
+
+    It grows at a rate per second, up to the lines of `BURST_S` seconds.
+    """
 
     __slots__ = ("_left", "_since")
 
@@ -240,7 +243,7 @@ class _Renderer:
 
 
 class StandardLogging(logging.Handler):
-    """A handler that passes what libraries, such as asyncio, log through Python's `logging` to the broker's log."""
+    """A handler that passes messages that libraries log with Python's `logging` to the broker's log."""
 
     def __init__(self, log: Any) -> None:
         super().__init__()

@@ -111,9 +111,9 @@ class ReplicaManager:
         self._metadata.finish_deletions()
 
     def _note_leader_epoch(self, log: Log) -> None:
-        """Let the partition go on with the newest leader epoch of its log, if that is not the first one.
+        """Give the partition the newest leader epoch of its log, if that is not the first one.
 
-        Clients take the epochs in Metadata for outdated if batches and ListOffsets have newer ones.
+        Clients consider the epochs in Metadata outdated if batches and ListOffsets have newer ones.
         """
         if log.leader_epoch > FIRST_LEADER_EPOCH:
             self._leader_epochs.setdefault(log.topic, {})[log.partition] = log.leader_epoch
@@ -350,7 +350,7 @@ class ReplicaManager:
         partition = self.partition(*key)
         log = partition.log
         # With a single broker the coordinator epoch is always 0. A log that Apache Kafka has written may have recorded
-        # a higher epoch, and would refuse 0 for ever.
+        # a higher epoch, and would refuse 0 forever.
         recorded = log.producers.entry(marker.producer_id)
         coordinator_epoch = marker.coordinator_epoch
         if recorded is not None and recorded.coordinator_epoch > coordinator_epoch:

@@ -36,7 +36,7 @@ class SecurityProtocol(StrEnum):
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether clients log in by SASL."""
+        """Whether clients log in with SASL."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 

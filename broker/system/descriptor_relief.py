@@ -34,7 +34,7 @@ class Crowding:
         self.end: asyncio.Future[None] | None = None
 
     async def wait_until_over(self) -> None:
-        """Wait until no more files are open than the capacity; return at once if the pool is not crowded."""
+        """Wait until the open files are within the capacity; return at once if the pool is not crowded."""
         while (end := self.end) is not None:
             await asyncio.shield(end)
 
@@ -98,7 +98,7 @@ class DescriptorRelief:
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Sync more files if the last ones were synced and more are needed; otherwise end the crowding."""
+        """Sync more files if the last ones were synced and more are needed; otherwise the pool is no longer crowded."""
         over = self._pool.is_over_capacity()
         if self._progress and (over or self._pool.is_short()):
             self.begin()

@@ -53,7 +53,7 @@ class File(Protocol):
         """Wait until all bytes of the file and its size are on disk."""
 
     def close(self) -> None:
-        """Close the file's descriptor; further calls do nothing. Never raises: errors of writes are those of a sync."""
+        """Close the file's descriptor; further calls do nothing. Never raises: only a sync reports failed writes."""
 
 
 class FileLock(Protocol):
@@ -245,8 +245,8 @@ class RealFile:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            # The descriptor is closed also if there is an error, for example on NFS, which reports writes that failed.
-            # They concern bytes that nobody has synced.
+            # The descriptor is closed even if there is an error, for example on NFS, which reports failed writes. These
+            # concern bytes that nobody has synced.
             with suppress(OSError):
                 os.close(fd)
 
@@ -289,8 +289,8 @@ class RealFileSystem:
             return file.read()
 
     def exists(self, path: str) -> bool:
-        # Not os.path.lexists: it also returns False if the disk cannot read the name (EIO), and the caller would go on
-        # as with a new data directory.
+        # Not os.path.lexists: it also returns False if the disk cannot read the name (EIO), and the caller would
+        # treat the directory as a new one.
         try:
             os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):

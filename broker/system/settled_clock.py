@@ -34,7 +34,7 @@ class SettledClock:
         """How far the wall clock is ahead, in ms, and since when, by the monotonic clock."""
 
     def now_ms(self) -> int:
-        """Return the time in ms since the epoch; during a jump ahead, the time at which the clock would be without."""
+        """Return the time in ms since the epoch. During a jump ahead, this is the time without the jump."""
         wall_ms, now = self._clock.now_ms(), self._clock.monotonic()
         expected_ms = self._wall_ms + round((now - self._monotonic) * 1000)
         ahead_ms = wall_ms - expected_ms

@@ -120,7 +120,7 @@ class GroupAssignments:
     # ---- holders and owners
 
     def holding(self, partition: TopicPartition) -> Collection[str]:
-        """Return every transactional id that holds the partition, as owner or not.
+        """Return every transactional id that holds the partition, whether it is the owner or not.
 
         Claims known only from committed offsets (`found`) are left out.
         """
@@ -224,7 +224,7 @@ class GroupAssignments:
     def written_behind(self, changes: Mapping[str, Assignment | None]) -> dict[str, Assignment]:
         """Return the assignments that later took partitions from a changed assignment, directly or indirectly.
 
-        Their records must stay behind the record of the changed assignment.
+        Their records must stay after the record of the changed assignment.
         """
         behind: dict[str, Assignment] = {}
         look = [held for held in changes.values() if held is not None]

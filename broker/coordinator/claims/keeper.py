@@ -10,7 +10,7 @@ Every change is one batch in the group's state partition, and takes effect with 
 equals the result of a replay, and no response may report a change before it is durable. A drop of very many claims is
 split into several changes, one after another. Of two claims of the same generation, the one with the later record wins.
 When a record is rewritten, the records of transactional ids that later took partitions from it are therefore rewritten
-behind it, in their order.
+after it, in their order.
 
 Invariants
 

@@ -240,7 +240,10 @@ class GroupCleanup:
         self._remove_where(self._is_lost)
 
     async def remove_offsets_of_lost_topics_in_slices(self, groups: Iterable[str]) -> None:
-        """Do the same for groups that are read after the broker's start, before they are served."""
+        """Remove the offsets of deleted topics.
+
+        This is for groups that are read after the broker's start, before they are served.
+        """
         self._offsets.drop_pending_where(self._is_replaced)
         with suppress(KafkaError):  # logged; the next start of the broker tries again
             await self._remove_in_slices(groups, self._is_lost)
@@ -324,7 +327,7 @@ class GroupCleanup:
             self.delete_group(group)
 
     def _is_idle(self, group: ClassicGroup, partition: TopicPartition, claim: Claim, now_ms: int) -> bool:
-        """Whether the claim is outlived, or older than the retention while its partition has no offset."""
+        """Whether the group has outlived the claim, or the claim is past the retention and has no committed offset."""
         return self.is_outlived(group, claim) or (
             claim.made_ms <= now_ms - self._retention_ms and self._offsets.get(group.group_id, partition) is None
         )

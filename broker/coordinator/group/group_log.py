@@ -287,7 +287,7 @@ class GroupLog:
             await self._loader.load(partition)
 
     async def _load_partition(self, partition: int) -> None:
-        """Replay a partition. Transactions may end meanwhile; nothing else is appended, because it is not served.
+        """Replay a partition. Meanwhile transactions may end, but nothing else is appended to an unread partition.
 
         A marker that is appended meanwhile may be among the records that are read or not. It is applied to the result,
         and has no effect if it was read.

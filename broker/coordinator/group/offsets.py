@@ -8,7 +8,7 @@ Invariants
 
 * The offset of a partition is that of the newest record in the log that is either outside of a transaction or in a
   committed transaction. The newest record is the one with the highest `record_offset`, no matter when its transaction
-  ended. (Compaction may leave a marker far behind its records.)
+  ended. (Compaction may leave a marker far after its records.)
 * A transaction's offsets are pending from their append until its marker is appended to the same `__consumer_offsets`
   partition. An abort removes them.
 * A tombstone removes all offsets with a smaller record offset, including pending offsets.

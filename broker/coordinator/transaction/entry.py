@@ -13,8 +13,8 @@ class TransactionEntry:
 
     `metadata` is the current value, which responses may report. `pending` is a value that is appended but not yet
     durable, or None; an id has at most one. `unwritten` is a COMPLETE_* value that is current but not yet in the log;
-    it will be written in front of the id's next record. `partition` is the partition of `__transaction_state` that
-    holds the id.
+    it will be written before the id's next record. `partition` is the partition of `__transaction_state` that holds the
+    id.
 
     `written` are the partitions of the ongoing transaction that have a batch, or are about to get one. It is None if
     the transaction began before this process started, because these partitions are then unknown. `waiters` is None

@@ -26,7 +26,7 @@ class TransactionFilter:
     """The filter of a ListTransactions request.
 
     An empty collection, a negative duration or a missing pattern matches all transactional ids. A name in `states` that
-    is no state of a transaction matches none.
+    is not a state of a transaction matches none.
     """
 
     states: Collection[str] = ()

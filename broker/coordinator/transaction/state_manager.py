@@ -7,9 +7,9 @@ A transition is appended, and becomes current when it is durable. In between, th
 transition is accepted, so every response reports durable state.
 
 COMPLETE_* is different: no response depends on it, and after a crash it follows again from PREPARE_*. Therefore it
-becomes current at once. It is written in front of the id's next record, in the same batch, or by itself after a short
-delay. This saves a busy id a write and a flush per transaction, and still no log contains a batch of the next
-transaction before COMPLETE_* is durable.
+becomes current at once. It is written before the id's next record, in the same batch, or by itself after a short delay.
+This saves a busy id a write and a flush per transaction, and still no log contains a batch of the next transaction
+before COMPLETE_* is durable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOMBSTONES_PER_BATCH = 30
 """How many tombstones are written in one batch.
 
 Even with the longest ids the batch is small enough not to be refused. A refused batch would leave its transactional ids
-in memory for ever.
+in memory forever.
 """
 
 _CHECKED_AT_ONCE = 5000
@@ -105,7 +105,7 @@ class TransactionStateManager:
         return len(self._entries)
 
     def snapshot(self) -> Iterator[TransactionEntry]:
-        """Iterate over the same entries, of which none comes or goes while the caller pauses."""
+        """Iterate over a snapshot of the entries, so that the caller may pause while entries are added or removed."""
         known = list(self._entries.values())
         return (entry for entry in known if entry.metadata.producer_epoch != NO_PRODUCER_EPOCH)
 
