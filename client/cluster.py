@@ -189,7 +189,7 @@ class Cluster:
         while (refreshing := self._refreshing) is not None and refreshing.is_sent:
             await asyncio.wait({refreshing.task})
             if self._closed:
-                raise IllegalStateError("the client was closed meanwhile")
+                raise IllegalStateError("the client was closed while the call waited")
         if refreshing is None:
             self._refreshing = refreshing = _Refresh(self._refresh)
             refreshing.task.add_done_callback(self._refreshed)

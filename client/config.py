@@ -261,7 +261,7 @@ class ClientConfig(Settings):
     cancel_grace_ms: int = setting(
         1_500,
         "Maximum wait for the broker after a cancellation, for example by asyncio.timeout, until a transaction is "
-        "committed or aborted, or the group is left. Unfinished work goes on in the background or is left to "
+        "committed or aborted, or the group is left. Unfinished work continues in the background or is left to "
         "the broker's timeouts. Not a setting of Kafka's Java client.",
         at_least=0,
     )

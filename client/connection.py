@@ -79,7 +79,7 @@ class ConnectionOptions:
 
     @property
     def doubt(self) -> str:
-        """A question to users whose broker accepts a connection and does not answer."""
+        """The question that ends the error about a broker that accepts a connection but does not respond."""
         sasl = "SASL_" if self.login is not None else ""
         if self.tls is None:
             return f"is that a {sasl}PLAINTEXT listener of a Kafka broker, or does it expect TLS?"
@@ -394,7 +394,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_held()
 
     def _write_held(self) -> None:
-        """Write the requests that were held back, unless a login or a throttle time goes on."""
+        """Write the requests that were held back, unless a login or a throttle time is in progress."""
         if self._login is not None or self._throttle is not None or self._transport is None:
             return
         held, self._held = self._held or [], None

@@ -16,8 +16,8 @@ class ClientKeywords(TypedDict, total=False):
     """Addresses host:port of one or more brokers, from which the client learns the others. Kafka has no default."""
     cancel_grace_ms: int
     """Maximum wait for the broker after a cancellation, for example by asyncio.timeout, until a transaction is
-    committed or aborted, or the group is left. Unfinished work goes on in the background or is left to the broker's
-    timeouts. Not a setting of Kafka's Java client.
+    committed or aborted, or the group is left. Unfinished work continues in the background or is left to the
+    broker's timeouts. Not a setting of Kafka's Java client.
     """
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
     """Accepted for compatibility and ignored: the client tries all addresses of a host name, one after the other."""

@@ -70,8 +70,9 @@ async def list_offsets_or_errors(
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
     """Look up one offset in each partition like `list_offsets`, and return an error for each partition without one.
 
-    A partition without a leader, or that its leader cannot read (KAFKA_STORAGE_ERROR), gets its error at once. Only if
-    the leader has moved or cannot be reached, the lookup is repeated. Raises UnknownTopicError as `list_offsets`.
+    A partition without a leader, or that its leader cannot read (KAFKA_STORAGE_ERROR), gets its error at once. The
+    lookup is repeated only if the leader has moved or cannot be reached. Raises UnknownTopicError as `list_offsets`
+    does.
     """
     lookup = _Lookup(cluster, wanted, read_committed)
     failed: dict[TopicPartition, KafkaError] = {}
@@ -93,12 +94,12 @@ async def list_offsets_or_errors(
 
 
 def _is_final(late: TimeoutError) -> bool:
-    """Whether this is an error of the client that no further round can mend, and not the end of the time."""
+    """Whether this is an error that no further round can correct, and not a timeout."""
     return isinstance(late, UnknownTopicError) or (isinstance(late, KafkaError) and not late.retriable)
 
 
 def _may_pass(error: KafkaError) -> bool:
-    """Whether the same partition may get an offset soon, from this leader or another one."""
+    """Whether the error is temporary: a leader may return an offset for the partition soon."""
     return isinstance(error, NetworkError) or error.code in (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,

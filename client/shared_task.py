@@ -21,5 +21,5 @@ async def outcome_of(task: asyncio.Future[T]) -> T:
     except asyncio.CancelledError:
         current = asyncio.current_task()
         if task.cancelled() and (current is None or not current.cancelling()):
-            raise IllegalStateError("the client was closed meanwhile") from None
+            raise IllegalStateError("the client was closed while the call waited") from None
         raise

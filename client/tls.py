@@ -25,7 +25,7 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
         assert isinstance(config.ssl_context, ssl.SSLContext)
         beside = sorted(name for name in config.explicit if name.startswith("ssl_") and name != "ssl_context")
         if beside:
-            raise ConfigError(beside[0].replace("_", "."), "has no effect beside ssl_context: give one of them")
+            raise ConfigError(beside[0].replace("_", "."), "has no effect together with ssl_context: give one of them")
         return config.ssl_context
     context = ssl.create_default_context() if not _trusts(config) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"

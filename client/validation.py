@@ -64,7 +64,7 @@ def whole_number(value: object, name: str, at_most: int, hint: str = "", *, at_l
         raise TypeError(f"{name} must be an int, not {type(value).__name__}{hint}")
     number = value.__index__()
     if not at_least <= number <= at_most:
-        raise ValueError(f"{name} {number} is not from {at_least} to {at_most}")
+        raise ValueError(f"{name} {number} is not between {at_least} and {at_most}")
     return number
 
 
@@ -82,7 +82,7 @@ def duration_of(value: object, name: str) -> float:
 
 
 def duration_setting(value: object, name: str) -> float:
-    """Return a duration for an argument of a constructor; raises ConfigError for an invalid value."""
+    """Return the duration, in seconds, of a constructor's argument; raises ConfigError for an invalid value."""
     try:
         return duration_of(value, name)
     except (TypeError, ValueError) as error:
@@ -90,7 +90,7 @@ def duration_setting(value: object, name: str) -> float:
 
 
 def count_setting(value: object, name: str, *, at_least: int = 1, at_most: int = MAX_INT32) -> int:
-    """Return a count for an argument of a constructor; raises ConfigError for an invalid value."""
+    """Return the count of a constructor's argument; raises ConfigError for an invalid value."""
     try:
         return whole_number(value, name, at_most, at_least=at_least)
     except (TypeError, ValueError) as error:
@@ -130,9 +130,9 @@ def positions_of(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
         if not isinstance(topic_id, bytes) or len(topic_id) != len(NO_UUID):
             raise TypeError(f"{position!r} for {partition}: topic_id has 16 bytes")
         if not 0 <= offset <= MAX_INT64:
-            raise IllegalStateError(f"cannot commit offset {offset} for {partition}: it is not from 0 to 2^63 - 1")
+            raise IllegalStateError(f"cannot commit offset {offset} for {partition}: it is not between 0 and 2^63 - 1")
         if not -1 <= epoch <= MAX_INT32:
-            raise ValueError(f"leader_epoch {epoch} for {partition} is not from -1 to {MAX_INT32}")
+            raise ValueError(f"leader_epoch {epoch} for {partition} is not between -1 and {MAX_INT32}")
         positions[partition] = position
     return positions
 

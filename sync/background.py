@@ -109,7 +109,7 @@ class _Call(Generic[T]):
     """A coroutine that runs in the loop, and the thread that waits for its end.
 
     The thread waits for a plain lock. It must not wait for a concurrent future, an event or a condition: these lock
-    another lock for a moment, and an interrupt in that moment leaves it locked for ever. The loop would then wait for
+    another lock for a moment, and an interrupt in that moment leaves it locked forever. The loop would then wait for
     that lock when it sets the outcome.
     """
 

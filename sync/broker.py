@@ -59,5 +59,5 @@ class Broker(Facade[AsyncBroker]):
 
     @property
     def failure(self) -> KafkaError | None:
-        """The failure because of which the data directory accepts no more writes; None while it accepts writes."""
+        """The failure that made the data directory refuse writes; None while it accepts writes."""
         return self._client.failure

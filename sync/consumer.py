@@ -50,7 +50,7 @@ async def _call_in_thread(function: Callable[[set[TopicPartition]], object], par
     """Call a function in a new daemon thread, and return its result.
 
     The event loop's executor is not used, because it has few threads and the interpreter waits for them at exit.
-    Listeners that wait for each other, or for ever, would hold up other consumers and the exit.
+    Listeners that wait for each other, or forever, would hold up other consumers and the exit.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     ended: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()

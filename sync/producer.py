@@ -54,7 +54,7 @@ class Delivery:
 class Transaction(Generic[SentK, SentV]):
     """A transaction as a block: `with producer.transaction() as txn`. Send its records with `txn`.
 
-    The transaction commits at the end of the block. An exception in the block, also KeyboardInterrupt, aborts the
+    The transaction commits at the end of the block. An exception in the block, including KeyboardInterrupt, aborts the
     transaction and is raised again. If the commit fails because the transaction can only be aborted, it is aborted and
     AbortableError is raised: run the transaction again.
     """

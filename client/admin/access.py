@@ -94,7 +94,7 @@ def _words(rule: Acl | AclFilter) -> tuple[str | None, ...]:
 
 
 class ScramUser(NamedTuple):
-    """A user who can log in by SCRAM: the iterations of each mechanism's credential."""
+    """A user who can log in with SCRAM: the iterations of each mechanism's credential."""
 
     name: str
     iterations: Mapping[str, int]
@@ -186,9 +186,9 @@ def _filter(chosen: AclFilter) -> tuple[int, str | None, int, str | None, str | 
 
 
 async def set_password(calls: AdminCalls, user: str, password: str, mechanism: str, iterations: int) -> None:
-    """Set the password with which a user logs in by a SCRAM mechanism. The password itself is not sent."""
+    """Set a user's password for logins with a SCRAM mechanism. The password itself is not sent."""
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
-        raise ValueError(f"iterations {iterations} is not from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+        raise ValueError(f"iterations {iterations} is not between {MIN_ITERATIONS} and {MAX_ITERATIONS}")
     number, salt = _number(mechanism, SCRAM_NUMBERS), secrets.token_bytes(SALT_BYTES)
     salted = await asyncio.to_thread(SCRAM_MECHANISMS[mechanism].salted_password, password, salt, iterations)
     change = ScramCredentialUpsertion(user, number, iterations, salt, salted)

@@ -207,7 +207,7 @@ class Admin:
     async def list_offsets_or_errors(
         self, wanted: ByPartition[int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-        """Look up offsets as `list_offsets`, and return an error for each partition that has none.
+        """Look up offsets like `list_offsets`, and return an error for each partition that has none.
 
         So one damaged partition, or one without a leader, does not hide the others: its error is returned at once.
         Raises UnknownTopicError for a topic or partition that does not exist.
@@ -340,7 +340,7 @@ class Admin:
     async def set_password(
         self, user: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = 4096
     ) -> None:
-        """Set the password with which a user logs in by a SCRAM mechanism (KIP-554).
+        """Set a user's password for logins with a SCRAM mechanism (KIP-554).
 
         Only its salted hash is sent. Raises ValueError for another mechanism, and for `iterations` outside of 4,096 to
         16,384.
@@ -352,7 +352,7 @@ class Admin:
         await access.delete_password(self._calls, name_of(user, "user"), mechanism)
 
     async def scram_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
-        """Return the users who can log in by SCRAM; with `names`, only the named users that exist."""
+        """Return the users who can log in with SCRAM; with `names`, only the named users that exist."""
         return await access.scram_users(self._calls, None if names is None else names_of(names, "names"))
 
     # -- quotas
@@ -385,7 +385,7 @@ class Admin:
         `delegation.token.max.lifetime.ms`.
 
         Raises ValueError for a principal that is not of the form "User:bob", and KafkaError:
-        DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a client that has not logged in, or has logged in by a token,
+        DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a client that has not logged in, or has logged in with a token,
         DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_AUTHORIZATION_FAILED, and POLICY_VIOLATION if there are too
         many tokens. After a lost response, the request is sent again. An unused token may then remain until it expires.
         """
@@ -401,7 +401,7 @@ class Admin:
         The token is then valid for `period_ms`, but not beyond its `max_timestamp`. The maximum of `period_ms`, and the
         meaning of None, is the broker's `delegation.token.expiry.time.ms`. Only the owner and the renewers may renew
         it. Raises KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH,
-        and those of `describe_delegation_tokens`.
+        and the errors of `describe_delegation_tokens`.
         """
         period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
         return await delegation_tokens.renew(self._calls, hmac, period)

@@ -86,7 +86,7 @@ def abort_spec(spec: AbortTransactionSpec) -> AbortTransactionSpec:
 
 
 def resources_of(resources: Iterable[ConfigResource]) -> list[ConfigResource]:
-    """Return the checked resources whose configs are to be described."""
+    """Return the resources whose configs are to be described, after checking them."""
     if not isinstance(resources, Iterable) or isinstance(resources, str | bytes | ConfigResource):
         raise TypeError(f"resources must be an iterable of ConfigResource, not {type(resources).__name__}")
     return [_resource(resource) for resource in resources]

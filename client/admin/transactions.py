@@ -2,7 +2,7 @@
 
 Coordinators know transactional ids, and leaders know the open transactions of their partitions. A transaction hangs if
 a leader has it open but no coordinator does. Nothing ends such a transaction, and read_committed consumers stop before
-it for ever (KIP-664).
+it forever (KIP-664).
 """
 
 from __future__ import annotations

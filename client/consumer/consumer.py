@@ -446,7 +446,7 @@ class Consumer(Generic[K, V]):
         self._look_again()
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
-        """Return the position behind a partition's returned records, for a commit.
+        """Return the position after a partition's returned records, for a commit.
 
         Raises IllegalStateError if no record of the partition was returned yet.
         """
@@ -567,7 +567,7 @@ class Consumer(Generic[K, V]):
         return {one: listed.offset for one, listed in found.items()}
 
     async def offsets_for_times(self, timestamps: ByPartition[int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return each partition's first record at or after a time (ms since the epoch), or None without any."""
+        """Return each partition's first record at or after a time (ms since the epoch), or None if there is none."""
         self._check_open()
         wanted = {partition_of(one): whole_number(at, "timestamp", MAX_INT64) for one, at in timestamps.items()}
         found = await list_offsets(
@@ -623,7 +623,7 @@ class Consumer(Generic[K, V]):
     # -- inside
 
     def _take_back_unprocessed(self) -> None:
-        """Go back before the last returned records if another task than the current one may still process them."""
+        """Go back before the last returned records if a task other than the current one may still process them."""
         holder, record = self._holder, self._last_record
         if holder is None or holder is asyncio.current_task():
             return

@@ -472,7 +472,7 @@ class ConsumerCoordinator:
             await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
             if step is not Step.JOIN:
-                self._step = step, task  # the step continues, because a second step beside it would undo its changes
+                self._step = step, task  # the step continues, because a concurrent second step would undo its changes
             raise
         if not task.done():
             log.warning("a rebalance did not end within %.1f s and is cancelled", timeout_s)

@@ -36,7 +36,7 @@ class FetchedPartition:
     """Reads `data`, whole batches and perhaps a part of one, from `fetch_offset` on.
 
     `aborted` is [(producer_id, first_offset)] under read_committed, else None. After each call `next_offset` is the
-    position behind the returned and skipped records. `take` raises RecordCorruptError; `next_offset` is then the
+    position after the returned and skipped records. `take` raises RecordCorruptError; `next_offset` is then the
     position before the batch that cannot be read. `limits` bound the contents of a batch. A record that `deserialize`
     fails on is left in place: the records before it are returned, and the next call raises the error.
     """
@@ -96,7 +96,7 @@ class FetchedPartition:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last whole batch, where the next fetch begins. Only headers are read for it."""
+        """The offset after the last whole batch, where the next fetch begins. Only headers are read to find it."""
         end = self.next_offset
         try:
             for _, header in iter_batches(self._data):

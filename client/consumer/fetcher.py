@@ -262,7 +262,7 @@ class Fetcher:
                     self._fail(error)
                 self._cluster.request_refresh()
                 failures += 1
-            except Exception as error:  # after a bug, the consumer must not wait for ever
+            except Exception as error:  # after a bug, the consumer must not wait forever
                 log.exception("fetch from node %d failed", node_id)
                 failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the fetcher failed: {error!r}")
                 failure.__cause__ = error

@@ -190,7 +190,7 @@ class GroupMembership:
             static = config.group_instance_id is not None
             version = connection.version_of(JoinGroupRequest)
             if static and version <= LAST_JOIN_WITHOUT_STATIC:
-                raise error_for(ErrorCode.UNSUPPORTED_VERSION, "the broker knows no static members (group.instance.id)")
+                raise error_for(ErrorCode.UNSUPPORTED_VERSION, "the broker does not support group.instance.id")
             reason, self.rejoin_reason = self.rejoin_reason, None
             self.state = MemberState.JOINING
             request = JoinGroupRequest(
@@ -387,7 +387,7 @@ class GroupMembership:
         """Leave the group at once, so that the group need not wait for the session timeout. A static member stays
         registered.
 
-        Failures, also a missing response within `timeout_s`, are only logged; the session times out then.
+        Failures, including a missing response within `timeout_s`, are only logged; the session times out then.
         """
         generation, self.generation = self.generation, Generation()
         self.state = MemberState.UNJOINED

@@ -52,7 +52,7 @@ class CommittedOffsets:
         self._cluster = cluster
         self._membership = membership
         self._turn = asyncio.Lock()
-        """Held until a commit is sent. Commits are sent in the order of the calls, also while the coordinator is looked
+        """Held until a commit is sent. Commits are sent in the order of the calls, even while the coordinator is looked
         up, so that an older commit cannot overwrite a newer one.
         """
         self._numbers = itertools.count()

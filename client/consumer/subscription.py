@@ -4,7 +4,7 @@ It owns positions and makes no requests: the coordinator assigns partitions, the
 
 Invariants: only an assigned partition has a state. A state whose position was replaced (seek, reset, new assignment)
 has another `incarnation`, so that responses to earlier requests are recognised and dropped. `position` is the offset
-behind the last record returned to the application. `fetch_offset` is the offset behind the last buffered record, and
+after the last record returned to the application. `fetch_offset` is the offset after the last buffered record, and
 never below `position`.
 """
 
@@ -162,17 +162,17 @@ class SubscriptionState:
     def assign_manually(self, partitions: Iterable[TopicPartition]) -> None:
         """Assign exactly these partitions without a group. Partitions that stay assigned keep their positions."""
         if self.automatic:
-            raise IllegalStateError("assign() and subscribe() exclude each other: unsubscribe() first")
+            raise IllegalStateError("assign() and subscribe() cannot be combined: unsubscribe() first")
         self.manual = True
         self.assign(partitions)
 
     def _only(self, *, manual: bool, pattern: bool) -> None:
         if self.manual and not manual:
-            raise IllegalStateError("subscribe() and assign() exclude each other: unsubscribe() first")
+            raise IllegalStateError("subscribe() and assign() cannot be combined: unsubscribe() first")
         if pattern and self.topics and self.pattern is None:
-            raise IllegalStateError("a pattern and a list of topics exclude each other: unsubscribe() first")
+            raise IllegalStateError("a pattern and a list of topics cannot be combined: unsubscribe() first")
         if not pattern and self.pattern is not None:
-            raise IllegalStateError("a list of topics and a pattern exclude each other: unsubscribe() first")
+            raise IllegalStateError("a list of topics and a pattern cannot be combined: unsubscribe() first")
 
     def _want(self, topics: frozenset[str]) -> bool:
         if topics == self.topics:

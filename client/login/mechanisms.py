@@ -23,14 +23,14 @@ Ask: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 """Sends a message of the mechanism to the broker, and returns the broker's message."""
 
 TOKEN_REMEDY: Final = f'set sasl.jaas.config with {TOKEN_EXTENSION}="true" instead of sasl.username and sasl.password'
-"""How to log in by a delegation token (KIP-48)."""
+"""How to log in with a delegation token (KIP-48)."""
 
 _TOKEN_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}|[0-9a-f]{32}")
 """The id of a delegation token is a UUID: in base64 that of Kafka, and in hexadecimal that of oncelog."""
 
 
 class Mechanism(Protocol):
-    """A SASL mechanism with a client's credentials. All connections of the client use it, also at the same time."""
+    """A SASL mechanism with a client's credentials. All connections of the client use it, possibly at the same time."""
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class Mechanism(Protocol):
 
     @property
     def remedy(self) -> str:
-        """What may help if the broker refuses the credentials, as the end of an error: `; if ...`, or nothing."""
+        """A hint for the end of the error if the broker refuses the credentials: `; if ...`, or an empty text."""
 
     async def authenticate(self, ask: Ask) -> None:
         """Exchange the messages of one login.
@@ -75,7 +75,7 @@ class Scram:
 
     @property
     def remedy(self) -> str:
-        """How to log in by a delegation token, if the user name looks like the id of one."""
+        """How to log in with a delegation token, if the user name looks like the id of one."""
         if self.extensions or not _TOKEN_ID.fullmatch(self.username):
             return ""
         return f"; if the user name is the id of a delegation token, {TOKEN_REMEDY}"

@@ -112,7 +112,7 @@ def _bearer(config: ClientConfig, options: Mapping[str, str]) -> Mechanism:
     extensions = _extensions(config, options)
     if provider is not None:
         if url:
-            raise ConfigError(_URL, f"has no effect beside {_PROVIDER}: give one of them", _PROVIDER)
+            raise ConfigError(_URL, f"has no effect together with {_PROVIDER}: give one of them", _PROVIDER)
         return OAuthBearer(TokenSource(lambda: provided(provider)), extensions)
     if not url:
         other = "" if config.sasl_oauthbearer_method == "oidc" else f", or {_PROVIDER}"

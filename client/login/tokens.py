@@ -105,9 +105,9 @@ async def provided(provider: TokenProvider) -> Token:
 def checked(value: str, lifetime_s: float, origin: str) -> Token:
     """Return a token that can be sent; raises AuthenticationError, with the `origin` of the token, if it cannot."""
     if not _TOKEN.fullmatch(value):
-        raise _failed(f"{origin} gave a token with characters that no bearer token has (RFC 6750)")
+        raise _failed(f"{origin} returned a token with characters that are not allowed in a bearer token (RFC 6750)")
     if not math.isfinite(lifetime_s) or lifetime_s <= 0:
-        raise _failed(f"{origin} gave a token with a lifetime of {lifetime_s} s")
+        raise _failed(f"{origin} returned a token with a lifetime of {lifetime_s} s")
     return Token(value, lifetime_s)
 
 
@@ -144,7 +144,7 @@ class ClientCredentials:
                 raise self._refused(error.code, _json(error.read(MAX_ANSWER_BYTES))) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.url} gave no token: {reason}") from None
+            raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.url} returned no token: {reason}") from None
         match answer:
             case {"access_token": str(value), "expires_in": int() | float() | str() as lifetime_s}:
                 try:

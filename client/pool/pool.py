@@ -184,7 +184,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
             with bound:
                 await asyncio.wait(tasks, timeout=bound.left_s())
                 await asyncio.gather(*(_close(producer, bound.left_s()) for producer in self._producers()))
-        finally:  # even a cancelled close must leave the group, or its member would keep the suffixes for ever
+        finally:  # even a cancelled close must leave the group, or its member would keep the suffixes forever
             try:
                 for task in tasks:
                     task.cancel()

@@ -184,10 +184,10 @@ class PooledProducer(Generic[SentK, SentV]):
         self._take_back(self._loan)
 
     async def close(self) -> None:
-        """Give the producer back, and wait until an open transaction is aborted. Any task may call it, also twice."""
+        """Give the producer back, and wait until an open transaction is aborted. Any task may call it, even twice."""
         settling = self._take_back(self._loan)
         if settling is not None:
-            await asyncio.wait({settling})  # the abort goes on if this wait is cancelled
+            await asyncio.wait({settling})  # the abort continues if this wait is cancelled
 
     async def __aenter__(self) -> Self:
         self._loan.check()

@@ -11,7 +11,7 @@ from ..values import OffsetAndMetadata, TopicPartition
 class Batch:
     """Gathered records, and the offsets to commit for them.
 
-    Invariant: `offsets` has exactly the partitions of the gathered records, each with the position behind its last
+    Invariant: `offsets` has exactly the partitions of the gathered records, each with the position after its last
     record.
     """
 
@@ -22,7 +22,7 @@ class Batch:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def add(self, partition: TopicPartition, records: Iterable[ConsumerRecord], position: OffsetAndMetadata) -> None:
-        """Add records of a partition, and the position behind them."""
+        """Add records of a partition, and the position after them."""
         self.records += records
         self.offsets[partition] = position
 

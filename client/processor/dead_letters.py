@@ -1,7 +1,7 @@
 """Decides which errors a record has caused, finds the record in a failed batch, and builds a dead letter's headers.
 
 A record on which the function fails goes to the dead-letter topic with its key, value and headers, and with headers
-that name its source and the error. The same transaction commits the offset behind it.
+that name its source and the error. The same transaction commits the offset after it.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def error_headers(record: ConsumerRecord[Any, Any], error: BaseException) -> lis
 class Isolation:
     """Finds the record at fault in a failed batch, by halving the size of the next batches.
 
-    Until the positions are behind the failed batch, only its partitions are read, so that no records of other
-    partitions come between. If no records arrive for some time, other partitions are read as well, in batches of the
-    same small size, so that they are not held up. When a batch of one record fails, that record is at fault.
+    Until the positions are past the failed batch, only its partitions are read, so that no records of other partitions
+    come between. If no records arrive for some time, other partitions are read as well, in batches of the same small
+    size, so that they are not held up. When a batch of one record fails, that record is at fault.
     """
 
     def __init__(self, max_records: int) -> None:

@@ -1,7 +1,7 @@
 """`InitialOffsets`: initial offsets of partitions without a committed offset, with auto.offset.reset=latest.
 
 After an abort the worker goes back to the committed offsets. Without a committed offset it would start at the end
-again, behind records that arrived meanwhile. So the initial position of a partition is committed once.
+again, and skip records that have arrived in the meantime. So the initial position of a partition is committed once.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Transform: TypeAlias = Callable[
     [ConsumerRecord[K, V]],
     Outputs[SentK, SentV] | Awaitable[Outputs[SentK, SentV]] | AsyncIterable[OutputRecord[SentK, SentV]],
 ]
-"""Returns the output records of one input record. Plain or async, also as a generator."""
+"""Returns the output records of one input record. Either plain or async, and possibly a generator."""
 GroupAware: TypeAlias = bool | Literal["require"]
 """Values of `consumer_group_aware_transaction`: one producer per worker (True), the same but without the fallback to
 KIP-447 ("require"), or one producer per input partition (False).

@@ -46,7 +46,7 @@ class WorkerProducers(Protocol):
         """Take over these partitions: their previous producers cannot commit their offsets afterwards."""
 
     async def recover(self, assignment: GroupAssignment) -> None:
-        """Leave no transaction of the producers open or undecided, within the same generation."""
+        """Abort open transactions of the producers and resolve undecided ones; the generation stays the same."""
 
     def shares(self, batch: Batch) -> list[Share]:
         """Return the producer and the records of each transaction in which the batch is committed."""

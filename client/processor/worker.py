@@ -184,7 +184,7 @@ class Worker(RebalanceListener):
         batch, assignment = self._batch, self._owned
         if assignment is None or self._assignment() != assignment:
             raise AbortableError(
-                ErrorCode.UNKNOWN_MEMBER_ID, "the membership is over: the gathered records are dropped"
+                ErrorCode.UNKNOWN_MEMBER_ID, "the membership in the group has ended: the gathered records are dropped"
             )
         # A concurrent rebalance drops gathered records. Processed without their offsets, records would be processed
         # twice.

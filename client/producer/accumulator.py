@@ -227,7 +227,7 @@ class RecordAccumulator:
                     topic, partition, record.timestamp, record.key, record.value, record.headers, forced=True
                 )
                 assert placed is not None
-            except Exception as error:  # also an exception of the program's partitioner
+            except Exception as error:  # including one of the program's partitioner
                 failure = error if isinstance(error, KafkaError) else _unplaceable(topic.name, error)
                 first = first or failure
                 failed = Unplaced()

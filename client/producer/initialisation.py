@@ -37,7 +37,7 @@ SETTING = "consumer.group.aware.transaction"
 
 class Plan(NamedTuple):
     """The arguments of an initialisation: the group whose offsets are committed, and the assignment whose partitions
-    are claimed; None for either that is not used.
+    are claimed. Either is None if it is not used.
     """
 
     group: ConsumerGroupMetadata | None
@@ -141,7 +141,7 @@ class Initialisation:
             )
         except KafkaError as error:
             if error.code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION):
-                raise _NotOfferedError(error.code, "the broker no longer knows the homes of groups") from error
+                raise _NotOfferedError(error.code, "the broker no longer supports group-aware transactions") from error
             raise
         used: list[Connection] = []
 

@@ -189,14 +189,14 @@ def _is_oldest(batch: ProducerBatch, queue: PartitionQueue) -> bool:
 
 
 def _rest_of(part: ProducerBatch, queue: PartitionQueue) -> list[ProducerBatch]:
-    """Return the other parts of the batch that was split into `part` and them, if they still wait to be sent."""
+    """Return the other parts of the batch that `part` was split from, if they still wait to be sent."""
     return [one for one in (*queue.failed, *queue.waiting) if one is not part and one.order[0] == part.order[0]]
 
 
 def earliest_deadline(queue: PartitionQueue) -> float:
     """Return the loop time when the next of the queue's batches is to be given up.
 
-    A batch in flight that was already given up does not count; the batches behind it have their own deadlines.
+    A batch in flight that was already given up does not count; the batches after it have their own deadlines.
     """
     earliest = queue.waiting[0].deadline if queue.waiting else float("inf")
     for batch in queue.in_flight:

@@ -9,7 +9,7 @@ Why an idempotent producer never duplicates or loses a record:
 
 * A batch that may have been written keeps its producer id, epoch and sequence on every retry, so the broker drops a
   duplicate. The batch is renumbered only after the broker has responded OUT_OF_ORDER_SEQUENCE_NUMBER to it as the
-  oldest unacknowledged batch. This means that neither the batch nor any batch behind it was written.
+  oldest unacknowledged batch. This means that neither the batch nor any later batch was written.
 * If a batch was given up, `gap` is its order. Later batches that were already sent are still retried unchanged, because
   the lost batch may have been written after all. The first batch that was never sent begins a new epoch with
   sequence 0, so that it does not wait for the gap to be filled. The epoch is the partition's own, because brokers keep

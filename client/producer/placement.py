@@ -214,7 +214,7 @@ class RecordPlacement:
             failure = None
         except KafkaError as error:
             failure = error
-        except Exception as error:  # after a bug, records must not wait for ever
+        except Exception as error:  # after a bug, records must not wait forever
             log.exception("the partitions of topic %s could not be looked up", queues.name)
             failure = FatalError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -23,7 +23,7 @@ class Transaction(Generic[SentK, SentV]):
     """A transaction as a block: `async with producer.transaction() as txn`. Send its records with `txn`; using `txn`
     after the block raises IllegalStateError.
 
-    The transaction commits at the end of the block. An exception in the block, also a cancellation, aborts the
+    The transaction commits at the end of the block. An exception in the block, including a cancellation, aborts the
     transaction and is raised again. After a cancellation, for example by asyncio.timeout, the block waits for the abort
     for cancel.grace.ms at most. If the commit fails because the transaction can only be aborted, it is aborted and
     AbortableError is raised: run the transaction again.
@@ -83,7 +83,7 @@ class Transaction(Generic[SentK, SentV]):
         """Abort because of `error`. If the abort fails, add a note to `error`; the coordinator aborts after the
         timeout.
 
-        After a cancellation, wait for cancel.grace.ms only. The abort then goes on in the background, and the
+        After a cancellation, wait for cancel.grace.ms only. The abort then continues in the background, and the
         producer's next transaction waits for it.
         """
         transactions = self._transactions

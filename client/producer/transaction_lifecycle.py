@@ -197,7 +197,7 @@ class Transactions:
                 await self._calls.add_offsets(group.group_id)
             await self._calls.commit_offsets(positions, group)
         except KafkaError as error:
-            # It is unknown what was written, also after a timeout: the transaction can only be aborted.
+            # It is unknown what was written, even after a timeout: the transaction can only be aborted.
             if manager.state in _GOES_ON:
                 manager.offsets_in_doubt()
                 raise manager.fail_abortable(error.code, error.message) from error
@@ -327,7 +327,7 @@ class Transactions:
         """Give up unsent records, and wait for everything that was sent."""
         self._give_up_records()
         await self._accumulator.flush()
-        await self._sender.drain()  # also given-up batches: written later, they would outlive the transaction
+        await self._sender.drain()  # even given-up batches: written later, they would outlive the transaction
         if self._registering is not None:
             await asyncio.shield(self._registering)
         await self._offsets_sent()

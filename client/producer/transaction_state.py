@@ -26,7 +26,7 @@ class State(Enum):
 S = State
 PREVIOUS: Final[dict[State, frozenset[State]]] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING}),  # initialising failed and may be tried again
-    # Initialisation is possible between transactions, and where only it helps: it decides an open transaction.
+    # A producer may be initialised between transactions, and in the failed states: this decides an open transaction.
     S.INITIALIZING: frozenset({S.UNINITIALIZED, S.READY, S.COMMIT_UNKNOWN, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
     S.READY: frozenset({S.INITIALIZING, S.COMMITTING_TRANSACTION, S.ABORTING_TRANSACTION}),
     S.IN_TRANSACTION: frozenset({S.READY, S.COMMITTING_TRANSACTION}),  # the latter if EndTxn was not sent yet

@@ -104,7 +104,7 @@ class _Converters:
     def _optional(self, kind: object, arguments: tuple[Any, ...], where: str) -> Convert:
         rest = [one for one in arguments if one is not type(None)]
         if len(rest) != 1 or len(arguments) != 2:
-            raise TypeError(f"{where}: of unions DataclassSerde knows only X | None, not {kind!r}; use MsgspecSerde")
+            raise TypeError(f"{where}: DataclassSerde supports X | None, but not {kind!r}; use MsgspecSerde")
         convert = self.of(rest[0], where)
         return lambda value: None if value is None else convert(value)
 

@@ -186,7 +186,7 @@ async def test_answers_without_a_token(status: int, answer: Any, error: type[Exc
 
 
 async def test_a_server_that_cannot_be_reached() -> None:
-    with pytest.raises(NetworkError, match="gave no token"):
+    with pytest.raises(NetworkError, match="returned no token"):
         await ClientCredentials("http://127.0.0.1:1/token", "orders", SECRET, "", 10).fetch()
 
 
@@ -242,7 +242,7 @@ CREDENTIALS = {"sasl.oauthbearer.client.id": "orders", "sasl.oauthbearer.client.
         (
             {**URL, "sasl.oauth.token.provider": lambda: ("t", 1)},
             "sasl.oauthbearer.token.endpoint.url",
-            "has no effect beside",
+            "has no effect together with",
         ),
         ({"sasl.oauth.token.provider": SECRET}, "sasl.oauth.token.provider", "is not a function"),
         ({"sasl.username": "alice"}, "sasl.username", "no effect with sasl.mechanism = OAUTHBEARER"),
