@@ -77,7 +77,7 @@ class HttpAccess:
             await asyncio.wait([self._checking])
         self._checking = checking = self._run(partial(self._verify, authorization))
         checking.add_done_callback(self._checked)
-        await asyncio.wait([checking])  # if this is cancelled, the check goes on, and others wait for it
+        await asyncio.wait([checking])  # if this is cancelled, the check continues, and others wait for it
         return checking.result()
 
     def _checked(self, checking: asyncio.Future[bool]) -> None:

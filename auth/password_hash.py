@@ -41,7 +41,7 @@ class PasswordHash:
             raise ValueError("is not a password hash. Make one with `oncelog user hash`")
         mechanism, iterations = SCRAM_MECHANISMS[parts[1]], int(parts[2])
         if not 1 <= iterations <= MAX_CLIENT_ITERATIONS:
-            raise ValueError(f"has {iterations} iterations, which is not from 1 to {MAX_CLIENT_ITERATIONS}")
+            raise ValueError(f"has {iterations} iterations, which is not between 1 and {MAX_CLIENT_ITERATIONS}")
         salt, stored_key, server_key = (base64.b64decode(part, validate=True) for part in parts.groups()[2:])
         return cls(mechanism, ScramCredential(salt, iterations, stored_key, server_key))
 

@@ -17,7 +17,8 @@ class RememberedPasswords:
     is safe for these reasons:
 
     * Only the right password of an existing user is remembered. A wrong password, or the name of an unknown user, costs
-      a full hash every time, so guessing does not become cheaper, and the time of an answer says nothing about names.
+      a full hash every time, so guessing does not become cheaper, and the time of a response reveals nothing about
+      names.
     * The digest is an HMAC-SHA256 with a random key of this process. Both are only in memory, where the passwords that
       clients send are, too. The file still has salted hashes only.
     * The digests are forgotten when the file changes, so a changed or removed user has to prove the password anew.

@@ -120,7 +120,7 @@ class ScramCredential:
         if not password:
             raise ValueError("the password is empty")
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
-            raise ValueError(f"iterations {iterations} is not from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+            raise ValueError(f"iterations {iterations} is not between {MIN_ITERATIONS} and {MAX_ITERATIONS}")
         if salt is None:
             salt = _salt_of(secrets.randbits(_SALT_BITS))
         return cls.of_salted_password(
@@ -137,14 +137,14 @@ class ScramCredential:
 
 
 NO_CREDENTIALS: Final[Mapping[int, int]] = {}
-"""The numbers of iterations of no credentials."""
+"""The numbers of iterations if there are no credentials."""
 
 
 class ScramDecoys:
-    """Credentials for users that do not exist, so that a challenge does not tell which users exist.
+    """Credentials for users that do not exist, so that a challenge does not reveal which users exist.
 
-    A user's decoy is the same in one process, as long as the credentials of the cluster stay alike, and no password
-    matches it.
+    A user's decoy stays the same for the life of the process, as long as the cluster's credentials have the same
+    numbers of iterations. No password matches it.
     """
 
     __slots__ = ("_secret",)
@@ -157,8 +157,8 @@ class ScramDecoys:
     ) -> ScramCredential:
         """Return the decoy of the user `name`.
 
-        `iterations` says how many credentials of the mechanism have which number of iterations. Decoys have each number
-        as often; without credentials, they have MIN_ITERATIONS.
+        `iterations` has the number of the mechanism's credentials by their number of iterations. Decoys have each
+        number of iterations equally often; without credentials, they have MIN_ITERATIONS.
         """
         salt, stored_key, server_key, place = (
             mechanism.hmac(self._secret, f"{mechanism.name} {purpose} {name}".encode())
@@ -169,7 +169,7 @@ class ScramDecoys:
 
 
 def _at(place: bytes, iterations: Mapping[int, int]) -> int:
-    """Return the number of iterations of the credential at a place, a fraction of all that are counted."""
+    """Return the number of iterations at a place, a fraction of all counted credentials in ascending order."""
     left = (int.from_bytes(place) * sum(iterations.values())) >> 8 * len(place)
     for number in sorted(iterations):
         left -= iterations[number]
@@ -234,14 +234,14 @@ class ScramServer:
         assert credential is not None, "challenge comes first"
         parts = _parsed(_CLIENT_FINAL, client_final, "the client's final message")
         if _decoded(parts["header"]) != self._header.encode():
-            raise ScramError("the client's final message has another header than its first message")
+            raise ScramError("the client's final message has a different header from the first message")
         if not hmac.compare_digest(parts["nonce"], self._nonce):
-            raise ScramError("the client's final message has another nonce than this exchange")
+            raise ScramError("the client's final message has a different nonce from the server's message")
         signed = f"{self._client_first_bare},{self._server_first},{parts['unproved']}".encode()
         signature = mechanism.hmac(credential.stored_key, signed)
         proof = _decoded(parts["proof"])
         if len(proof) != len(signature):
-            raise ScramError("the client's proof has another length than hashes of this mechanism")
+            raise ScramError("the client's proof does not have the length of this mechanism's hashes")
         client_key = _exclusive_or(proof, signature)
         if not hmac.compare_digest(mechanism.hash(client_key), credential.stored_key):
             raise ScramError("the user name or password is wrong")
@@ -288,7 +288,7 @@ class ScramClient:
             raise ScramError("the server's first message does not continue the client's nonce")
         if not MIN_ITERATIONS <= iterations <= MAX_CLIENT_ITERATIONS:
             raise ScramError(
-                f"the server asks for {iterations} iterations, which is not from {MIN_ITERATIONS} to "
+                f"the server asks for {iterations} iterations, which is not between {MIN_ITERATIONS} and "
                 f"{MAX_CLIENT_ITERATIONS}"
             )
         salted = mechanism.salted_password(self._password, _decoded(parts["salt"]), iterations)

@@ -1,7 +1,7 @@
 """Read private keys and certificates from PEM and PKCS #12 files.
 
 PEM needs no further package. PKCS #12 is read by `cryptography`, of the extra `oncelog[security]`. Java's keytool has
-written PKCS #12 since Java 9, also into files named .jks. Its older, proprietary format is refused, because no
+written PKCS #12 since Java 9, even into files named .jks. Its older, proprietary format is refused, because no
 maintained Python library reads it. The error has the command that converts such a file.
 """
 
