@@ -101,7 +101,7 @@ class SourceConnector:
         return None
 
     def can_define_transaction_boundaries(self, config: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """Return whether tasks define the transaction boundaries with these settings (KIP-618)."""
+        """Return whether, with these settings, tasks define the transaction boundaries (KIP-618)."""
         return ConnectorTransactionBoundaries.UNSUPPORTED
 
     def alter_offsets(

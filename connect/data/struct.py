@@ -92,7 +92,7 @@ def check(schema: Schema | None, value: Any, where: str = "value") -> None:
         if not isinstance(value, Struct):
             raise _misfit(schema, value, where, "Struct")
         if value.schema is not schema and value.schema != schema:
-            raise DataError(f"{where} is a struct with another schema than {_name(schema)}")
+            raise DataError(f"{where} is a struct whose schema differs from {_name(schema)}")
         value.check(where)
     else:
         wanted = _PYTHON_TYPES[schema.type]

@@ -54,8 +54,8 @@ class Leader:
     ) -> dict[str, bytes]:
         """Return the encoded assignment of each member; raises DecodeError for invalid metadata.
 
-        `members` has the metadata of each member by its id, including the leader's. If `config` is behind the offset of
-        a member, all members receive CONFIG_MISMATCH, and no work is assigned or revoked.
+        `members` has the metadata of each member by its id, including the leader's. If `config` has not reached the
+        offset of a member, all members receive CONFIG_MISMATCH, and no work is assigned or revoked.
         """
         states = {member: decode_worker_state(metadata) for member, metadata in members.items()}
         url, offset = states[leader_id].url, needed_offset(members)

@@ -33,7 +33,7 @@ class ConfigChanges:
     """Collects each change when it is read. A new log level is applied at once."""
 
     def __init__(self, wake: Callable[[], None], new_tasks: Callable[[str], None]) -> None:
-        """Set up with `wake`, which wakes the tick loop, and `new_tasks`.
+        """`wake` wakes the tick loop.
 
         `new_tasks` is called at once with the name of a connector whose tasks have changed or that was removed.
         """

@@ -88,7 +88,7 @@ class Connection:
         """Receive a request and answer it. Return whether another request may follow."""
         method = ""
         try:
-            async with asyncio.timeout(IDLE_S):  # also for a client that sends its head byte by byte
+            async with asyncio.timeout(IDLE_S):  # even for a client that sends its head byte by byte
                 head = await self._event()
             if not isinstance(head, h11.Request):
                 return False

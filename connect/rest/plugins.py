@@ -44,7 +44,7 @@ async def plugin_config(request: Request) -> Response:
 
 
 async def validate(request: Request) -> Response:
-    """Return the result of validating settings; answer 400 if they name another connector class than the URL."""
+    """Return the result of validating settings; answer 400 if their connector class differs from the URL's."""
     name = request.parameters["plugin"]
     config = read_settings(request)
     class_name = config.get("connector.class")

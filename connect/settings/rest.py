@@ -108,9 +108,9 @@ ROWS: Final = (
         Type.STRING,
         "",
         Importance.MEDIUM,
-        "File of the users of the REST interface, who authenticate by HTTP basic authentication. Each line has a name, "
-        "a colon and a salted hash of the password; `oncelog user hash NAME` prints it. The worker reads the file "
-        "again when it changes. All workers of a group need the same users. Not a setting of Kafka Connect.",
+        "File of the users of the REST interface, who authenticate with HTTP basic authentication. Each line has a "
+        "name, a colon and a salted hash of the password; `oncelog user hash NAME` prints it. The worker reads the "
+        "file again when it changes. All workers of a group need the same users. Not a setting of Kafka Connect.",
     ),
     ConfigKey(
         "rest.bearer.token.location",

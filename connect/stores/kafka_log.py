@@ -5,7 +5,7 @@ transactions, even if only committed records are applied: a reader must not miss
 (KIP-618).
 
 Partitions that are added to the topic are read from the next `read_to_end` on. Records that are older than those of
-another partition, see `LatestRecords`, are not applied.
+another partition (see `LatestRecords`) are not applied.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class KafkaLog:
             await leader.close(0)
 
     async def _follow(self) -> None:
-        """Apply records for ever. Errors of the cluster are temporary: they fail only the readers that wait now."""
+        """Apply records forever. Errors of the cluster are temporary: they fail only the readers that wait now."""
         delay_s = _POLL_MS / 1000
         try:
             while True:

@@ -1,7 +1,7 @@
 """`LatestRecords`: finds the last record of a key whose records are in several partitions.
 
-That happens after partitions were added to a topic: its keys then belong to other partitions than before, and nothing
-orders the records of two partitions except their timestamps.
+That happens after partitions were added to a topic: a key may then belong to a different partition, and only the
+timestamps order the records of two partitions.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ...client.producer.partitioner import partition_for_key
 class LatestRecords:
     """The partition and the timestamp, in ms since the epoch, of the last known record of each key.
 
-    All readers come to the same result, in whatever order they read the partitions: it is the last record of the
-    partition that has the highest timestamp of the key.
+    The last record of a key is its last record in the partition with the key's highest timestamp. So all readers get
+    the same result, in whatever order they read the partitions.
     """
 
     def __init__(self) -> None:
@@ -22,8 +22,9 @@ class LatestRecords:
     def add(self, key: bytes, partition: int, timestamp_ms: int, partitions: int) -> bool:
         """Return whether a record is newer than the known records of its key. Each partition must be added in order.
 
-        Of two partitions with the same timestamp, the one to which the key belongs among `partitions` is newer, because
-        producers have written there since they know all partitions. Else the one with the higher number is newer.
+        If the key's records in two partitions have the same timestamp, the partition to which the key belongs in a
+        topic of `partitions` partitions is newer, because producers that know all partitions write to it. If the key
+        belongs to neither, the partition with the higher number is newer.
         """
         known = self._known.get(key)
         if known is not None:

@@ -81,7 +81,7 @@ class IntervalBoundary:
 
 
 class ConnectorBoundary:
-    """Lets the task decide; this object is the task's `TransactionContext`.
+    """Lets the task decide where transactions end; this object is the task's `TransactionContext`.
 
     The task may make requests in its own thread, so each request is a single assignment or a single change of a set.
     """

@@ -42,7 +42,8 @@ class TopicGroup:
 def topic_groups(settings: Mapping[str, str]) -> list[TopicGroup]:
     """Return the groups of a connector in order, `default` last; none without topic.creation.* settings.
 
-    Raises ConfigValueError, also if the group `default` does not say how many partitions and replicas a topic has.
+    Raises ConfigValueError, for example if the group `default` does not say how many partitions and replicas a topic
+    has.
     """
     own = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
     aliases = [alias.strip() for alias in own.pop("groups", "").split(",") if alias.strip()]

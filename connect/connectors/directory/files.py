@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
-"""From this position on, equal content is no coincidence: a plain file may be a copy of a file that is gone."""
+"""From this position on, equal content is not a coincidence: a plain file may be a copy of a file that is gone."""
 
 _LOOKUP: Final = 16
 """The number of offsets of a fingerprint that are looked up at once."""
@@ -262,7 +262,7 @@ class Files:
         return True
 
     def _by_inode(self, file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
-        """Return the entry of the same file if its device has another number than before."""
+        """Return the entry of the same file if the number of its device has changed."""
         elsewhere = [entry for entry in free if entry.device not in self._devices and entry.inode == file.id.inode]
         return _newest(elsewhere, opened)
 

@@ -25,7 +25,7 @@ NUMBER, COUNT = "task.number", "task.count"
 
 
 class DirectorySourceTask(SourceTask):
-    """Reads the files that are assigned to this task by their first lines."""
+    """Reads this task's files. The first line of a file determines to which task the file belongs."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()

@@ -34,7 +34,7 @@ class Paging(Protocol):
         """Return the URL of the next request."""
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Move the position past the records of an answer; raises ConnectError for an inconsistent answer."""
+        """Move the position past the records of a response; raises ConnectError for an inconsistent response."""
 
 
 def paging(settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Paging:
@@ -66,7 +66,7 @@ class Pages:
         return self._template
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Return the records of the answer that were not read before.
+        """Return the records of the response that were not read before.
 
         After the last record of a page, the position moves to the next page, if that exists.
         """
@@ -160,7 +160,7 @@ class CountedRecords:
         return self._template.replace("{offset}", str(self._count))
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Return all records of the answer."""
+        """Return all records of the response."""
         new = [(record, {"offset": count}) for count, record in enumerate(records, self._count + 1)]
         self._count += len(records)
         return Progress(new, bool(new))
@@ -171,8 +171,8 @@ class RecordCursor:
 
     The offset is {"cursor", "equal"}, where "equal" is the number of records read with this cursor.
 
-    With an inclusive cursor, an answer must have more records than any cursor has. If not, no request finds further
-    records. `page.size` tells such an answer from the last records of the API.
+    With an inclusive cursor, a response must have room for more records than share any one cursor. Otherwise no request
+    returns further records. `page.size` distinguishes such a response from one with the last records of the API.
     """
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
@@ -190,9 +190,9 @@ class RecordCursor:
         return filled(self._template, self._cursor)
 
     def take(self, answer: Answer, records: list[Any]) -> Progress:
-        """Return the records of the answer without those at its beginning that were read before.
+        """Return the records of the response without those at its beginning that were read before.
 
-        Raises ConnectError for a record without a cursor, and for a full answer that only has such records.
+        Raises ConnectError for a record without a cursor, and for a full page that only has such records.
         """
         skip = self._equal if self._inclusive else 0
         new = []
@@ -218,15 +218,15 @@ class RecordCursor:
     def _check_room(self, url: str, count: int) -> None:
         if self._page_size and count >= self._page_size:
             raise ConnectError(
-                f"{url} has {count} records, which is page.size, and all were read before: at least as many records "
-                f"have the cursor {self._cursor!r}, so no request finds further records. Request more records in url "
-                "and raise page.size, or use a cursor that fewer records share"
+                f"{url} has {count} records, which is page.size, and all were read before: a full page of records has "
+                f"the cursor {self._cursor!r}, so no request reaches the records after them. Request more records in "
+                "url and raise page.size, or use a cursor that fewer records share"
             )
         if not self._page_size and 1 < count == self._largest and not self._warned:
             self._warned = True
             log.warning(
-                "%s has %d records, as many as any answer before, and all were read before. If the API does not return "
-                "more in one answer, further records are never read: set page.size, so that the task fails instead",
+                "%s has %d records, as many as any response before, and all were read before. If the API does not "
+                "return more in one response, further records are never read. With page.size, the task fails instead",
                 url,
                 count,
             )

@@ -1,4 +1,4 @@
-"""Parses and resolves JSON pointers (RFC 6901): /a/b/0 means a nested value, the empty pointer the whole document."""
+"""Parses and resolves JSON pointers (RFC 6901): /a/b/0 is a nested value, the empty pointer is the whole document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Requests`: sends GET requests with headers from a file, limits answers' sizes, and retries as the server asks."""
+"""`Requests`: sends GET requests with headers from a file, limits the response size, and retries as the server asks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PASSING: Final = (408, 425, 429)
 
 
 class Answer(NamedTuple):
-    """The JSON of an answer, and the URL of the next page from its header Link, or None.
+    """The JSON of a response, and the URL of the next page from its header Link, or None.
 
     Numbers that no float holds are Decimals.
     """
@@ -49,7 +49,7 @@ class Requests:
         )
 
     async def get(self, url: str) -> Answer:
-        """Return the answer to a GET request. Wait and retry after temporary failures. Raises ConnectError."""
+        """Return the response to a GET request. Wait and retry after temporary failures. Raises ConnectError."""
         attempts = self._settings["retry.attempts"]
         for attempt in range(1, attempts + 1):
             try:
@@ -94,7 +94,7 @@ class Requests:
         try:
             return Answer(url, loads_exact(body), following)
         except DataError as error:
-            raise ConnectError(f"the answer to GET {url} is not JSON: {error}. {body[:200]!r}") from None
+            raise ConnectError(f"the response to GET {url} is not JSON: {error}. {body[:200]!r}") from None
 
     async def _body(self, url: str, response: aiohttp.ClientResponse) -> bytes:
         limit, body = self._settings["max.body.bytes"], bytearray()
@@ -102,7 +102,7 @@ class Requests:
             body += chunk
             if len(body) > limit:
                 raise ConnectError(
-                    f"the answer to GET {url} is larger than {limit} bytes: ask for smaller pages, or raise "
+                    f"the response to GET {url} is larger than {limit} bytes: ask for smaller pages, or raise "
                     "max.body.bytes"
                 )
         return bytes(body)

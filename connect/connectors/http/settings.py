@@ -43,7 +43,7 @@ SETTINGS = ConfigDef(
     ),
     ConfigKey(
         "records.pointer", Type.STRING, "", _HIGH,
-        "JSON pointer to the list of records in an answer, such as /data/items; empty: the whole answer.", _pointer,
+        "JSON pointer to the list of records in a response, such as /data/items; empty: the whole response.", _pointer,
         "Records",
     ),
     ConfigKey("key.pointer", Type.STRING, None, _MEDIUM, "JSON pointer to the key in a record; by default no key.",
@@ -51,19 +51,19 @@ SETTINGS = ConfigDef(
     ConfigKey(
         "pagination", Type.STRING, NONE, _HIGH,
         "How to find the next records. none: one list grows. link: the header Link, rel=next. cursor: a value in the "
-        "answer. page: the number of the page. offset: the number of records. record: a value in the last "
+        "response. page: the number of the page. offset: the number of records. record: a value in the last "
         "record.", OneOf(NONE, LINK, CURSOR, PAGE, OFFSET, RECORD), "Pagination",
     ),
     ConfigKey(
         "cursor.pointer", Type.STRING, "", _MEDIUM,
-        "JSON pointer to the cursor: in the answer (pagination cursor) or in a record (pagination record).", _pointer,
+        "JSON pointer to the cursor: in the response (pagination cursor) or in a record (pagination record).", _pointer,
         "Pagination",
     ),
     ConfigKey("cursor.initial", Type.STRING, None, _LOW, "Cursor of the first request.", None, "Pagination"),
     ConfigKey(
         "cursor.inclusive", Type.BOOLEAN, False, _LOW,
-        "With pagination record: whether answers begin with the records that have the cursor. If not, each record must "
-        "have a cursor of its own, because others with the cursor of an answer's last record are never read.", None,
+        "With pagination record: whether responses begin with the records that have the cursor. If not, each record "
+        "must have a cursor of its own, because others with the last cursor of a response are never read.", None,
         "Pagination",
     ),
     ConfigKey("page.first", Type.INT, 1, _LOW, "Number of the first page.", at_least(0), "Pagination"),
@@ -76,12 +76,12 @@ SETTINGS = ConfigDef(
               "Wait before the next request once all records are read, in ms.",
               at_least(1), "Request"),
     ConfigKey("request.timeout.ms", Type.INT, 30_000, _LOW,
-              "Maximum wait for an answer, in ms.", at_least(1), "Request"),
+              "Maximum wait for a response, in ms.", at_least(1), "Request"),
     ConfigKey("max.body.bytes", Type.INT, 16 << 20, _LOW,
-              "Maximum size of an answer, in bytes.", at_least(1), "Request"),
+              "Maximum size of a response, in bytes.", at_least(1), "Request"),
     ConfigKey(
         "retry.attempts", Type.INT, 10, _LOW,
-        "Attempts at a request before the task fails. A request without an answer, or with 408, 425, 429 or 5xx, is "
+        "Attempts at a request before the task fails. A request without a response, or with 408, 425, 429 or 5xx, is "
         "repeated; after any other error, the task fails at once.", at_least(1), "Request",
     ),
     ConfigKey("retry.backoff.ms", Type.LONG, 1_000, _LOW, "Wait before the second attempt, in ms; then it doubles.",

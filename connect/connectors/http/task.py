@@ -1,4 +1,4 @@
-"""`HttpSourceTask`: polls the API and turns its answers into records.
+"""`HttpSourceTask`: polls the API and turns its responses into records.
 
 The source partition is {"url": template}. The offset depends on the pagination; paging.py defines it.
 """
@@ -44,7 +44,7 @@ class HttpSourceTask(SourceTask):
         self._requests = Requests(values)
 
     async def poll(self) -> list[SourceRecord]:
-        """Return the new records of the next answer."""
+        """Return the new records of the next response."""
         assert self._requests is not None
         clock = asyncio.get_running_loop().time
         if (wait_s := self._next_at - clock()) > 0:
@@ -73,7 +73,7 @@ class HttpSourceTask(SourceTask):
             return []
         records = pointers.resolve(self._records, document)
         if records is pointers.MISSING:
-            raise ConnectError(f"the answer to GET {url} has nothing at records.pointer: {document!r:.200}")
+            raise ConnectError(f"the response to GET {url} has nothing at records.pointer: {document!r:.200}")
         return records if isinstance(records, list) else [] if records is None else [records]
 
     def _key_of(self, url: str, record: Any) -> Any:

@@ -79,7 +79,7 @@ def test_struct_checks_names_values_and_missing_fields() -> None:
         point["x"] = "1"
     with pytest.raises(DataError, match=r"struct.x is null"):
         Struct(POINT).check()
-    with pytest.raises(DataError, match="another schema"):
+    with pytest.raises(DataError, match="schema differs"):
         check(struct({"x": INT32}), point)
 
 
