@@ -191,7 +191,7 @@ class StandaloneCluster:
         self._stopping = True
 
     def stop(self) -> None:
-        """End all processes: first the workers, which end their executors. Safe to call at any time, also twice."""
+        """End all processes: first the workers, which end their executors. Safe to call at any time, even twice."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         everybody = [*self.workers, self.master]
         for daemon in everybody:

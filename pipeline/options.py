@@ -256,7 +256,7 @@ class Subscription(NamedTuple):
         """Read subscribe, subscribePattern or assign. Raises ConfigError unless exactly one is given."""
         present = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
         if len(present) != 1:
-            what = f"{' and '.join(present)} exclude each other" if present else "is missing"
+            what = f"{' and '.join(present)} cannot be combined" if present else "is missing"
             raise ConfigError("subscribe", f"{what}: give exactly one of subscribe, subscribePattern and assign")
         if present[0] == "subscribe":
             topics = frozenset(name.strip() for name in options.text("subscribe").split(",") if name.strip())

@@ -56,7 +56,7 @@ def record_bounds(data: memoryview, batches: list[tuple[int, int, int]]) -> tupl
     if (length < 0).any():
         raise CorruptBatch("a record has a negative length")
     if (length != end - body).any():
-        raise CorruptBatch("the records of a batch do not fill it")
+        raise CorruptBatch("the lengths of the records do not add up to the size of their batch")
     return begin, body, end
 
 

@@ -35,7 +35,7 @@ LONGEST: Final = 700
 _FINAL: Final = {
     f"{error.__module__}.{error.__qualname__}": remedy
     for error, remedy in (
-        (DataLossError, ". If the job reads another topic than before, give it a new checkpoint"),
+        (DataLossError, ". If the job now reads a different topic, give it a new checkpoint"),
         (StateError, ""),
         (SupersededError, ""),
         (RowError, ""),
@@ -79,7 +79,10 @@ class SparkGoneError(JobError):
 
 
 def reason(failure: str) -> str:
-    """Return the line of a failure that says why. In Spark's messages, this line is among plans and stack traces."""
+    """Return the line of a failure's message that gives the reason.
+
+    Spark's messages also contain plans and stack traces.
+    """
     text = failure.partition("=== Streaming Query ===")[0].partition("JVM stacktrace:")[0]
     if (record := _BAD_RECORD.search(text)) is not None:
         return record[0][:LONGEST]

@@ -1,9 +1,9 @@
 """Parse JSON values into columns, and apply the job's policy to records without such a value: `columns_of`.
 
-A bad record has a value that is not one JSON object of the source's columns: text that is not JSON, a field of another
-type than its column's, bytes that are not UTF-8, or anything after the object. A tombstone has no value and is not bad:
-it says that its key was deleted. A bad record or a tombstone becomes a row of nulls only if the job asks for it. Both
-are counted.
+A bad record has a value that is not one JSON object of the source's columns: text that is not JSON, a field whose type
+differs from its column's, bytes that are not UTF-8, or anything after the object. A tombstone has no value and is not
+bad: it says that its key was deleted. A bad record or a tombstone becomes a row of nulls only if the job asks for it.
+Both are counted.
 """
 
 from __future__ import annotations

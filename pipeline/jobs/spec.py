@@ -155,7 +155,9 @@ def check_master(master: str) -> None:
             "oncelog.pipeline.write_stream in a program of your own, which works with Spark Connect"
         )
     if not _MASTER.match(master):
-        raise JobError(f'master = {master!r} is none of local[*], local[2], "spark://host:7077", "yarn", "k8s://..."')
+        raise JobError(
+            f'master = {master!r} is not one of local[*], local[2], "spark://host:7077", "yarn", "k8s://..."'
+        )
 
 
 def seconds(text: str, where: str) -> float:
@@ -247,7 +249,7 @@ def _check(job: Job, where: str) -> None:
     for source in job.sources:
         for key, policy in (("on_bad_record", source.on_bad_record), ("on_tombstone", source.on_tombstone)):
             if policy not in ("fail", "drop", "keep"):
-                raise JobError(f"{where}: source {source.name!r}: {key} = {policy!r} is none of fail, drop and keep")
+                raise JobError(f"{where}: source {source.name!r}: {key} = {policy!r} is not one of fail, drop and keep")
     for transform in job.transforms:
         if bool(transform.sql) == bool(transform.python):
             raise JobError(f"{where}: transform {transform.name!r} needs either sql or python")

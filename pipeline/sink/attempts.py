@@ -1,6 +1,6 @@
 """Store what the driver must remember outside of Spark: a small file on its machine, per driver and query.
 
-An attempt is one transaction in which a batch is written. Spark runs a stream's commit and abort in other processes
+An attempt is one transaction in which a batch is written. Spark runs a stream's commit and abort in processes other
 than the one that began the attempt, and passes them only the results of tasks. If all tasks were killed and returned
 nothing, `abort` finds the attempt in this file. The file also stores the state that this driver committed last. If a
 query has nothing to write for so long that its state in Kafka expires, it reads the state from this file.

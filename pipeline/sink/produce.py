@@ -305,7 +305,7 @@ class _Lane:
             self._producer.acknowledged(self._waiting.popleft())
 
     async def _send(self, batch: _Batch) -> tuple[ErrorCode, int, str]:
-        """Send one Produce request. Return (error, base offset, message), also for a failed connection."""
+        """Send one Produce request. Return (error, base offset, message), even if the connection fails."""
         cluster, attempt = self._producer.cluster, self._producer.attempt
         topic, index = self._partition
         try:

@@ -43,7 +43,7 @@ class SinkSettings:
         if named and self.write_id:
             raise ConfigError(
                 "transactionalId",
-                f"and writeId exclude each other: the state of a write is stored under its own transactional id, "
+                f"and writeId cannot be combined: the state of a write is stored under its own transactional id, "
                 f"{_of_write(self.write_id)!r}, or a second write would replace the first one's state",
             )
         self.transactional_id = named or (_of_checkpoint(self.checkpoint) if streaming else _of_write(self.write_id))

@@ -1,9 +1,9 @@
 """Provide `format("oncelog")` as a sink: Spark's writers for streams and batches. `SinkTransaction` does the work in
 Kafka.
 
-Spark runs a writer in several places. A process beside the driver plans a batch and pickles the writer, which begins
-the transaction. Each task writes. Another process beside the driver commits or aborts. A stream's commit gets a new
-writer and only the tasks' messages. A batch's commit gets the pickled writer.
+Spark runs a writer in several places. A process on the driver's machine plans a batch and pickles the writer, which
+begins the transaction. Each task writes. Another process on the driver's machine commits or aborts. A stream's commit
+gets a new writer and only the tasks' messages. A batch's commit gets the pickled writer.
 
 Invariants: only the first attempt of a task writes. A commit happens only if one task wrote each partition. After any
 failure the transaction is aborted at once.
@@ -292,7 +292,7 @@ class _Writer:
             finally:
                 kafka.run(producer.close())
 
-    # -- beside the driver
+    # -- in the driver's Python process
 
     def decide(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commit the batch. If this raises, Spark calls abort."""

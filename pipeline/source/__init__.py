@@ -1,1 +1,1 @@
-"""Read topics into Spark: find out which offsets a read has, and read them in tasks."""
+"""Read topics into Spark: find the range of offsets to read, and read it in tasks."""

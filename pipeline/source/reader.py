@@ -172,7 +172,7 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of `spark.readStream.format("oncelog")`.
 
-    It lives in a process beside the driver as long as the query runs.
+    It lives in a separate process on the driver's machine as long as the query runs.
     """
 
     def __init__(self, settings: SourceSettings) -> None:
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {"_settings": self._settings, "_kafka": None, "_newest": {}, "_target": None, "_last_end": None}
 
-    # -- planning, beside the driver
+    # -- planning, in the driver's Python process
 
     def initialOffset(self) -> dict[str, Any]:  # a name of Spark's API, like those below
         """Return the offsets at which a new query begins."""

@@ -207,7 +207,7 @@ def test_a_session_has_these_shuffle_partitions_unless_the_job_sets_others(monke
 def test_some_failures_no_restart_mends() -> None:
     assert final("oncelog.pipeline.sink.rows.RowError: topic null") == "topic null"
     assert final("oncelog.pipeline.source.offsets.DataLossError: X: gone") == (
-        "X: gone. If the job reads another topic than before, give it a new checkpoint"
+        "X: gone. If the job now reads a different topic, give it a new checkpoint"
     )
     assert final("oncelog.client.errors.NetworkError: NETWORK_EXCEPTION: away") is None
     assert final("no reason was given") is None

@@ -87,7 +87,7 @@ def test_masters_that_spark_knows(master: str) -> None:
 
 @pytest.mark.parametrize("master", ["", "nonsense", "local[]", "localhost:7077", "spark://", "http://a:7077"])
 def test_a_master_that_cannot_be_is_refused(master: str) -> None:
-    with pytest.raises(JobError, match=r"is none of local\[\*\]"):
+    with pytest.raises(JobError, match=r"is not one of local\[\*\]"):
         spec.check_master(master)
 
 
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_topic_is_refused_at_once(spark: SparkSession, t
     run(read)
     assert topics.values(out) == ["a"]
     topics.send(other, ["b"])
-    with pytest.raises(JobError, match=r"^sink 'output': .* If the job reads another topic than before, give it a new"):
+    with pytest.raises(JobError, match=r"^sink 'output': .* If the job now reads a different topic, give it a new"):
         run(other)
     assert restarts == []
     assert topics.values(out) == ["a"]

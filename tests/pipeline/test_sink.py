@@ -464,7 +464,7 @@ def test_a_query_that_had_nothing_to_write_for_long_goes_on(spark: SparkSession,
         ({"topic": "t"}, ["value", "key VALUE"], "has this column twice"),
         ({"topic": "t", "kafka.partitioner.ignore.keys": "true"}, ["value"], "in the column partition"),
         ({"topic": "t", "topics": "u"}, ["value"], "did you mean topic?"),
-        ({"topic": "t", "transactionalId": "a", "writeId": "b"}, ["value"], "and writeId exclude each other"),
+        ({"topic": "t", "transactionalId": "a", "writeId": "b"}, ["value"], "and writeId cannot be combined"),
     ],
 )
 def test_frames_and_options_that_cannot_be_are_refused(

@@ -98,7 +98,7 @@ def test_a_topic_that_is_not_there_is_told_of_where_nothing_can_wait_for_it(
     [
         ({"maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger"),
         ({"kafka.max.poll.recrods": "5"}, r"did you mean max\.poll\.records"),
-        ({"subscribePattern": "x"}, "exclude each other"),
+        ({"subscribePattern": "x"}, "cannot be combined"),
         ({"kafka.group.id": "g"}, "joins no group"),
         ({"startingOffsets": "latest"}, "would read nothing"),
         ({"minPartitions": "many"}, "not a whole number"),
