@@ -94,8 +94,8 @@ def reset(
             moves = await plan(admin, committed, partitions, target)
             if not moves:
                 raise click.ClickException(
-                    f"group {name} has no committed offsets in these topics. To set its first offsets, name a topic by"
-                    " --topic, and use another target than --shift-by."
+                    f"group {name} has no committed offsets in these topics. To set its first offsets, name a topic"
+                    " with --topic, and use a target other than --shift-by."
                 )
             items: list[Item] = [
                 {

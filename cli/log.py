@@ -70,7 +70,7 @@ def dump(file: Path, with_records: bool, as_json: bool) -> int:
             position += header.size
     if broken:
         raise click.ClickException(
-            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` truncates it before the first."
+            f"{broken} batches of {file} have a wrong checksum. `oncelog log repair` cuts the file before the first."
         )
     if unreadable:
         raise click.ClickException(

@@ -85,11 +85,11 @@ def _template(text: str) -> Format:
             parts.append(bytes.fromhex(part["hex"]))
         elif part["escape"] is not None:
             if part["escape"] not in _ESCAPES:
-                raise click.BadParameter(f"{text!r}: \\{part['escape']} is none of \\n \\r \\t \\0 \\\\ \\xHH")
+                raise click.BadParameter(f"{text!r}: \\{part['escape']} is not one of \\n \\r \\t \\0 \\\\ \\xHH")
             parts.append(_ESCAPES[part["escape"]])
         else:
             field = _FIELDS.get(part["field"])
             if field is None:
-                raise click.BadParameter(f"{text!r}: %{part['field']} is none of %{' %'.join(_FIELDS)}")
+                raise click.BadParameter(f"{text!r}: %{part['field']} is not one of %{' %'.join(_FIELDS)}")
             parts.append(field)
     return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)

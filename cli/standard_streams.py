@@ -46,7 +46,7 @@ def announce(line: str) -> None:
 
 
 def write_last_line(writer: LineWriter | None, line: str) -> None:
-    """Write the line that says why the process ends to stderr, behind the lines in `writer`.
+    """Write the line that says why the process ends to stderr, after the lines in `writer`.
 
     If nothing reads stderr, give up after `LAST_LINE_S`.
     """

@@ -1,4 +1,4 @@
-"""Define `oncelog user`: manage the passwords of users who log in by SASL."""
+"""Define `oncelog user`: manage the passwords of users who log in with SASL."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group(short_help="Manage users who log in by SASL.")
+@click.group(short_help="Manage users who log in with SASL.")
 def user() -> None:
-    """Manage users who log in by SASL."""
+    """Manage users who log in with SASL."""
 
 
 def mechanism_option(meaning: str = "The SASL mechanism.") -> Callable[[F], F]:
@@ -41,11 +41,11 @@ def _password() -> str:
     return password
 
 
-@user.command(name="list", short_help="List the users who can log in by SCRAM.")
+@user.command(name="list", short_help="List the users who can log in with SCRAM.")
 @json_option
 @bootstrap_option
 def list_users(as_json: bool, bootstrap: str) -> None:
-    """List the users who can log in by SCRAM, and the iterations of their passwords' hashes by mechanism."""
+    """List the users who can log in with SCRAM, and the iterations of their passwords' hashes by mechanism."""
 
     async def work() -> list[ScramUser]:
         async with connect_admin(bootstrap) as admin:
@@ -65,7 +65,7 @@ def list_users(as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def set_password(name: str, mechanism: str, as_json: bool, bootstrap: str) -> None:
-    """Set the password with which the user NAME logs in by SCRAM. Only a salted hash of it is sent.
+    """Set the password of the user NAME for logins with SCRAM. Only a salted hash of it is sent.
 
     The command prompts for the password, or reads it from stdin if that is not a terminal.
 
@@ -89,7 +89,7 @@ def set_password(name: str, mechanism: str, as_json: bool, bootstrap: str) -> No
 @json_option
 @bootstrap_option
 def remove(name: str, mechanism: str, yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Remove the password with which the user NAME logs in by SCRAM. Connections that are open stay open."""
+    """Remove the password of the user NAME for logins with SCRAM. Open connections stay open."""
     confirm(f"Remove the {mechanism} password of {name}?", yes=yes)
 
     async def work() -> None:

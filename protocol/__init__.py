@@ -1,2 +1,4 @@
-"""Kafka's protocol as bytes and objects: messages, record batches, errors. Sans-I/O: without sockets, files, clocks and
-tasks. Imports no other part of oncelog."""
+"""Kafka's protocol as bytes and objects: messages, record batches, errors.
+
+It is sans-I/O: it uses no sockets, files, clocks or tasks. It imports no other part of oncelog.
+"""

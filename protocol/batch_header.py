@@ -175,7 +175,7 @@ def read_batch_header(buffer: Buffer, position: int = 0, *, whole: bool = True) 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each whole batch from `position` on. A batch that is cut off at the end is left out.
 
-    A Fetch response may end within a batch, so a cut-off batch is no error. A caller that must not lose a batch
+    A Fetch response may end within a batch, so a cut-off batch is not an error. A caller that must not lose a batch
     compares the last position plus the last batch's size with the buffer's length. Raises CorruptBatch on a batch that
     is broken and not merely cut off.
     """

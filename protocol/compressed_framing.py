@@ -2,7 +2,7 @@
 
 The decompressors of `compression.py` read more than some clients do: several lz4 frames, linked lz4 blocks, several
 gzip members, snappy blocks in an unknown version of the xerial framing, zstd formats before 0.8. A consumer that cannot
-read such a batch stops at its offset for ever, so the broker refuses the batch. Readers do not need this check.
+read such a batch stops at its offset forever, so the broker refuses the batch. Readers do not need this check.
 
 The check decompresses nothing except gzip data that seems to have a second member. Its work is bounded by the size of
 the data: many blocks that hold almost nothing are refused.

@@ -38,7 +38,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This broker does not host that topic or partition."
     INVALID_FETCH_SIZE = 4, False, "The fetch size is not valid."
     LEADER_NOT_AVAILABLE = 5, True, "The partition has no leader right now."
-    NOT_LEADER_OR_FOLLOWER = 6, True, "This broker does not lead the partition, or is no replica of it."
+    NOT_LEADER_OR_FOLLOWER = 6, True, "This broker does not lead the partition, or is not a replica of it."
     REQUEST_TIMED_OUT = 7, True, "The request was not completed within its timeout."
     BROKER_NOT_AVAILABLE = 8, False, "The broker is not available."
     REPLICA_NOT_AVAILABLE = 9, True, "The replica is not available for the partition."

@@ -50,12 +50,12 @@ MAX_RESPONSE_ELEMENTS: Final = 1 << 22
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """Return the version of the header in front of a request: 2 for flexible versions, else 1."""
+    """Return the version of the header that precedes a request: 2 for flexible versions, else 1."""
     return 2 if version >= _first_flexible[api_key] else 1
 
 
 def response_header_version(cls: type[Response], version: int) -> int:
-    """Return the version of the header in front of a response: 1 for flexible versions, except ApiVersions, else 0."""
+    """Return the version of a response's header: 1 for flexible versions, except ApiVersions, else 0."""
     return 1 if version in cls.spec.flexible and cls.spec.key != API_VERSIONS else 0
 
 

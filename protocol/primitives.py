@@ -51,7 +51,7 @@ def read_uvarint(stream: Any, path: str) -> int:
 
 
 def uvarint(value: int) -> bytes:
-    """Return the unsigned varint of `value` (0 to 2^32 - 1)."""
+    """Encode `value` (0 to 2^32 - 1) as an unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -102,7 +102,10 @@ class Boolean(Construct):  # type: ignore[misc]
 
 
 class _Sized(Construct):  # type: ignore[misc]
-    """Base class of strings, bytes and arrays. A length or count in front, plain or compact, may stand for null."""
+    """Base class of strings, bytes and arrays.
+
+    Each begins with a length or count, plain or compact, which can also encode null.
+    """
 
     plain_lead = 4
 
@@ -148,7 +151,7 @@ class Text(_Sized):
         if length is None:
             return None
         if length > MAX_STRING_BYTES:
-            raise FormatError(f"string of {length} bytes", path=path)
+            raise FormatError(f"a string of {length} bytes is too long", path=path)
         try:
             return str(stream_read(stream, length, path), "utf-8")
         except UnicodeDecodeError as error:
@@ -227,7 +230,7 @@ class Sequence(_Sized):
 
 
 class Nullable(Subconstruct):  # type: ignore[misc]
-    """A struct that may be null: int8 -1 for null, 1 in front of a value."""
+    """A struct that may be null: int8 -1 for null, 1 before a value."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         lead = stream_read(stream, 1, path)
@@ -283,7 +286,7 @@ class TaggedFields(Construct):  # type: ignore[misc]
         for _ in range(read_uvarint(stream, path)):
             tag, size = read_uvarint(stream, path), read_uvarint(stream, path)
             if tag <= last or tag > MAX_LENGTH:
-                raise FormatError(f"tag {tag} after tag {last}", path=path)
+                raise FormatError(f"tag {tag} is out of order after tag {last}", path=path)
             if size > _remaining(stream):
                 raise FormatError(f"tag {tag}: {size} bytes announced, but fewer are left", path=path)
             raw = stream_read(stream, size, path)

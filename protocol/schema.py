@@ -125,7 +125,7 @@ class FieldSpec:
 
 
 class MessageKind(Enum):
-    """The use of a top-level definition, which decides how its bytes are framed."""
+    """The role of a top-level definition, which decides how its bytes are framed."""
 
     REQUEST = "request"
     RESPONSE = "response"

@@ -30,8 +30,8 @@ class MemberIdentity(Struct):
 
 @request(key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Request[LeaveGroupResponse]):
-    """Removes members from a classic group at once. Up to v2 it names one member, from v3 several, also by group
-    instance id (KIP-345). v5 adds the reason (KIP-800).
+    """Removes members from a classic group at once. Up to v2 it names one member. From v3 it may name several, by
+    member id or group instance id (KIP-345). v5 adds the reason (KIP-800).
     """
 
     group_id: str = string("0+")

@@ -161,7 +161,7 @@ class ClientQuotaEntityPart(Struct):
 
 @record_key(id=9120, versions="0", flexible="none")
 class ClientQuotaKey(Message):
-    """The key of quotas: the entity that they are set for, in the order of the types (KIP-546)."""
+    """The key of quotas: the entity that has them, with its parts in the order of their types (KIP-546)."""
 
     entity: list[ClientQuotaEntityPart] = array(ClientQuotaEntityPart, "0")
 

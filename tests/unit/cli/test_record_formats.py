@@ -50,7 +50,7 @@ def test_json_is_one_line_with_everything() -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("xml", "neither value, key-value or json"), ("%o %q", "%q is none of"), ("%", "% is none"), ("%o\\q", "is none")],
+    [("xml", "neither value, key-value or json"), ("%o %q", "%q is not one of"), ("%", "% is"), ("%o\\q", "is not")],
 )
 def test_unknown_format_is_refused(text: str, problem: str) -> None:
     with pytest.raises(click.BadParameter, match=problem):
