@@ -43,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _examples() -> str:
-    """Return the page of the programs in examples/: their README, and behind it each program."""
+    """Return the page of the programs in examples/: their README, followed by each program."""
     folder = ROOT / "examples"
     text = (folder / "README.md").read_text(encoding="utf-8").replace("](../docs/", "](")
     text = re.sub(r"\]\((\w+)\.(py|toml)\)", r"](#\1)", text)
