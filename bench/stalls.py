@@ -423,7 +423,7 @@ def main() -> None:
         probe(chosen.probe[0], int(chosen.probe[1]))
         return
     names = ["oncelog"] + ["Apache Kafka"] * (not chosen.without_kafka)
-    table = Table(title=f"a Produce of 100 bytes beside large work, ms, medians of {chosen.rounds}")
+    table = Table(title=f"a Produce of 100 bytes during large work, ms, medians of {chosen.rounds}")
     table.add_column("beside")
     for name in names:
         table.add_column(f"{name} p99", justify="right")

@@ -183,7 +183,7 @@ class ChildProcess:
         return code
 
     def close(self) -> None:
-        """End the process if it runs, and make every later `spawn` fail, also in other threads."""
+        """End the process if it runs, and make every later `spawn` fail, even in other threads."""
         with self._spawning:
             self._closed = True
         with contextlib.suppress(StartFailed):

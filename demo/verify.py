@@ -65,7 +65,7 @@ class FlightCheck:
         self._seen[row] = 1
         if fingerprint != self._hashes[row]:
             self.altered += 1
-            self._fault(f"flight {row} at {where} has another value than computed")
+            self._fault(f"flight {row} at {where} has a value that differs from the computed one")
         return True
 
     def _fault(self, text: str) -> None:

@@ -56,7 +56,7 @@ class HoursCheck:
             parsed = json.loads(value)
             name = key.decode()
             if (parsed["id"], f"{parsed['origin']}@{parsed['hour'][:13]}") != (name, name):
-                raise ValueError("the value has another hour than its key")
+                raise ValueError("the hour in the value differs from that in its key")
             self._found[name] = Hour(
                 parsed["flights"], parsed["cancelled"], parsed["departed"], parsed.get("dep_delay_minutes")
             )
@@ -124,7 +124,7 @@ class ListCheck:
             assert value is not None
             parsed = json.loads(value)
             if parsed["dest"] != key.decode():
-                raise ValueError("the value has another airport than its key")
+                raise ValueError("the airport in the value differs from that in its key")
             if parsed["listed_at"] > self._newest:
                 self._newest = parsed["listed_at"]
                 self._found = []
