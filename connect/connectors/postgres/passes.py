@@ -48,11 +48,11 @@ class Pass(NamedTuple):
         return xid < xmax and (xid < int(first) or str(xid) not in running.split(","))
 
     def reads_all(self, table: str) -> bool:
-        """Return whether this pass, with those after it, reads all rows of a table."""
+        """Return whether all rows of a table are read in this pass and the passes after it."""
         return self.table < table or (self.table == table and self.key is None and not self.done)
 
     def reads_some(self, table: str) -> bool:
-        """Return whether this pass, with those after it, reads rows of a table."""
+        """Return whether some rows of a table are read in this pass or the passes after it."""
         return self.table < table or (self.table == table and not self.done)
 
 
