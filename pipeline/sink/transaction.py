@@ -179,9 +179,11 @@ class SinkTransaction:
             allow(record)
             try:
                 await self._write(attempt, record.state)
-            except ProducerFencedError:
-                # Another driver starts at the same time. The last one to write the record owns the query.
-                if time.monotonic() > deadline:
+            except (ProducerFencedError, AbortableError) as error:
+                # Another driver starts at the same time. The last one to write the record owns the query. Until Apache
+                # Kafka has aborted the transaction of a fenced producer, it refuses the commit with INVALID_TXN_STATE.
+                fenced = isinstance(error, ProducerFencedError) or error.code is ErrorCode.INVALID_TXN_STATE
+                if not fenced or time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(self._cluster.retry_backoff(tries))
             else:

@@ -203,7 +203,7 @@ async def test_a_task_that_does_not_know_whether_it_has_committed_starts_again(
         through_proxy = {"producer.override.bootstrap.servers": proxy.address}
         await herder.put_connector("c", counting("c", topic) | through_proxy, None, replace=False)
         await until(lambda: herder.offsets("c"), reached(10))
-        assert proxy.seen["InitProducerId"] == 2, "the unknown commit has cost a producer"
+        assert proxy.seen["InitProducerId"] >= 2, "the unknown commit has cost a producer"
         assert await values(bootstrap, topic, 10) == list(range(1, 11))
 
 

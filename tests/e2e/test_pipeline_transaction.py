@@ -36,8 +36,10 @@ from oncelog.pipeline.sink.transaction import (  # noqa: E402
     UnclaimedPartitionsError,
 )
 from oncelog.pipeline.sink.writer import StreamWriter  # noqa: E402
-from oncelog.protocol.errors import KafkaError  # noqa: E402
+from oncelog.protocol.errors import ErrorCode, KafkaError  # noqa: E402
+from oncelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
+from support.proxy import FaultProxy  # noqa: E402
 
 STATE_TOPIC = "state-of-tests"
 TOO_SLOW = (
@@ -413,6 +415,20 @@ async def test_of_drivers_that_start_at_once_one_owns_the_query(world: World) ->
             await world.sink.begin(world.query, STATE_TOPIC, run)
             owners.append(run)
     assert len(owners) == 1
+
+
+async def test_a_claim_that_another_driver_has_aborted_is_repeated(world: World) -> None:
+    """Apache Kafka refuses the commit of a fenced driver with INVALID_TXN_STATE until its transaction is aborted."""
+    async with FaultProxy(world.bootstrap) as proxy:
+        cluster = Cluster(ProducerConfig.of({"bootstrap.servers": proxy.address}, **CLIENT_DEFAULTS))
+        await cluster.start(10)
+        try:
+            proxy.answer(EndTxnRequest, lambda _: EndTxnResponse(0, int(ErrorCode.INVALID_TXN_STATE)))
+            run = await SinkTransaction(cluster, world.config).claim(world.query, STATE_TOPIC)
+            assert proxy.seen["InitProducerId"] >= 2
+        finally:
+            await cluster.close()
+    assert (await world.sink.begin(world.query, STATE_TOPIC, run)).run == run
 
 
 async def test_a_claim_that_is_refused_leaves_the_owner(world: World) -> None:
