@@ -1,23 +1,41 @@
-"""Let Fetch requests wait for data; an advancing log wakes them, so that they never poll.
+"""Let Fetch requests wait until there is enough data (`fetch.min.bytes`).
 
 A wait ends exactly once: when enough data is available, when its time is up, when its connection closes, or when the
 broker stops. The handler reads the records only when the response can be sent. When a log advances, the cost per wait
 does not depend on how many other logs the wait watches.
+
+Usually the waits of a log are looked at as soon as it advances. If very many waits are due at the same time, the rest
+of them follows in the next turns of the event loop, a few of each log at a time. A wait that watches many logs stops
+watching them in slices. So no number of waits or logs delays the other clients.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from ..log import Log
 from .connection_info import ConnectionInfo
+
+LOOKED_AT_PER_TURN: Final = 100
+"""How many waits are looked at in one turn of the event loop. A wait that ends takes about 25 µs, with its response."""
+
+_SHARE: Final = 20
+"""How many of the waits that are due for one log are looked at before those of the next log."""
+
+UNWATCHED_PER_TURN: Final = 500
+"""How many logs a turn takes out of waits that have ended. Each takes about half a microsecond."""
+
+_FEW_LOGS: Final = 100
+"""A wait that watches at most this many logs stops watching them at once."""
 
 
 class FetchWait:
     """One waiting Fetch request. Its future `done` has no result and only signals the end of the wait."""
 
-    __slots__ = ("_connection", "_is_enough", "_logs", "_purgatory", "_timer", "done")
+    __slots__ = ("_connection", "_is_enough", "_purgatory", "_timer", "done", "logs")
 
     def __init__(
         self,
@@ -28,25 +46,41 @@ class FetchWait:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
+        self.logs: list[Log] = []
         self._purgatory = purgatory
-        self._logs: list[Log] = []
         self._is_enough = is_enough
         self._connection = connection
-        self._timer = loop.call_later(max_wait_s, self.release)
+        self._timer = loop.call_later(max_wait_s, purgatory.end, self)
         connection.closed.add_done_callback(self._closed)
 
     def watch(self, log: Log) -> None:
         """Check whether there is enough data whenever this log advances."""
         if not self.done.done():
-            self._logs.append(log)
+            self.logs.append(log)
             log.add_listener(self._advanced)
 
+    def unwatch(self, count: int) -> int:
+        """Stop watching `count` of the logs, or all if there are fewer; return how many they were."""
+        count = min(count, len(self.logs))
+        for _ in range(count):
+            self.logs.pop().remove_listener(self._advanced)
+        return count
+
     def _advanced(self, log: Log) -> None:
+        if self.done.done():
+            return
+        if self._purgatory.may_look():
+            self.look_at(log)
+        else:
+            self._purgatory.look_later(self, log)
+
+    def look_at(self, log: Log) -> None:
+        """End the wait if it has enough data now that `log` has advanced."""
         if not self.done.done() and self._is_enough(log):
             self.release()
 
     def _closed(self, closed: asyncio.Future[None]) -> None:
-        self.release()
+        self._purgatory.end(self)
 
     def release(self) -> None:
         """End the wait: complete `done` and stop watching the logs and the connection."""
@@ -54,10 +88,8 @@ class FetchWait:
             return
         self.done.set_result(None)
         self._timer.cancel()
-        for log in self._logs:
-            log.remove_listener(self._advanced)
         self._connection.closed.remove_done_callback(self._closed)
-        self._purgatory.waiting.pop(self, None)
+        self._purgatory.ended(self)
 
 
 class FetchPurgatory:
@@ -66,6 +98,16 @@ class FetchPurgatory:
     def __init__(self) -> None:
         self.waiting: dict[FetchWait, None] = {}
         self._closed = False
+        self._left = LOOKED_AT_PER_TURN
+        """How many more waits may be looked at before the next `_turn`."""
+        self._due: dict[Log | None, deque[FetchWait]] = {}
+        """The waits to look at in the next turns, by the log that has advanced. None: those that end in any case."""
+        self._due_logs: deque[Log | None] = deque()
+        """The keys of `_due`, in the order in which their waits are looked at."""
+        self._postponed: set[tuple[FetchWait, Log | None]] = set()
+        self._watching_still: deque[FetchWait] = deque()
+        """The waits that have ended, but still watch some of their logs."""
+        self._turn_is_due = False
 
     def wait(self, is_enough: Callable[[Log], bool], max_wait_s: float, connection: ConnectionInfo) -> FetchWait:
         """Return a wait that ends after `max_wait_s` seconds, or when a log advances and `is_enough(log)` is true."""
@@ -77,4 +119,90 @@ class FetchPurgatory:
         """End all present and future waits, because the broker is stopping."""
         self._closed = True
         for wait in list(self.waiting):
+            self.end(wait)
+
+    def end(self, wait: FetchWait) -> None:
+        """End a wait whatever its logs have: at once, or in one of the next turns if many waits are due."""
+        if self.may_look():
             wait.release()
+        else:
+            self.look_later(wait, None)
+
+    # --- for waits
+
+    def may_look(self) -> bool:
+        """Count a wait that is to be looked at now. Return False if it must be looked at later."""
+        if self._left == 0:
+            return False
+        self._left -= 1
+        if self._left <= LOOKED_AT_PER_TURN // 2 and not self._turn_is_due:
+            self._request_turn()
+        return True
+
+    def look_later(self, wait: FetchWait, log: Log | None) -> None:
+        """Look at the wait in one of the next turns. It comes once, however often the log advances until then."""
+        if (wait, log) in self._postponed:
+            return
+        self._postponed.add((wait, log))
+        waits = self._due.get(log)
+        if waits is None:
+            waits = self._due[log] = deque()
+            self._due_logs.append(log)
+        waits.append(wait)
+        if not self._turn_is_due:
+            self._request_turn()
+
+    def ended(self, wait: FetchWait) -> None:
+        """Forget a wait that has ended."""
+        self.waiting.pop(wait, None)
+        if len(wait.logs) <= _FEW_LOGS:
+            wait.unwatch(_FEW_LOGS)
+        else:
+            self._watching_still.append(wait)
+            if not self._turn_is_due:
+                self._request_turn()
+
+    def _request_turn(self) -> None:
+        self._turn_is_due = True
+        asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Look at the next waits that are due, and let some of those that have ended stop watching their logs."""
+        self._turn_is_due = False
+        left = LOOKED_AT_PER_TURN
+        self._left = 0  # what advances meanwhile comes after the others
+        try:
+            while self._due_logs and left > 0:
+                left -= self._look_at_some(min(_SHARE, left))
+            unwatched = 0
+            while self._watching_still and unwatched < UNWATCHED_PER_TURN:
+                wait = self._watching_still[0]
+                unwatched += wait.unwatch(UNWATCHED_PER_TURN - unwatched)
+                if not wait.logs:
+                    self._watching_still.popleft()
+        finally:
+            self._left = 0 if self._due else left
+            if (self._due or self._watching_still or left <= LOOKED_AT_PER_TURN // 2) and not self._turn_is_due:
+                self._request_turn()
+
+    def _look_at_some(self, count: int) -> int:
+        """Look at up to `count` of the waits that are due for the first log, which becomes the last. Return how many
+        they were.
+        """
+        log = self._due_logs.popleft()
+        waits = self._due[log]
+        count = min(count, len(waits))
+        try:
+            for _ in range(count):
+                wait = waits.popleft()
+                self._postponed.discard((wait, log))
+                if log is None:
+                    wait.release()
+                else:
+                    wait.look_at(log)
+        finally:
+            if waits:
+                self._due_logs.append(log)
+            else:
+                del self._due[log]
+        return count
