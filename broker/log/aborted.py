@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 
 import structlog
@@ -55,7 +54,8 @@ class AbortedTransactions:
         overlapping: list[tuple[int, int]] = []
         for segment in self._segments.from_offset(offset):
             aborted = self.in_segment(segment)
-            for entry in islice(aborted, bisect_left(aborted, offset, key=_last_offset), None):
+            for number in range(bisect_left(aborted, offset, key=_last_offset), len(aborted)):
+                entry = aborted[number]
                 if entry.first_offset < end:
                     overlapping.append((entry.producer_id, entry.first_offset))
                 if entry.last_stable_offset >= end:

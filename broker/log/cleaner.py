@@ -438,11 +438,14 @@ class Cleaner:
         for segment in group.segments:
             log.close_file(segment)
         aside: list[str] = []
+        following = log.segments.after(cleaned)
+        assert following is not None, "the active segment is never compacted"
+        later = following.base_offset
 
         def finish() -> None:
             aside.extend(segment.set_aside() for segment in group.segments[len(aside) :])
             cleaned.rename("")
-            log.producers.remove_stray_snapshots({segment.base_offset for segment in log.segments})
+            log.producers.remove_replaced_snapshots([segment.base_offset for segment in group.segments], later)
             log.unlink_later(aside)
 
         self._finish(log, finish)

@@ -80,6 +80,9 @@ _FORGOTTEN_AT_ONCE: Final = 500
 _JOURNAL_PART: Final = 64
 """A file of the journal takes at most this part of a disk: one 64th."""
 
+CONSIDERED_PER_TURN: Final = 100
+"""How many logs a round of compaction looks at in one turn of the event loop if they need no compaction."""
+
 _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
 
@@ -973,7 +976,7 @@ class LogManager:
     async def _clean_all(self) -> None:
         """Compact the logs that need it, one after another. A worker thread reads and writes the segments."""
         now_ms = self._clock.now_ms()
-        for log in self.logs():
+        async for log in in_slices(self.logs(), CONSIDERED_PER_TURN):
             if not log.config.compacted or log.failure is not None:
                 continue
             first_dirty = self._cleaner_offsets.get((log.topic, log.partition), 0)

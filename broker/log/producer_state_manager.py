@@ -300,6 +300,16 @@ class ProducerStateManager:
             if offset not in bases:
                 self.remove_snapshot(offset)
 
+    def remove_replaced_snapshots(self, bases: Sequence[int], later: int) -> None:
+        """Remove the snapshot files of segments that compaction has joined to one. `bases` are their base offsets, and
+        `later` is that of the segment after them.
+
+        Without a snapshot of that segment, keep all: one of them may be the newest. The next start removes them then.
+        """
+        if self._fs.exists(self.snapshot_path(later)):
+            for offset in bases[1:]:
+                self.remove_snapshot(offset)
+
     def remove_snapshot(self, offset: int) -> None:
         """Remove the snapshot file of `offset` if it exists."""
         with suppress(FileNotFoundError):  # a thread may have removed it with a deleted segment

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner, CleaningPlan
+from oncelog.broker.log.log_manager import CONSIDERED_PER_TURN
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -456,6 +457,26 @@ async def test_a_stop_does_not_wait_for_the_rest_of_a_compaction(
     assert again is not None
     assert len(list(again.batches())) == 20, "the compaction ended before its first batch"
     await reopened.stop()
+
+
+async def test_others_come_in_between_the_logs_that_a_round_of_compaction_looks_at(fs: FaultyFileSystem) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    for index in range(5 * CONSIDERED_PER_TURN):
+        manager.create("t", index, LogConfig())
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await manager._clean_all()
+    counting.cancel()
+    assert turns >= 5
+    await manager.stop()
 
 
 async def test_a_partition_deleted_during_its_compaction_is_left_alone(fs: FaultyFileSystem) -> None:

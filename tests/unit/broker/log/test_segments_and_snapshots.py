@@ -156,6 +156,27 @@ def test_compaction_leaves_snapshots_only_where_segments_begin(fs: FaultyFileSys
     log.close()
 
 
+def test_compaction_does_not_list_the_directory_for_each_segment_that_it_replaces(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(fs, cleanup_policy=("compact",), segment_bytes=200, durability="os")
+    for number in range(100):
+        log.append(batch(f"value {number}", key=b"k%d" % number))
+    log.flush()
+    listed: list[str] = []
+    list_directory = fs.list
+
+    def listing(directory: str) -> list[str]:
+        listed.append(directory)
+        return list_directory(directory)
+
+    monkeypatch.setattr(fs, "list", listing)
+    Cleaner(fs).clean(log, 0, NOW)
+    assert len(log.segments) > 10
+    assert len(listed) <= 1
+    log.close()
+
+
 def test_clean_restarts_leave_no_snapshot_behind_but_the_newest(fs: FaultyFileSystem) -> None:
     for number in range(6):
         log = open_log(fs, point=LoadPoint(clean=True), unsaved_bytes=0)

@@ -6,9 +6,13 @@ import contextlib
 import errno
 import os
 import random
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
 
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, PartitionLog
+from oncelog.broker.log.aborted import AbortedTransactions
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.protocol.control_records import control_batch
 from support.faulty_filesystem import FaultyFileSystem
@@ -31,6 +35,27 @@ def rolled(fs: FaultyFileSystem) -> PartitionLog:
 
 def aborted(log: PartitionLog) -> list[tuple[int, int]] | None:
     return at_once(log.read(0, 1 << 20, COMMITTED)).aborted
+
+
+class NotWalked(list[Any]):
+    """A list that nobody may go through from its beginning."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("the aborted transactions are searched, and not walked through")
+
+
+def test_a_read_does_not_walk_through_the_aborted_transactions_before_it(fs: FaultyFileSystem) -> None:
+    log = open_log(fs)
+    count = 50
+    for number in range(count):
+        log.append(batch("x", producer_id=number, producer_epoch=0, base_sequence=0, transactional=True))
+        log.append(bytearray(control_batch(False, 0, number, 0, NOW)), origin=AppendOrigin.COORDINATOR)
+    log.flush()
+    aborted = AbortedTransactions(log.segments, log.reader.side_reads, lambda: log.producers)
+    walked = NotWalked(aborted.in_segment(log.segments.first))
+    with mock.patch.object(AbortedTransactions, "in_segment", return_value=walked):
+        assert aborted.between(2 * count - 4, 2 * count) == [(count - 2, 2 * count - 4), (count - 1, 2 * count - 2)]
+    log.close()
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
