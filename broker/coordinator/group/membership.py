@@ -359,14 +359,14 @@ class GroupMembership:
         elif group.state is GroupState.STABLE:
             self._rebalance.synced(group, member.member_id)
             answer(assigned(group, member))
+        elif group.is_leader(member.member_id) and not self._footprint.has_room(sum(map(len, assignments.values()))):
+            # The leader has not synced then: it may send a smaller assignment until its time for that is over.
+            answer(failed_sync(ErrorCode.GROUP_MAX_SIZE_REACHED))
         else:
             answer_sync(member, failed_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # a second SyncGroup replaces the first
             member.awaiting_sync = answer
             self._rebalance.synced(group, member.member_id)
             if group.is_leader(member.member_id):
-                if not self._footprint.has_room(sum(map(len, assignments.values()))):
-                    answer_sync(member, failed_sync(ErrorCode.GROUP_MAX_SIZE_REACHED))
-                    return
                 self._rebalance.store_assignment(group, assignments)
 
     # ---- Heartbeat

@@ -10,7 +10,7 @@ from oncelog.broker.coordinator.group import cleanup
 from oncelog.broker.coordinator.group.timer import DeadlineTimer
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
-from support.group_world import SESSION_MS, GroupWorld, in_virtual_time
+from support.group_world import REBALANCE_MS, SESSION_MS, GroupWorld, in_virtual_time
 from support.virtual_time import LoopClock
 
 E = ErrorCode
@@ -86,6 +86,40 @@ async def test_members_take_so_much_memory_and_no_more() -> None:
         world.leave(members[0].member_id, group="large-0")
         assert (await world.join(group="large-9", protocols=large, version=3)).error_code == E.NONE
         assert counted(world)[0] == counted(world)[1]
+
+
+@in_virtual_time
+async def test_refused_assignment_changes_nothing() -> None:
+    async with GroupWorld(group_members_max_bytes=20_000) as world:
+        members = [await world.new_member() for _ in range(2)]
+        joined = await asyncio.gather(*[world.join(member) for member in members])
+        leader, follower = sorted(joined, key=lambda answer: answer.leader != answer.member_id)
+        parked = world.sync(follower)
+        refused = await world.sync(leader, {leader.member_id: b"x" * 30_000})
+        assert refused.error_code == E.GROUP_MAX_SIZE_REACHED
+        assert world.state() == "CompletingRebalance"
+        assert not parked.done()
+        accepted = await world.sync(leader, {leader.member_id: b"l", follower.member_id: b"f"})
+        assert (accepted.assignment, (await parked).assignment) == (b"l", b"f")
+
+
+@in_virtual_time
+async def test_leader_whose_assignment_is_refused_holds_the_others_up_only_until_the_rebalance_timeout() -> None:
+    async with GroupWorld(group_members_max_bytes=20_000) as world:
+        members = [await world.new_member() for _ in range(2)]
+        joined = await asyncio.gather(*[world.join(member) for member in members])
+        leader, follower = sorted(joined, key=lambda answer: answer.leader != answer.member_id)
+        parked = world.sync(follower)
+        refused = await world.sync(leader, {leader.member_id: b"x" * 30_000})
+        assert refused.error_code == E.GROUP_MAX_SIZE_REACHED
+        for _ in range(REBALANCE_MS // 1000 + 1):
+            world.heartbeat(leader)
+            await asyncio.sleep(1)
+        assert parked.done()
+        assert (await parked).error_code == E.REBALANCE_IN_PROGRESS
+        assert world.heartbeat(leader) is E.UNKNOWN_MEMBER_ID
+        again = await world.join(follower.member_id)
+        assert (again.generation_id, again.leader) == (2, follower.member_id)
 
 
 @in_virtual_time
