@@ -45,6 +45,10 @@ class ClaimMap:
         """Return the ids of the groups that have claims."""
         return self._groups.keys()
 
+    def count(self) -> int:
+        """Return the number of claims of all groups. Each group costs a step."""
+        return sum(map(len, self._groups.values()))
+
     def of_group(self, group_id: str) -> Mapping[TopicPartition, Claim]:
         """Return the group's claims by partition."""
         return self._groups.get(group_id, _NONE)

@@ -2,7 +2,7 @@
 
 Owns the dependencies: a claim is removed with its offset, with its group and with the group's last member. A group
 without members is removed when it has neither offsets nor claims left. Never decides whether a request to delete is
-acceptable; `offset_rules` does.
+acceptable; `offset_rules` does. `deleted_topics` finds the offsets of deleted topics.
 
 A claim is dropped before its offset is removed. If the drop fails, nothing has changed. After a crash in between, a
 repeated removal completes the first one.
@@ -11,9 +11,8 @@ repeated removal completes the first one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Awaitable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from ....protocol.errors import KafkaError
 from ...scheduling.steps import Steps, run_in_slices
@@ -22,10 +21,11 @@ from ...system.settled_clock import SettledClock
 from ..claim import Claim, ClaimKeeper
 from .claims import ClaimMap
 from .classic_group import ClassicGroup
+from .deleted_topics import DeletedTopics
 from .group_log import GroupLog
 from .membership import GroupMembership
 from .offset_rules import expired
-from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .offsets import OffsetStore, TopicPartition
 from .prepared_deletion import PreparedDeletion
 from .state import GroupState
 
@@ -33,21 +33,12 @@ if TYPE_CHECKING:
     from ...metadata import Metadata
 
 
-IsGone: TypeAlias = Callable[[TopicPartition, "OffsetAndMetadata | None"], bool]
-"""Whether the topic of a partition is gone; receives the partition's committed offset, None if it has none."""
-
 _EXPIRED_AT_ONCE: Final = 200
 """How many offsets are checked for expiry in one step."""
 
 _UNITS_PER_GROUP: Final = 10
 _UNITS_PER_REMOVAL: Final = 5
 """The cost of expiring a group or of removing an offset, in units of work (`steps.py`)."""
-
-_REMOVED_AT_ONCE: Final = 300
-"""How many offsets are removed before the event loop runs other tasks."""
-
-_EXAMINED_AT_ONCE: Final = 2000
-"""How many offsets are checked before the event loop runs other tasks."""
 
 
 class GroupCleanup:
@@ -71,12 +62,12 @@ class GroupCleanup:
         self._offsets = offsets
         self._membership = membership
         self._claims = claims
-        self._metadata = metadata
         self._clock = clock
         self._logger = logger
         self._retention_ms = retention_ms
         self._settled_clock = SettledClock(clock, clock_settle_ms, logger, "the expiry of groups and offsets")
         self._unsettled: dict[str, asyncio.Future[None]] = {}
+        self.deleted_topics = DeletedTopics(offsets, claims, metadata, self.remove_offsets, logger)
 
     # ---- removal by request
 
@@ -191,91 +182,8 @@ class GroupCleanup:
     # ---- removal with the topic
 
     def topics_deleted(self, topics: Iterable[str]) -> Awaitable[None] | None:
-        """Remove the offsets of deleted topics; otherwise a new topic of the same name would inherit them.
-
-        If there are many offsets, return an awaitable that removes them in slices. The topics' names must not be reused
-        until it is done. The call, or the await, raises KafkaError if offsets could not be removed, after removing all
-        others. The names must then not be reused until a later call has removed the rest.
-        """
-        gone = set(topics)
-        if self._offsets.count() + len(self._membership.groups) <= _REMOVED_AT_ONCE:
-            failure = self._remove_where(lambda partition, _: partition[0] in gone)
-            if failure is not None:
-                raise failure
-            return None
-        return self._remove_in_slices(
-            dict.fromkeys((*self._offsets.groups(), *self._claims.groups())), lambda partition, _: partition[0] in gone
-        )
-
-    async def _remove_in_slices(self, groups: Iterable[str], is_gone: IsGone) -> None:
-        examined = 0
-        failure: KafkaError | None = None
-        for group_id in groups:
-            known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
-            doomed = [p for p in known if is_gone(p, self._offsets.get(group_id, p))]
-            for start in range(0, len(doomed), _REMOVED_AT_ONCE):
-                await asyncio.sleep(0)
-                portion = doomed[start : start + _REMOVED_AT_ONCE]
-                failure = self._remove(group_id, [p for p in portion if self._is_known(group_id, p)]) or failure
-            examined += 1 + len(known)
-            if examined >= _EXAMINED_AT_ONCE:
-                examined = 0
-                await asyncio.sleep(0)
-        if failure is not None:
-            raise failure
-
-    def _is_known(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether the group has a committed or pending offset, or a claim, on the partition."""
-        return self._offsets.has(group_id, partition) or self._claims.get(group_id, partition) is not None
-
-    def remove_offsets_of_lost_topics(self) -> None:
-        """Remove, when the broker starts, the offsets of deleted topics that a crash left in the log.
-
-        Pending offsets of a replaced topic (deleted, and created again under the same name) are dropped only from
-        memory: a tombstone would also remove the offsets of the new topic. The next start of the broker finds the
-        dropped offsets again, pending or committed.
-        """
-
-        self._offsets.drop_pending_where(self._is_replaced)
-        self._remove_where(self._is_lost)
-
-    async def remove_offsets_of_lost_topics_in_slices(self, groups: Iterable[str]) -> None:
-        """Remove the offsets of deleted topics.
-
-        This is for groups that are read after the broker's start, before they are served.
-        """
-        self._offsets.drop_pending_where(self._is_replaced)
-        with suppress(KafkaError):  # logged; the next start of the broker tries again
-            await self._remove_in_slices(groups, self._is_lost)
-
-    def _is_replaced(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
-        topic = self._metadata.topic(partition[0])
-        return topic is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
-
-    def _is_lost(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> bool:
-        if self._metadata.topic(partition[0]) is None:
-            return True
-        return offset is not None and self._is_replaced(partition, offset)
-
-    def _remove_where(self, is_gone: IsGone) -> KafkaError | None:
-        failure: KafkaError | None = None
-        for group_id in dict.fromkeys((*self._offsets.groups(), *self._claims.groups())):
-            known = self._offsets.partitions(group_id).union(self._claims.of_group(group_id))
-            doomed = [p for p in known if is_gone(p, self._offsets.get(group_id, p))]
-            failure = self._remove(group_id, doomed) or failure
-        return failure
-
-    def _remove(self, group_id: str, doomed: Collection[TopicPartition]) -> KafkaError | None:
-        """Remove a group's offsets of deleted topics. Return the error, None if the removal succeeded."""
-        if not doomed:
-            return None
-        try:
-            self.remove_offsets(group_id, doomed, "the topic was deleted")
-        except KafkaError as error:
-            self._logger.error("offsets_not_removed", group=group_id, error=str(error))
-            return error
-        self._logger.info("offsets_of_deleted_topics_removed", group=group_id, partitions=len(doomed))
-        return None
+        """Remove the offsets of deleted topics, as `DeletedTopics.deleted` describes."""
+        return self.deleted_topics.deleted(topics, len(self._membership.groups))
 
     # ---- expiry
 
@@ -327,7 +235,7 @@ class GroupCleanup:
             self.delete_group(group)
 
     def _is_idle(self, group: ClassicGroup, partition: TopicPartition, claim: Claim, now_ms: int) -> bool:
-        """Whether the group has outlived the claim, or the claim is past the retention and has no committed offset."""
+        """Whether the claim is outlived, or older than the retention while its partition has no offset."""
         return self.is_outlived(group, claim) or (
             claim.made_ms <= now_ms - self._retention_ms and self._offsets.get(group.group_id, partition) is None
         )

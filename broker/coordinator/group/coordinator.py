@@ -162,7 +162,7 @@ class GroupCoordinator:
         """Replay `__consumer_offsets` and restore the groups, without starting a timer."""
         await self._log.load()
         self._loaded = True
-        self._cleanup.remove_offsets_of_lost_topics()
+        self._cleanup.deleted_topics.remove_lost()
 
     def begin_sessions(self) -> None:
         """Start the session timers. Call it when clients can reach the broker.
@@ -192,7 +192,7 @@ class GroupCoordinator:
         At the broker's start, the offsets of deleted topics are removed later, and the sessions begin later.
         """
         if self._loaded:
-            await self._cleanup.remove_offsets_of_lost_topics_in_slices(found)
+            await self._cleanup.deleted_topics.remove_lost_in_slices(found)
         async for group_id, group in in_slices(found.items(), _TAKEN_UP_AT_ONCE):
             if group is not None:
                 self._membership.resume(group)

@@ -8,7 +8,7 @@ one tuple of the other fields. An `OffsetAndMetadata` is created on access.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ....protocol.schema import NO_UUID
@@ -72,6 +72,10 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
     def partitions(self) -> dict[TopicPartition, int]:
         """Return a new dict whose keys are the partitions. This costs less than iterating over the mapping."""
         return self._places.copy()
+
+    def listed(self) -> Sequence[TopicPartition]:
+        """Return the partitions in the order of their places. The caller must copy them before an offset changes."""
+        return self._partitions
 
     def copy(self) -> GroupOffsets:
         """Return an independent copy of the offsets. Its `insertions` is 0."""

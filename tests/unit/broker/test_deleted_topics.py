@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from oncelog.broker.coordinator.group import cleanup
+from oncelog.broker.coordinator.group import deleted_topics
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
 from oncelog.broker.coordinator.group.group_log import GroupLog
 from oncelog.broker.metadata import Topic
@@ -59,9 +59,9 @@ async def test_offsets_of_a_deleted_topic_go_in_slices(broker: BrokerNode) -> No
     while not deletion.done():
         before = committed(broker)
         await asyncio.sleep(0)
-        assert before - committed(broker) <= cleanup._REMOVED_AT_ONCE
+        assert before - committed(broker) <= deleted_topics.REMOVED_AT_ONCE
         turns += 1
-    assert turns > len(GROUPS) * PARTITIONS / cleanup._REMOVED_AT_ONCE
+    assert turns > len(GROUPS) * PARTITIONS / deleted_topics.REMOVED_AT_ONCE
     assert await deletion is topic
     assert committed(broker) == len(GROUPS)
 
@@ -74,7 +74,7 @@ async def test_name_is_free_when_all_offsets_are_gone(broker: BrokerNode) -> Non
         assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
         refused += 1
         await asyncio.sleep(0)
-    assert refused > len(GROUPS) * PARTITIONS / cleanup._REMOVED_AT_ONCE
+    assert refused > len(GROUPS) * PARTITIONS / deleted_topics.REMOVED_AT_ONCE
     assert committed(broker) == len(GROUPS), "the new topic has no offsets"
 
 

@@ -1,0 +1,143 @@
+"""Topics are deleted while there are many offsets: what is removed, in which portions, and at what cost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.group_world import GroupWorld, in_virtual_time
+
+PARTITIONS = 2_000
+GROUPS = 800
+
+LONGEST_TURN = 10_000
+"""The most lines of Python that one turn may execute: far fewer than ten for each offset."""
+
+ORDERS, PAYMENTS = ("orders", 0), ("payments", 0)
+
+
+class Lines:
+    """Counts the lines of Python that are executed, in all and in the longest turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.all = 0
+        self.longest = 0
+        self._before = 0
+
+    async def of(self, work: Callable[[], Awaitable[Any]]) -> None:
+        former = sys.gettrace()
+        sys.settrace(self._line)
+        try:
+            working = asyncio.ensure_future(work())
+            while not working.done():
+                self._before = self.all
+                await asyncio.sleep(0)
+                self.longest = max(self.longest, self.all - self._before)
+            await working
+        finally:
+            sys.settrace(former)
+
+    def _line(self, *_: Any) -> Any:
+        self.all += 1
+        return self._line
+
+
+async def deleted(world: GroupWorld, *names: str) -> None:
+    """Delete these topics at the same time, each by a request of its own."""
+    rest = [part for name in names if (part := world.coordinator.on_topics_deleted([name])) is not None]
+    assert len(rest) == len(names)
+    await asyncio.gather(*rest)
+
+
+def with_large_group() -> GroupWorld:
+    world = GroupWorld()
+    world.topics.topics["orders"].partitions = PARTITIONS
+    return world
+
+
+def with_many_groups(world: GroupWorld) -> None:
+    for number in range(GROUPS):
+        world.commit({ORDERS: 1, PAYMENTS: 2}, group=f"g-{number}")
+
+
+@in_virtual_time
+async def test_no_turn_goes_through_all_offsets_of_a_group() -> None:
+    async with with_large_group() as world:
+        world.commit({("orders", index): 7 for index in range(PARTITIONS)})
+        lines = Lines()
+        await lines.of(lambda: deleted(world, *(f"unused-{number}" for number in range(10))))
+        assert 0 < lines.longest < LONGEST_TURN
+        assert len(world.committed()) == PARTITIONS
+
+
+@in_virtual_time
+async def test_no_turn_goes_through_all_offsets_that_a_transaction_has_just_committed() -> None:
+    async with with_large_group() as world:
+        world.commit({("orders", index): 7 for index in range(PARTITIONS)}, producer=5)
+        world.end(5, commit=True)
+        lines = Lines()
+        await lines.of(lambda: deleted(world, "unused"))
+        assert 0 < lines.longest < LONGEST_TURN
+        await deleted(world, "orders")
+        assert world.committed() == {}
+
+
+@in_virtual_time
+async def test_topics_deleted_together_cost_little_more_than_one() -> None:
+    async with GroupWorld() as world:
+        with_many_groups(world)
+        one, twenty = Lines(), Lines()
+        await one.of(lambda: deleted(world, "unused"))
+        await twenty.of(lambda: deleted(world, *(f"unused-{number}" for number in range(20))))
+        assert one.all > 0
+        assert twenty.all < 2 * one.all
+
+
+@in_virtual_time
+async def test_topic_deleted_while_offsets_of_another_are_removed_loses_all_of_its_offsets() -> None:
+    async with GroupWorld() as world:
+        with_many_groups(world)
+        first = asyncio.ensure_future(deleted(world, "orders"))
+        while world.committed(ORDERS, group="g-0"):
+            await asyncio.sleep(0)
+        assert world.committed(ORDERS, group=f"g-{GROUPS - 1}")
+        second = asyncio.ensure_future(deleted(world, "payments"))
+        await first
+        assert not second.done()
+        await second
+        assert not any(world.committed(group=f"g-{number}") for number in range(GROUPS))
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@in_virtual_time
+async def test_offset_whose_transaction_ends_meanwhile_is_removed(commit: bool) -> None:
+    async with GroupWorld() as world:
+        with_many_groups(world)
+        world.commit({ORDERS: 3}, group="open", producer=5)
+        deletion = asyncio.ensure_future(deleted(world, "orders"))
+        while world.committed(ORDERS, group="g-0"):
+            await asyncio.sleep(0)
+        world.end(5, commit=commit, group="open")
+        await deletion
+        assert world.committed(group="open") == {}
+        await world.restart()
+        assert world.committed(group="open") == {}
+
+
+@in_virtual_time
+async def test_only_deletions_whose_offsets_could_not_be_removed_fail() -> None:
+    async with GroupWorld() as world:
+        with_many_groups(world)
+        world.topics.topics["third"] = world.topics.topics["orders"]
+        world.commit({("third", 0): 3}, group="g-0")
+        world.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+        failed, unused = await asyncio.gather(deleted(world, "third"), deleted(world, "unused"), return_exceptions=True)
+        assert isinstance(failed, KafkaError)
+        assert unused is None
+        world.log.refuse = None
+        await deleted(world, "third")
+        assert world.committed(group="g-0") == {ORDERS: 1, PAYMENTS: 2}
