@@ -29,7 +29,12 @@ import psutil
 from confluent_kafka import Producer
 from oncelog.broker.coordinator.group.classic_group import ClassicGroup
 from oncelog.broker.coordinator.group.group_log import GROUP_METADATA_TOPIC
-from oncelog.broker.coordinator.group.member import ClassicGroupMember, ClientIdentity, OfferedProtocol
+from oncelog.broker.coordinator.group.member import (
+    ClassicGroupMember,
+    ClientIdentity,
+    OfferedProtocol,
+    OfferedProtocols,
+)
 from oncelog.broker.coordinator.group.offsets import OffsetAndMetadata
 from oncelog.broker.coordinator.group.records import encode_group, encode_offset, group_key, offset_key
 from oncelog.broker.coordinator.transaction.metadata import (
@@ -166,7 +171,7 @@ def _groups(groups: int, offsets: int, topic_id: bytes, now_ms: int) -> Iterator
                 rebalance_timeout_ms=300_000,
                 session_timeout_ms=300_000,
                 protocol_type="consumer",
-                protocols=[OfferedProtocol("range", subscription)],
+                protocols=OfferedProtocols([OfferedProtocol("range", subscription)]),
             )
             group = ClassicGroup(name, now_ms)
             group.add(member)

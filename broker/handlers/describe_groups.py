@@ -16,7 +16,6 @@ from ...protocol.messages.describe_groups import (
 )
 from ..api.authorization import NOT_ASKED
 from ..api.handling import RequestContext, handles
-from ..coordinator.group.member import metadata_for
 from ..coordinator.group.state import GroupState
 from ..scheduling.steps import Steps
 
@@ -73,7 +72,7 @@ def _group(context: RequestContext, group_id: str, operations: int) -> Steps[Des
                 member.group_instance_id,
                 member.client.client_id,
                 member.client.client_host,
-                metadata_for(protocol, protocols) if is_stable else b"",
+                protocols.metadata(protocol) if is_stable else b"",
                 assignment if is_stable else b"",
             )
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..api.handling import Deferred, RequestContext, handles
-from ..coordinator.group.member import ClientIdentity, OfferedProtocol
+from ..coordinator.group.member import ClientIdentity, OfferedProtocol, OfferedProtocols
 from ..coordinator.group.membership import Join
 from ..scheduling.steps import Steps
 
@@ -42,7 +42,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinG
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=[OfferedProtocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
+        protocols=OfferedProtocols(OfferedProtocol(item.name, bytes(item.metadata)) for item in request.protocols),
         reason=request.reason or "not provided",
         requires_known_member_id=version >= KNOWN_MEMBER_ID_FROM,
         supports_skipping_assignment=version >= SKIPPING_ASSIGNMENT_FROM,

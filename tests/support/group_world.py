@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer, GroupCoordinator
-from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
+from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol, OfferedProtocols
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.state_log import StateLog
 from oncelog.broker.metadata import Metadata
@@ -156,7 +156,7 @@ class GroupWorld:
                 session_ms,
                 rebalance_ms,
                 protocol_type,
-                [OfferedProtocol(*protocol) for protocol in protocols],
+                OfferedProtocols(OfferedProtocol(*protocol) for protocol in protocols),
                 requires_known_member_id=version >= 4,
                 supports_skipping_assignment=version >= 9,
             )

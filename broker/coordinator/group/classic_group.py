@@ -11,7 +11,7 @@ COMPLETING_REBALANCE and STABLE have at least one; the generation never decrease
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from ....protocol.codec import decode_versioned
@@ -19,7 +19,7 @@ from ....protocol.errors import DecodeError, ErrorCode, KafkaError
 from ....protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from ....protocol.messages.join_group import JoinGroupResponseMember
 from .footprint import GroupFootprint
-from .member import ClassicGroupMember, OfferedProtocol
+from .member import ClassicGroupMember, OfferedProtocols
 from .state import GroupState, may_follow
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -154,7 +154,7 @@ class ClassicGroup:
 
     def add(self, member: ClassicGroupMember) -> None:
         """Add a member. The first member determines the group's protocol type and becomes its leader."""
-        assert self.supports_protocols(member.protocol_type, [offered.name for offered in member.protocols])
+        assert self.supports_protocols(member.protocol_type, member.protocols.names)
         assert member.member_id not in self.members
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members
@@ -208,19 +208,22 @@ class ClassicGroup:
             self.pending_sync.add(new_member_id)
         return new
 
-    def update_protocols(self, member: ClassicGroupMember, protocols: Sequence[OfferedProtocol]) -> None:
+    def update_protocols(self, member: ClassicGroupMember, protocols: OfferedProtocols) -> None:
         """Replace the offered protocols of a member that joins again."""
-        self._withdraw(member)
-        member.protocols = tuple(protocols)
-        self._offer(member)
+        if member.protocols.names == protocols.names:
+            member.protocols = protocols
+        else:
+            self._withdraw(member)
+            member.protocols = protocols
+            self._offer(member)
         self._count(member)
 
     def _offer(self, member: ClassicGroupMember) -> None:
-        self._offers.update({offered.name for offered in member.protocols})
+        self._offers.update(member.protocols.names)
 
     def _withdraw(self, member: ClassicGroupMember) -> None:
         """Stop counting the member's protocols. A protocol that no member offers any more takes no memory."""
-        for name in {offered.name for offered in member.protocols}:
+        for name in member.protocols.names:
             self._offers[name] -= 1
             if not self._offers[name]:
                 del self._offers[name]
@@ -292,10 +295,13 @@ class ClassicGroup:
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among those that all members offer.
 
-        On a tie, the earliest vote decides.
+        On a tie, the earliest vote decides. The group must have a member.
         """
         size = len(self.members)
-        candidates = {name for name, count in self._offers.items() if count == size}
+        first = next(iter(self.members.values()))
+        candidates = {name for name in first.protocols.names if self._offers[name] == size}
+        if len(candidates) == 1:
+            return candidates.pop()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, KeysView
 from typing import NamedTuple, TypeAlias
 
 from ....protocol.messages.join_group import JoinGroupResponse
@@ -20,14 +20,41 @@ class OfferedProtocol(NamedTuple):
     metadata: bytes
 
 
-def size_of_protocols(protocols: Iterable[OfferedProtocol]) -> int:
-    """Return the approximate memory of the offered protocols, in bytes."""
-    return sum(PROTOCOL_OVERHEAD + len(offered.name) + len(offered.metadata) for offered in protocols)
+class OfferedProtocols:
+    """The protocols that a member offers, in its order of preference. They never change.
 
+    If a name occurs more than once, only its first occurrence counts. `size` is the approximate memory of the
+    protocols, in bytes.
+    """
 
-def metadata_for(protocol: str, protocols: Iterable[OfferedProtocol]) -> bytes:
-    """Return the metadata for `protocol`, which must be among the offered protocols."""
-    return next(offered.metadata for offered in protocols if offered.name == protocol)
+    __slots__ = ("_metadata", "size")
+
+    def __init__(self, protocols: Iterable[OfferedProtocol]) -> None:
+        self._metadata: dict[str, bytes] = {}
+        self.size = 0
+        for name, metadata in protocols:
+            if name not in self._metadata:
+                self._metadata[name] = metadata
+                self.size += PROTOCOL_OVERHEAD + len(name) + len(metadata)
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The names, in the member's order of preference."""
+        return self._metadata.keys()
+
+    def metadata(self, name: str) -> bytes:
+        """Return the metadata for the protocol `name`, which must be among the offered protocols."""
+        return self._metadata[name]
+
+    def first_of(self, names: Container[str]) -> str:
+        """Return the protocol that the member prefers to the others of these names. It must offer one of them."""
+        return next(filter(names.__contains__, self._metadata))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OfferedProtocols) and [*self._metadata.items()] == [*other._metadata.items()]
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._metadata))
 
 
 class ClientIdentity(NamedTuple):
@@ -38,7 +65,7 @@ class ClientIdentity(NamedTuple):
 
 
 class ClassicGroupMember:
-    """A member of a classic group. Timeouts are in ms, and `protocols` is in the member's order of preference.
+    """A member of a classic group. Timeouts are in ms.
 
     `awaiting_join` and `awaiting_sync` are the callbacks that answer the parked JoinGroup and SyncGroup, or None.
     `is_new` is True until the member's first generation begins. A new member cannot send heartbeats yet. Its parked
@@ -69,7 +96,7 @@ class ClassicGroupMember:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
         protocol_type: str,
-        protocols: Sequence[OfferedProtocol],
+        protocols: OfferedProtocols,
         assignment: bytes = b"",
     ) -> None:
         self.member_id = member_id
@@ -78,7 +105,7 @@ class ClassicGroupMember:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
         self.protocol_type = protocol_type
-        self.protocols = tuple(protocols)
+        self.protocols = protocols
         self.assignment = assignment
         self.awaiting_join: JoinAnswer | None = None
         self.awaiting_sync: SyncAnswer | None = None
@@ -103,14 +130,14 @@ class ClassicGroupMember:
             + len(self.member_id)
             + len(self.group_instance_id or "")
             + len(self.client.client_id)
-            + size_of_protocols(self.protocols)
+            + self.protocols.size
             + len(self.assignment)
         )
 
     def metadata(self, protocol: str) -> bytes:
         """Return the member's metadata for `protocol`, which the member must have offered."""
-        return metadata_for(protocol, self.protocols)
+        return self.protocols.metadata(protocol)
 
     def vote(self, candidates: Container[str]) -> str:
         """Return the candidate that the member prefers. `candidates` are the protocols that every member supports."""
-        return next(offered.name for offered in self.protocols if offered.name in candidates)
+        return self.protocols.first_of(candidates)

@@ -11,7 +11,7 @@ assignment (v9+).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -21,14 +21,7 @@ from ...settings import INT32_MAX
 from ...system.ports import Clock
 from .classic_group import ClassicGroup
 from .footprint import MEMBER_OVERHEAD, GroupFootprint
-from .member import (
-    ClassicGroupMember,
-    ClientIdentity,
-    JoinAnswer,
-    OfferedProtocol,
-    SyncAnswer,
-    size_of_protocols,
-)
+from .member import ClassicGroupMember, ClientIdentity, JoinAnswer, OfferedProtocols, SyncAnswer
 from .rebalance import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     GroupStore,
@@ -56,7 +49,7 @@ class Join(NamedTuple):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
-    protocols: Sequence[OfferedProtocol]
+    protocols: OfferedProtocols
     reason: str = "not provided"
     requires_known_member_id: bool = True
     supports_skipping_assignment: bool = True
@@ -147,14 +140,13 @@ class GroupMembership:
                 answer(failed_join(error.code))
                 return
             group = self._new(request.group_id)  # added to the map only if a member is accepted
-        names = [offered.name for offered in request.protocols]
         if not self._has_room(group, request):
             if request.member_id in group.members:
                 self._rebalance.remove_member(group, group.members[request.member_id])
             group.remove(request.member_id)
             answer(failed_join(ErrorCode.GROUP_MAX_SIZE_REACHED))
             self._rebalance.after_removal(group, "")
-        elif not group.supports_protocols(request.protocol_type, names):
+        elif not group.supports_protocols(request.protocol_type, request.protocols.names):
             answer(failed_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         elif not self._has_memory(group, request):
             answer(failed_join(ErrorCode.GROUP_MAX_SIZE_REACHED, request.member_id))
@@ -184,17 +176,17 @@ class GroupMembership:
 
         An existing member may always reduce its data.
         """
-        protocols = size_of_protocols(request.protocols)
+        size = request.protocols.size
         member = group.members.get(request.member_id)
         if member is not None:
-            more = protocols - size_of_protocols(member.protocols)
+            more = size - member.protocols.size
             return more <= 0 or self._footprint.has_room(more)
         return self._footprint.has_room(
             MEMBER_OVERHEAD
             + 2 * len(request.client.client_id)
             + 2 * len(request.group_instance_id or "")
             + len(request.group_id)
-            + protocols
+            + size
         )
 
     def _join_new(self, group: ClassicGroup, request: Join, answer: JoinAnswer) -> None:
@@ -234,7 +226,7 @@ class GroupMembership:
             answer(failed_join(error.code, member_id))
             return
         member = group.members[member_id]
-        unchanged = member.protocols == tuple(request.protocols)
+        unchanged = member.protocols == request.protocols
         if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
             # The response to the member's first JoinGroup may have been lost.
             answer(joined(group, member_id))
@@ -276,7 +268,8 @@ class GroupMembership:
         self._update(group, member, request, answer)
         self._rebalance.keep_alive(group, member)
         if group.state is GroupState.STABLE:
-            if group.select_protocol() == group.protocol_name:
+            # A stable group has the protocol for which its members vote.
+            if old.protocols == member.protocols or group.select_protocol() == group.protocol_name:
                 self._store_take_over(group, old, member, old_leader, request)
             else:
                 self._rebalance.prepare_or_complete(group, f"static member {instance} came back with another protocol")

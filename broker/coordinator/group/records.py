@@ -25,7 +25,7 @@ from ....protocol.messages.group_log import (
 )
 from ....protocol.schema import NO_UUID
 from .classic_group import ClassicGroup
-from .member import ClassicGroupMember, ClientIdentity, OfferedProtocol
+from .member import ClassicGroupMember, ClientIdentity, OfferedProtocol, OfferedProtocols
 from .offsets import Claim, OffsetAndMetadata, TopicPartition
 from .state import GroupState
 
@@ -106,7 +106,7 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
                 # A group written by an old release may lack fields that a new member must have. It is accepted without
                 # them.
                 protocol_type=read.protocol_type or "unknown",
-                protocols=[OfferedProtocol(read.protocol or "", bytes(member.subscription))],
+                protocols=OfferedProtocols([OfferedProtocol(read.protocol or "", bytes(member.subscription))]),
                 assignment=bytes(member.assignment),
             )
         )

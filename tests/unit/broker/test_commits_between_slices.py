@@ -10,7 +10,7 @@ import pytest
 from oncelog.broker.api.handling import Deferred
 from oncelog.broker.coordinator.claim import Claim
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
-from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
+from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol, OfferedProtocols
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.transaction.state import TransactionVersion
 from oncelog.broker.handlers import offset_commit, txn_offset_commit
@@ -69,7 +69,7 @@ JOIN = Join(
     10_000,
     10_000,
     "consumer",
-    [OfferedProtocol("range", b"")],
+    OfferedProtocols([OfferedProtocol("range", b"")]),
     requires_known_member_id=False,
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from oncelog.broker.api.handling import Deferred
 from oncelog.broker.coordinator.group.coordinator import Commit, Committer
-from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
+from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol, OfferedProtocols
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.group.records import group_key, offset_key
 from oncelog.broker.handlers import delete_groups, offset_delete
@@ -59,7 +59,7 @@ def committed(broker: BrokerNode) -> dict[int, int]:
 
 
 def join(broker: BrokerNode, protocol_type: str = "consumer") -> Any:
-    protocols = [OfferedProtocol("range", SUBSCRIPTION)]
+    protocols = OfferedProtocols([OfferedProtocol("range", SUBSCRIPTION)])
     client = ClientIdentity("c", "/h")
     return broker.group_coordinator.join(
         Join("g", "", None, client, 10_000, 10_000, protocol_type, protocols, requires_known_member_id=False)

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 from oncelog.broker.config import BrokerConfig
-from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol
+from oncelog.broker.coordinator.group.member import ClientIdentity, OfferedProtocol, OfferedProtocols
 from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from oncelog.broker.coordinator.transaction.producer_ids import ProducerIdManager
@@ -33,7 +33,7 @@ async def join(broker: SimulatedBroker) -> str:
         SESSION_MS,
         SESSION_MS,
         "consumer",
-        [OfferedProtocol("range", b"")],
+        OfferedProtocols([OfferedProtocol("range", b"")]),
         requires_known_member_id=False,
     )
     joined = await groups.join(request)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 from oncelog.protocol.errors import ErrorCode, KafkaError
+from support.executed_lines import Lines
 from support.group_world import GroupWorld, in_virtual_time
 
 PARTITIONS = 2_000
@@ -18,32 +16,6 @@ LONGEST_TURN = 10_000
 """The most lines of Python that one turn may execute: far fewer than ten for each offset."""
 
 ORDERS, PAYMENTS = ("orders", 0), ("payments", 0)
-
-
-class Lines:
-    """Counts the lines of Python that are executed, in all and in the longest turn of the event loop."""
-
-    def __init__(self) -> None:
-        self.all = 0
-        self.longest = 0
-        self._before = 0
-
-    async def of(self, work: Callable[[], Awaitable[Any]]) -> None:
-        former = sys.gettrace()
-        sys.settrace(self._line)
-        try:
-            working = asyncio.ensure_future(work())
-            while not working.done():
-                self._before = self.all
-                await asyncio.sleep(0)
-                self.longest = max(self.longest, self.all - self._before)
-            await working
-        finally:
-            sys.settrace(former)
-
-    def _line(self, *_: Any) -> Any:
-        self.all += 1
-        return self._line
 
 
 async def deleted(world: GroupWorld, *names: str) -> None:

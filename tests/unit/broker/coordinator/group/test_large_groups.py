@@ -9,6 +9,7 @@ from typing import Any
 
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.join_group import JoinGroupResponse
+from support.executed_lines import Lines
 from support.group_world import GroupWorld, in_virtual_time
 
 MEMBERS = 400
@@ -122,3 +123,50 @@ async def test_by_default_a_group_has_at_most_a_thousand_members() -> None:
     async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
         answers = await asyncio.gather(*_joins(world, 1_001))
         assert Counter(answer.error_code for answer in answers) == {0: 1_000, ErrorCode.GROUP_MAX_SIZE_REACHED: 1}
+
+
+STATIC = 100
+PROTOCOLS = 300
+"""Many protocols are offered by one member only, so there are as many as members times these."""
+
+
+def _many_protocols(number: int) -> list[tuple[str, bytes]]:
+    return [*((f"{number}-{other}", b"") for other in range(PROTOCOLS - 1)), ("range", b"r")]
+
+
+def _join_static(world: GroupWorld, number: int) -> asyncio.Future[JoinGroupResponse]:
+    return world.join(instance=f"i-{number}", protocols=_many_protocols(number), session_ms=60_000)
+
+
+@in_virtual_time
+async def test_no_turn_goes_through_the_protocols_of_all_members() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        joins = [_join_static(world, number) for number in range(STATIC)]
+        completion, syncing, rejoining = Lines(), Lines(), Lines()
+        await completion.of(lambda: asyncio.gather(*joins))
+        assert 0 < completion.longest < STATIC * PROTOCOLS
+        joined = [join.result() for join in joins]
+        leader = _leader(joined)
+        assignments = {answer.member_id: b"part" for answer in joined}
+        syncs = {
+            number: (lambda n=number, a=answer: world.sync(a, assignments if a is leader else None, instance=f"i-{n}"))
+            for number, answer in enumerate(joined)
+        }
+        await syncing.of(lambda: asyncio.gather(*(sync() for sync in syncs.values())))
+        assert 0 < syncing.longest < STATIC * PROTOCOLS
+        await rejoining.of(lambda: _join_static(world, 1))
+        assert 0 < rejoining.longest < STATIC * PROTOCOLS
+        assert world.state() == "Stable"
+
+
+@in_virtual_time
+async def test_group_votes_as_its_members_prefer_although_some_offer_a_protocol_twice() -> None:
+    async with GroupWorld(group_initial_rebalance_delay_ms=0) as world:
+        offers = [["a", "b", "c"], ["c", "b", "a", "c"], ["c", "a", "b"]]
+        joins = [
+            world.join(protocols=[(name, f"{name}{place}".encode()) for place, name in enumerate(names)], version=3)
+            for names in offers
+        ]
+        joined = await asyncio.gather(*joins)
+        assert {answer.protocol_name for answer in joined} == {"c"}
+        assert [member.metadata for member in _leader(joined).members] == [b"c2", b"c0", b"c0"]
