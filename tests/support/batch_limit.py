@@ -11,7 +11,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 
 
 def limit_batches(log: Any) -> None:
-    """Make `log.append` raise MESSAGE_TOO_LARGE, and append nothing, if the records have too many bytes."""
+    """Let `log.append` refuse records above the limit (MESSAGE_TOO_LARGE), and `log.largest_batch` return it."""
     append = log.append
 
     def checked(
@@ -23,3 +23,4 @@ def limit_batches(log: Any) -> None:
         return append(partition, records, essential=essential, **fields)
 
     log.append = checked
+    log.largest_batch = lambda: MAX_MESSAGE_BYTES

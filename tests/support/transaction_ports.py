@@ -116,6 +116,9 @@ class SimulatedStateLog:
     def existing(self) -> list[int]:
         return sorted({partition for partition, _ in self.records})
 
+    def largest_batch(self) -> int:
+        return 1 << 40
+
     def replay(self, partition: int) -> Iterator[bytes]:
         return iter([record.batch() for where, record in self.records if where == partition])
 

@@ -172,6 +172,7 @@ class GroupLog:
         log.
         """
         try:
+            self._check_size(group, assignments)
             partition = self.partition_for(group.group_id)
             self._append(partition, [(group_key(group.group_id), encode_group(group, assignments))])
             flush = self._pending_flush(partition)
@@ -182,6 +183,23 @@ class GroupLog:
             stored(None)
         else:
             flush.add_done_callback(lambda done: stored(_failure(done)))
+
+    def _check_size(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+        """Raise KafkaError UNKNOWN_SERVER_ERROR if the group is certainly too large for a batch, as an append would.
+
+        Encoding a group of many megabytes, only to refuse it, takes long.
+        """
+        protocol = group.protocol_name or ""
+        size = sum(map(len, assignments.values()))
+        size += sum(len(member.metadata(protocol)) for member in group.members.values())
+        largest = self.largest_batch()
+        if size > largest:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"The subscriptions and assignments of group {group.group_id!r} have {size} bytes. The largest batch"
+                f" that {GROUP_METADATA_TOPIC} accepts has {largest}. Use fewer members or partitions, or raise the"
+                " topic's max.message.bytes.",
+            )
 
     def marker_appended(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
         """Apply an appended marker: commit or drop the producer's pending offsets.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from random import Random
 
 import pytest
-from oncelog.broker.coordinator.group import cleanup
+from oncelog.broker.coordinator.group import cleanup, group_log
+from oncelog.broker.coordinator.group.classic_group import ClassicGroup
+from oncelog.broker.coordinator.group.records import encode_group
 from oncelog.broker.coordinator.group.timer import DeadlineTimer
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
+from support.batch_limit import MAX_MESSAGE_BYTES, limit_batches
 from support.group_world import REBALANCE_MS, SESSION_MS, GroupWorld, in_virtual_time
 from support.virtual_time import LoopClock
 
@@ -120,6 +124,31 @@ async def test_leader_whose_assignment_is_refused_holds_the_others_up_only_until
         assert world.heartbeat(leader) is E.UNKNOWN_MEMBER_ID
         again = await world.join(follower.member_id)
         assert (again.generation_id, again.leader) == (2, follower.member_id)
+
+
+@in_virtual_time
+async def test_group_that_does_not_fit_into_a_record_is_refused_before_it_is_encoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoded: list[str] = []
+
+    def encode(group: ClassicGroup, assignments: Mapping[str, bytes]) -> bytes:
+        encoded.append(group.group_id)
+        return encode_group(group, assignments)
+
+    monkeypatch.setattr(group_log, "encode_group", encode)
+    async with GroupWorld() as world:
+        limit_batches(world.log)
+        for total, code in ((MAX_MESSAGE_BYTES, E.UNKNOWN_SERVER_ERROR), (MAX_MESSAGE_BYTES - 1_000, E.NONE)):
+            members = [await world.new_member() for _ in range(2)]
+            joined = await asyncio.gather(*[world.join(member) for member in members])
+            leader, follower = sorted(joined, key=lambda answer: answer.leader != answer.member_id)
+            parked = world.sync(follower)
+            synced = world.sync(leader, dict.fromkeys(members, b"x" * (total // 2)))
+            assert [(await answer).error_code for answer in (synced, parked)] == [code, code]
+            assert bool(encoded) == (code is E.NONE)
+            assert world.state() == ("Stable" if code is E.NONE else "PreparingRebalance")
+            assert world.leave(*members) == [0, 0]
 
 
 @in_virtual_time
