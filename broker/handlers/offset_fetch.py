@@ -203,6 +203,7 @@ def _offsets(
             offsets = coordinator.fetch_offsets(group_id, wanted)
             yield context.rows(len(wanted))
             return offsets
+    yield from coordinator.settle_offsets(group_id)
     snapshot = coordinator.offset_snapshot(group_id, wanted)
     offsets = []
     while part := list(islice(snapshot, AT_A_TIME)):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from oncelog.broker.coordinator.group import offsets as module
 from oncelog.broker.coordinator.group.group_offsets import GroupOffsets, OffsetAndMetadata
 from oncelog.broker.coordinator.group.offsets import OffsetStore
+from oncelog.broker.scheduling.steps import run_at_once
 
 GROUPS = ["g", "g", "h"]
 PARTITIONS = [("t", index) for index in range(2)]
@@ -27,7 +28,10 @@ CHANGES = st.tuples(
 )
 LOOKUPS = st.tuples(
     st.sampled_from(
-        ["get", "has", "of_group", "committed", "pending", "snapshot", "is_pending", "producers", "has_pending", "all"]
+        [
+            *["get", "has", "of_group", "pending", "snapshot", "is_pending", "producers", "all"],
+            *["settle", "settle a little", "may have any", "moved", "known"],
+        ]
     ),
     st.sampled_from(GROUPS),
     st.sampled_from(PARTITIONS),
@@ -60,8 +64,19 @@ def look(store: OffsetStore, lookup: tuple[str, str, Any]) -> object:
             return store.has(group, partition)
         case "of_group":
             return dict(store.of_group(group))
-        case "committed":
-            return store.committed(group) or {}
+        case "settle":
+            run_at_once(store.settle(group))
+            assert group not in store._decided
+            return dict(store.moved(group) or {}), set(store.unmoved(group))
+        case "settle a little":
+            next(store.settle(group), None)
+            return None
+        case "may have any":
+            return store.may_have_any(group) >= bool(store.partitions(group))
+        case "moved":
+            return set(store.moved(group) or ()) | set(store.unmoved(group)) >= store.partitions(group)
+        case "known":
+            return set(store.known(group)) >= store.partitions(group)
         case "pending":
             return set(store.pending(group))
         case "snapshot":
@@ -71,8 +86,6 @@ def look(store: OffsetStore, lookup: tuple[str, str, Any]) -> object:
             return store.is_pending(group, partition)
         case "producers":
             return store.pending_producers(group, partition)
-        case "has_pending":
-            return store.has_pending(group)
         case _:
             return store.partitions(group)
 
@@ -85,18 +98,19 @@ def state(store: OffsetStore) -> object:
     ] + [store.count(), store._decided, store._pending, store._newest]
 
 
-@pytest.mark.parametrize("most", [1, module._DECIDED_AT_MOST])
+@pytest.mark.parametrize("portion", [1, module._SETTLED_AT_ONCE])
 @settings(max_examples=1_000, deadline=None)
 @given(steps=st.lists(st.tuples(CHANGES, st.none() | LOOKUPS), max_size=40))
-def test_offsets_moved_later_are_those_moved_at_once(steps: list[tuple[Any, Any]], most: int) -> None:
+def test_offsets_moved_later_are_those_moved_at_once(steps: list[tuple[Any, Any]], portion: int) -> None:
     at_once, later = OffsetStore(), OffsetStore()
     for number, (step, lookup) in enumerate(steps):
         with mock.patch.object(module, "MOVED_AT_ONCE", 1_000):
             change(at_once, number, step)
-        with mock.patch.multiple(module, MOVED_AT_ONCE=0, _DECIDED_AT_MOST=most):
+        with mock.patch.multiple(module, MOVED_AT_ONCE=0):
             change(later, number, step)
         if lookup is not None:
-            assert look(later, lookup) == look(at_once, lookup)
+            with mock.patch.object(module, "_SETTLED_AT_ONCE", portion):
+                assert look(later, lookup) == look(at_once, lookup)
     assert state(later) == state(at_once)
 
 
@@ -123,4 +137,4 @@ def test_transactions_that_leave_a_partition_behind_do_not_pile_up() -> None:
             store.put("g", ("t", partition), OffsetAndMetadata(number, -1, "", 0, record_offset=record), (0, 1))
         record += 1
         store.complete_transaction((0, 1), True, record)
-        assert len(store._decided.get("g", ())) <= module._DECIDED_AT_MOST
+        assert len(store._decided.get("g", ())) <= 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,10 +18,12 @@ from oncelog.broker.coordinator.group.membership import Join
 from oncelog.broker.coordinator.state_log import StateLog
 from oncelog.broker.metadata import Metadata
 from oncelog.broker.system.ports import SystemRandomIds
+from oncelog.protocol.batch_header import assemble_batch, read_batch_header
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
 from oncelog.protocol.messages.leave_group import MemberIdentity
 from oncelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from oncelog.protocol.records import decode_batch
 from support.transaction_ports import SimulatedStateLog, WrittenRecord
 from support.virtual_time import LoopClock, VirtualTimeLoop
 
@@ -70,6 +72,24 @@ class SimulatedGroupLog(SimulatedStateLog):
                 record.producer_id = producer_id
                 record.is_transactional = transactional
         return result
+
+    def append_encoded(self, partition: int, records: Sequence[bytes], *, timestamp_ms: int, **fields: Any) -> Any:
+        batch = assemble_batch(
+            b"".join(records),
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=0,
+            last_offset_delta=len(records) - 1,
+            base_timestamp=timestamp_ms,
+            max_timestamp=timestamp_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=len(records),
+        )
+        decoded = decode_batch(batch, 0, read_batch_header(batch, 0))
+        pairs = [(record.key or b"", record.value) for record in decoded]
+        return self.append(partition, pairs, timestamp_ms=timestamp_ms, **fields)
 
     def append_marker(self, partition: int, producer_id: int, commit: bool) -> int:
         record = WrittenRecord(self.disk.end, 0, None, None, producer_id, True, commit)

@@ -73,6 +73,7 @@ class GroupCleanup:
 
     def prepare_deletion(self, group_id: str) -> Steps[PreparedDeletion]:
         """Prepare, in steps, the batch that `delete_group` appends. This is for groups with very many offsets."""
+        yield from self._offsets.settle(group_id)
         prepared = PreparedDeletion(group_id, self._offsets)
         yield from prepared.prepare()
         return prepared
@@ -100,8 +101,7 @@ class GroupCleanup:
         used = (
             not group.was_never_stored
             or group.pending_join
-            or self._offsets.of_group(group_id)
-            or self._offsets.has_pending(group_id)
+            or self._offsets.may_have_any(group_id)
             or self._claims.of_group(group_id)
             or (self.claim_keeper is not None and self.claim_keeper.newest_generation(group_id) >= 0)
         )
@@ -229,8 +229,7 @@ class GroupCleanup:
         ]
         if dropped:
             self._drop(group_id, dropped, "the claim expired")
-        offsets = self._offsets.of_group(group_id)
-        left = offsets or self._offsets.has_pending(group_id)
+        left = self._offsets.may_have_any(group_id)
         if not (left or self._claims.of_group(group_id) or group.pending_join):
             self.delete_group(group)
 
@@ -242,7 +241,8 @@ class GroupCleanup:
 
     def _expire_offsets(self, group: ClassicGroup, now_ms: int) -> Steps[None]:
         group_id = group.group_id
-        committed = self._offsets.committed(group_id)
+        yield from self._offsets.settle(group_id)
+        committed = self._offsets.moved(group_id)
         partitions = [] if committed is None else list(committed.partitions())
         removed = 0
         for start in range(0, len(partitions), _EXPIRED_AT_ONCE):

@@ -466,6 +466,8 @@ class GroupCoordinator:
             codes, valid = self._sort_out(portion)
             prepared.codes += codes
             prepared.partitions.update(dict.fromkeys(commit.partition for commit in portion))
+            # Appended offsets settle their partitions: this is the time for it.
+            self._offsets.settle_some(group_id, (commit.partition for commit in valid))
             for commit in valid:
                 value = self._value(group_id, commit, now_ms, expire_ms, owner)
                 prepared.add(commit.partition, value, self._claims.get(group_id, commit.partition))
@@ -605,6 +607,10 @@ class GroupCoordinator:
         offsets = self._offsets
         return [FetchedOffset(p, offsets.get(group_id, p), offsets.is_pending(group_id, p)) for p in wanted]
 
+    def settle_offsets(self, group_id: str) -> Steps[None]:
+        """Prepare `offset_snapshot` in steps: it takes long in the turn in which it follows a large transaction."""
+        return self._offsets.settle(group_id)
+
     def offset_snapshot(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> Iterator[FetchedOffset]:
         """Return the same offsets as `fetch_offsets`, as an iterator over the state at the time of this call.
 
@@ -686,7 +692,7 @@ class GroupCoordinator:
         """
         if self._log.is_unreadable(group_id):
             return True
-        return not self._loaded or bool(self._offsets.of_group(group_id)) or self._offsets.has_pending(group_id)
+        return not self._loaded or self._offsets.may_have_any(group_id)
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
         """Return the claims that the records of committed offsets contain, by group id."""

@@ -15,16 +15,16 @@ Invariants
 
 The marker of a large transaction takes effect at once, but the event loop must not wait until thousands of offsets are
 moved. So each of these offsets is moved, or dropped, when it is next needed: a method for one partition settles this
-partition, and a method for a group settles the group.
+partition, and a method for a group settles the group. Who needs a whole group runs the steps of `settle` first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from ...scheduling.steps import Steps
 from ..claim import Claim as Claim
 from ..claim import TopicPartition as TopicPartition
 from .group_offsets import GroupOffsets
@@ -37,19 +37,16 @@ ProducerKey: TypeAlias = tuple[int, int]
 MOVED_AT_ONCE: Final = 500
 """The number of offsets in a transaction above which its marker does not move them at once. One takes about 4 µs."""
 
-_DECIDED_AT_MOST: Final = 8
-"""The number of decided transactions with unmoved offsets of a group, above which all its offsets are moved."""
+_SETTLED_AT_ONCE: Final = 50
+"""How many offsets are moved or dropped in one step."""
+
+_UNITS_PER_OFFSET: Final = 5
+"""The cost of moving or dropping an offset, in units of work (`steps.py`)."""
 
 _NONE: Final[Mapping[TopicPartition, OffsetAndMetadata]] = MappingProxyType({})
 
-
-@dataclass(slots=True)
-class _Decided:
-    """The offsets of one group in a decided transaction that have not been moved yet."""
-
-    producer: ProducerKey
-    commit: bool
-    offsets: dict[TopicPartition, OffsetAndMetadata]
+_Decided: TypeAlias = tuple[ProducerKey, bool]
+"""A producer whose transaction was decided, and whether it was committed."""
 
 
 class OffsetStore:
@@ -62,8 +59,8 @@ class OffsetStore:
         """The highest record offset among a producer's pending offsets, including those already dropped."""
         self._pending_by_group: dict[str, dict[TopicPartition, set[ProducerKey]]] = {}
         """The producers with offsets that are pending, or decided but not moved yet, by group and partition."""
-        self._decided: dict[str, list[_Decided]] = {}
-        """The offsets to move, by group, in the order of their markers."""
+        self._decided: dict[str, dict[_Decided, dict[TopicPartition, OffsetAndMetadata]]] = {}
+        """The offsets to move or drop, by group and decision. A producer has at most one of them on a partition."""
         self._unmoved = 0
         """The number of pending offsets, and of decided offsets that are not moved yet."""
 
@@ -85,13 +82,23 @@ class OffsetStore:
         self._settle(group_id)
         return self._committed.get(group_id, _NONE)
 
-    def committed(self, group_id: str) -> GroupOffsets | None:
+    def may_have_any(self, group_id: str) -> bool:
+        """Whether the group has a committed or a pending offset, without settling the group.
+
+        If its only offsets were aborted, the result may be True until the group is settled.
+        """
+        return group_id in self._committed or group_id in self._pending_by_group
+
+    def moved(self, group_id: str) -> GroupOffsets | None:
         """Return the object that holds a group's committed offsets, None if the group has none.
 
-        Callers must not change it.
+        Offsets of decided transactions are missing there until the group is settled. Callers must not change it.
         """
-        self._settle(group_id)
         return self._committed.get(group_id)
+
+    def unmoved(self, group_id: str) -> Collection[TopicPartition]:
+        """Return the partitions with offsets that are pending or, until the group is settled, decided."""
+        return self._pending_by_group.get(group_id, {}).keys()
 
     def pending(self, group_id: str) -> Collection[TopicPartition]:
         """Return the partitions on which open transactions have committed offsets of the group."""
@@ -136,11 +143,6 @@ class OffsetStore:
         self._settle_one(group_id, partition)
         pending = self._pending_by_group.get(group_id)
         return frozenset() if pending is None else frozenset(producer for _, producer in pending.get(partition, ()))
-
-    def has_pending(self, group_id: str) -> bool:
-        """Whether an open transaction has committed offsets of the group."""
-        self._settle(group_id)
-        return group_id in self._pending_by_group
 
     def known(self, group_id: str) -> list[TopicPartition]:
         """Return the partitions on which the group has a committed or a pending offset, without settling the group.
@@ -192,11 +194,14 @@ class OffsetStore:
 
     def remove_group(self, group_id: str) -> None:
         """Remove all committed and pending offsets of the group, after their tombstones were appended."""
-        self._settle(group_id)
         self._committed.pop(group_id, None)
-        for partition, producers in list(self._pending_by_group.get(group_id, {}).items()):
-            for producer in list(producers):
-                self._drop_pending(producer, group_id, partition)
+        self._pending_by_group.pop(group_id, None)
+        for offsets in self._decided.pop(group_id, {}).values():
+            self._unmoved -= len(offsets)
+        for producer in [producer for producer, groups in self._pending.items() if group_id in groups]:
+            self._unmoved -= len(self._pending[producer].pop(group_id))
+            if not self._pending[producer]:
+                del self._pending[producer], self._newest[producer]
 
     def complete_transaction(self, producer: ProducerKey, commit: bool, marker_offset: int) -> None:
         """Apply the producer's marker: commit or drop the pending offsets that it wrote before the marker."""
@@ -212,12 +217,37 @@ class OffsetStore:
                             self._put(group_id, partition, value)
             return
         del self._pending[producer], self._newest[producer]
-        large = sum(map(len, groups.values())) > MOVED_AT_ONCE
+        if sum(map(len, groups.values())) <= MOVED_AT_ONCE:
+            for group_id, offsets in groups.items():
+                for partition, value in offsets.items():
+                    self._move((producer, commit), group_id, partition, value)
+            return
         for group_id, offsets in groups.items():
-            decided = self._decided.setdefault(group_id, [])
-            decided.append(_Decided(producer, commit, offsets))
-            if not large or len(decided) > _DECIDED_AT_MOST:
-                self._settle(group_id)
+            decided = self._decided.setdefault(group_id, {})
+            earlier = decided.get((producer, commit), {})
+            if len(earlier) > len(offsets):
+                earlier, offsets = offsets, earlier
+            offsets.update(earlier)
+            decided[producer, commit] = offsets
+
+    def settle(self, group_id: str) -> Steps[None]:
+        """Move or drop the decided offsets of a group in steps. Afterwards, all methods for the group are cheap.
+
+        Offsets that are decided meanwhile are settled, too.
+        """
+        while group_id in self._decided:
+            partitions = list(next(iter(self._decided[group_id].values())))
+            for start in range(0, len(partitions), _SETTLED_AT_ONCE):
+                portion = partitions[start : start + _SETTLED_AT_ONCE]
+                for partition in portion:
+                    self._settle_one(group_id, partition)
+                yield _UNITS_PER_OFFSET * len(portion)
+
+    def settle_some(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Move or drop the decided offsets on these partitions of a group."""
+        if group_id in self._decided:
+            for partition in partitions:
+                self._settle_one(group_id, partition)
 
     def drop_pending_where(self, is_gone: Callable[[TopicPartition, OffsetAndMetadata], bool]) -> None:
         """Drop the pending offsets for which `is_gone` is true, so that no commit can make them valid."""
@@ -231,27 +261,30 @@ class OffsetStore:
 
     def _settle(self, group_id: str) -> None:
         """Move or drop the decided offsets of a group."""
-        for decided in self._decided.pop(group_id, ()):
-            for partition, value in decided.offsets.items():
+        for decided, offsets in self._decided.pop(group_id, {}).items():
+            for partition, value in offsets.items():
                 self._move(decided, group_id, partition, value)
 
     def _settle_one(self, group_id: str, partition: TopicPartition) -> None:
         """Move or drop the decided offsets on one partition of a group."""
-        if group_id not in self._decided:
+        of_group = self._decided.get(group_id)
+        if of_group is None:
             return
-        for decided in self._decided[group_id]:
-            value = decided.offsets.pop(partition, None)
-            if value is not None:
-                self._move(decided, group_id, partition, value)
-        left = [decided for decided in self._decided[group_id] if decided.offsets]
-        if left:
-            self._decided[group_id] = left
-        else:
+        for producer in list(self._pending_by_group.get(group_id, {}).get(partition, ())):
+            for decided in ((producer, True), (producer, False)):
+                offsets = of_group.get(decided)
+                value = None if offsets is None else offsets.pop(partition, None)
+                if value is not None:
+                    self._move(decided, group_id, partition, value)
+                    if not offsets:
+                        del of_group[decided]
+        if not of_group:
             del self._decided[group_id]
 
     def _move(self, decided: _Decided, group_id: str, partition: TopicPartition, value: OffsetAndMetadata) -> None:
-        self._forget_producer(decided.producer, group_id, partition)
-        if decided.commit:
+        producer, commit = decided
+        self._forget_producer(producer, group_id, partition)
+        if commit:
             self._put(group_id, partition, value)
 
     def _put(self, group_id: str, partition: TopicPartition, value: OffsetAndMetadata) -> None:

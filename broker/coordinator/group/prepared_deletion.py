@@ -37,10 +37,10 @@ class PreparedDeletion:
         self.group_id = group_id
         self.records: list[bytes] = []
         self._store = store
-        self._committed = store.committed(group_id)
+        self._committed = store.moved(group_id)
         self._insertions = 0 if self._committed is None else self._committed.insertions
         self._partitions = {} if self._committed is None else self._committed.partitions()
-        for partition in store.pending(group_id):
+        for partition in store.unmoved(group_id):
             self._partitions.setdefault(partition, -1)
 
     def prepare(self) -> Steps[None]:
@@ -57,7 +57,7 @@ class PreparedDeletion:
 
     def is_current(self) -> bool:
         """Whether the batch has a tombstone for every offset that the group has now, committed or pending."""
-        committed = self._store.committed(self.group_id)
+        committed = self._store.moved(self.group_id)
         if committed is not None and (committed is not self._committed or committed.insertions != self._insertions):
             return False
-        return all(partition in self._partitions for partition in self._store.pending(self.group_id))
+        return all(partition in self._partitions for partition in self._store.unmoved(self.group_id))
