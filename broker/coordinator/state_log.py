@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from ..partitions.replica_manager import ReplicaManager
 
 
+def units_of_hashing(key: str) -> int:
+    """Return the cost of `StateLog.partition_for(key)` in units of work (`steps.py`): a name may have 32 kB."""
+    return len(key) // 10
+
+
 class StateRecord(NamedTuple):
     """One record read back from the log; the `value` of a tombstone is None."""
 

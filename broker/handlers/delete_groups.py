@@ -7,6 +7,7 @@ import asyncio
 from ...protocol.errors import KafkaError
 from ...protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ..api.handling import Answer, Deferred, RequestContext, handles
+from ..coordinator.state_log import units_of_hashing
 from ..scheduling.steps import Steps
 
 
@@ -27,7 +28,7 @@ def handle(context: RequestContext, request: DeleteGroupsRequest) -> Steps[Answe
         else:
             if settled is not None:
                 waiting.append((result, settled))
-        yield 5 * context.rows()
+        yield 5 * context.rows() + units_of_hashing(group_id)
     response = DeleteGroupsResponse(results=results)
     return Deferred(_when_settled(response, waiting)) if waiting else response
 

@@ -17,6 +17,7 @@ from ...protocol.messages.describe_groups import (
 from ..api.authorization import NOT_ASKED
 from ..api.handling import RequestContext, handles
 from ..coordinator.group.state import GroupState
+from ..coordinator.state_log import units_of_hashing
 from ..scheduling.steps import Steps
 
 UNKNOWN_GROUP_FROM = 6
@@ -33,7 +34,7 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> Steps[Des
             yield 1
             continue
         described.add(group_id)
-        yield context.rows()
+        yield context.rows() + units_of_hashing(group_id)
         operations = context.access.operations(AclResourceType.GROUP, group_id) if asked else NOT_ASKED
         response.groups.append((yield from _group(context, group_id, operations)))
     return response

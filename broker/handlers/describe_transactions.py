@@ -11,6 +11,7 @@ from ...protocol.messages.describe_transactions import (
     TransactionState,
 )
 from ..api.handling import RequestContext, handles
+from ..coordinator.state_log import units_of_hashing
 from ..coordinator.transaction.coordinator import TransactionCoordinator
 from ..scheduling.steps import Steps, ordered
 
@@ -31,7 +32,7 @@ def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Ste
             state = described[transactional_id] = yield from _described(context, coordinator, transactional_id)
             rows[transactional_id] = 1 + sum(len(topic.partitions) for topic in state.topics)
         response.transaction_states.append(state)
-        yield 4 + context.rows(rows[transactional_id])
+        yield 4 + context.rows(rows[transactional_id]) + units_of_hashing(transactional_id)
     return response
 
 

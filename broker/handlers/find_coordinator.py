@@ -11,7 +11,7 @@ from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..api.handling import RequestContext, handles
-from ..coordinator.state_log import partition_for_key
+from ..coordinator.state_log import partition_for_key, units_of_hashing
 from ..scheduling.steps import Steps, distinct
 from ..topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
@@ -33,7 +33,7 @@ def handle(context: RequestContext, request: FindCoordinatorRequest) -> Steps[Fi
     response = FindCoordinatorResponse()
     for key in (yield from distinct(request.coordinator_keys)):
         response.coordinators.append(_coordinator(context, request.key_type, key))
-        yield 2 * context.rows() + len(key) // 10  # hashing the key takes time
+        yield 2 * context.rows() + units_of_hashing(key)
     return response
 
 

@@ -40,6 +40,7 @@ from ...protocol.messages.offset_fetch import (
 from ..acls.access import Access
 from ..api.handling import Answer, Deferred, RequestContext, handles
 from ..coordinator.group.coordinator import FetchedOffset
+from ..coordinator.state_log import units_of_hashing
 from ..scheduling.steps import Steps, run_in_slices
 
 GROUP_ERROR_FROM = 2
@@ -63,6 +64,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Steps[Answer
     try:
         offsets = yield from _offsets(context, request.group_id, request.topics, unstable)
         settled = coordinator.settled(request.group_id)
+        yield units_of_hashing(request.group_id)
     except KafkaError as error:
         return (yield from _failed(request, context.api_version, error))
     response = OffsetFetchResponse()
@@ -131,7 +133,7 @@ def _several_groups(context: RequestContext, request: OffsetFetchRequest) -> Ste
     for group_id, asked in merged.items():
         group = OffsetFetchResponseGroup(group_id)
         response.groups.append(group)
-        yield 5 * context.rows()
+        yield 5 * context.rows() + units_of_hashing(group_id)
         try:
             offsets = yield from _offsets(context, group_id, asked, unstable)
             settled = coordinator.settled(group_id)

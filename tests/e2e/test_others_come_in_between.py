@@ -496,6 +496,21 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
 }
 
 
+LONG_NAMES = [f"{number}-" + "x" * 4_000 for number in range(200)]
+
+WITH_LONG_NAMES: dict[str, tuple[Callable[[], Request[Any]], int]] = {
+    "OffsetFetch": (
+        lambda: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=n, topics=[]) for n in LONG_NAMES]),
+        8,
+    ),
+    "DescribeGroups": (lambda: DescribeGroupsRequest(LONG_NAMES), 5),
+    "DeleteGroups": (lambda: DeleteGroupsRequest(LONG_NAMES), 2),
+    "DescribeTransactions": (lambda: DescribeTransactionsRequest(LONG_NAMES), 0),
+    "FindCoordinator": (lambda: FindCoordinatorRequest(key_type=0, coordinator_keys=LONG_NAMES), 4),
+}
+"""Requests whose names are hashed: those of groups and ids are if a partition of their topic cannot be read."""
+
+
 class CountedLines:
     """Counts the lines of Python that each turn of the event loop executes, from `begin` until the block ends."""
 
@@ -587,6 +602,14 @@ async def lines_of_longest_turn(broker: BrokerNode, request: Request[Any], versi
 @pytest.mark.parametrize("name", IN_SHORT_TURNS)
 async def test_no_turn_goes_through_all_rows_of_a_request(broker: BrokerNode, name: str) -> None:
     build, version = IN_SHORT_TURNS[name]
+    assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
+
+
+@pytest.mark.parametrize("name", WITH_LONG_NAMES)
+async def test_no_turn_hashes_all_names_of_a_request(broker: BrokerNode, name: str) -> None:
+    build, version = WITH_LONG_NAMES[name]
+    broker.group_coordinator._log.unreadable[999] = "its file is damaged"
+    broker.transaction_coordinator.state.unreadable[999] = "its file is damaged"
     assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
 
 
