@@ -9,6 +9,7 @@ from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.apis import api_name
 from ...protocol.errors import ErrorCode, KafkaError
 from ..observability.audit import AuditLog
+from ..scheduling.steps import Steps
 from ..security.client_host import spelled_as_in_kafka
 from .acl import CLUSTER_NAME
 from .authorizer import OPERATIONS, Authorizer, Decision
@@ -42,8 +43,8 @@ class Access(Protocol):
     ) -> bool:
         """Return whether the client may execute the operation. The audit log omits a denial if `quiet` is true."""
 
-    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        """Return whether the client may execute the operation on at least one possible resource (KIP-679)."""
+    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
+        """Return, in steps, whether the client may execute the operation on any possible resource (KIP-679)."""
 
     def require(self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> None:
         """Raise KafkaError with the code of the resource type unless the client may execute the operation."""
@@ -63,7 +64,8 @@ class _FullAccess:
     ) -> bool:
         return True
 
-    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
+        yield 0
         return True
 
     def require(self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> None: ...
@@ -101,8 +103,9 @@ class _ClientAccess:
     def units(self) -> int:
         return self._authorizer.units
 
-    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        decision = self._authorizer.decide_by_resource_type(self._principal, self._host, operation, resource_type)
+    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
+        asked = self._principal, self._host, operation, resource_type
+        decision = yield from self._authorizer.decide_by_resource_type(*asked)
         if not decision.allowed:
             self._report(decision, operation, resource_type, "any")
         return decision.allowed
@@ -144,8 +147,9 @@ class _AuditedAccess(_ClientAccess):
     def units(self) -> int:
         return self._authorizer.units + RECORD_UNITS
 
-    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
-        decision = self._authorizer.decide_by_resource_type(self._principal, self._host, operation, resource_type)
+    def allows_on_any(self, operation: AclOperation, resource_type: AclResourceType) -> Steps[bool]:
+        asked = self._principal, self._host, operation, resource_type
+        decision = yield from self._authorizer.decide_by_resource_type(*asked)
         self._report(decision, operation, resource_type, "any")
         return decision.allowed
 

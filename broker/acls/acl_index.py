@@ -10,9 +10,11 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from itertools import islice
+from typing import Final, TypeAlias
 
 from ...protocol.access_rules import AclResourceType, PatternType
+from ..scheduling.steps import SLICE, Steps
 from .acl import WILDCARD, Acl, AclFilter
 
 RulesByClient: TypeAlias = Mapping[tuple[str, str], Collection[Acl]]
@@ -23,6 +25,9 @@ _Rules: TypeAlias = dict[Acl, None]
 
 _Pattern: TypeAlias = tuple[int, int, str]
 """A resource type, a pattern type and a name."""
+
+_COPIED_PER_UNIT: Final = 100
+"""The number of rules that are copied from one collection to another in one unit of work (`steps.py`)."""
 
 
 class AclIndex:
@@ -126,26 +131,51 @@ class AclIndex:
         """Return the rules for one principal, exactly as rules name it, on resources of one type."""
         return self._of_principal.get((resource_type, principal), ())
 
-    def candidates(self, wanted: AclFilter) -> list[Acl]:
-        """Return the rules that a filter can match: those of its resource or of its principal, else all.
+    @property
+    def units(self) -> int:
+        """The units of work (`steps.py`) of finding the patterns that match a resource. They grow with the prefixes."""
+        return 1 + self.most_lengths // 8
 
-        The caller asks the filter about each of them.
+    def candidates(self, wanted: AclFilter) -> Steps[list[Acl]]:
+        """Return, in steps, the rules that a filter can match: those of its resource or of its principal, else all.
+
+        The caller asks the filter about each of them. A rule may have been removed between the steps.
         """
         types = [wanted.resource_type] if wanted.resource_type != AclResourceType.ANY else list(AclResourceType)
-        name = wanted.resource_name
-        if name is not None and wanted.pattern_type == PatternType.MATCH:
-            groups = [rules for resource_type in types for rules in self.matching(resource_type, name)]
-        elif name is not None:
-            kinds = (PatternType.LITERAL, PatternType.PREFIXED)
-            groups = [self._patterns.get((resource_type, kind, name), {}) for resource_type in types for kind in kinds]
-        elif wanted.principal is not None:
-            return [acl for resource_type in types for acl in self.of_principal(resource_type, wanted.principal)]
-        else:
-            return list(self._acls)
-        return [
-            acl
-            for rules in groups
-            for (principal, _), acls in rules.items()
-            if wanted.principal in (None, principal)
-            for acl in acls
-        ]
+        named: list[RulesByClient] | None = None
+        owned: list[_Rules] | None = None
+        if wanted.resource_name is not None:
+            named = []
+            for resource_type in types:
+                named += self._named(resource_type, wanted.pattern_type, wanted.resource_name)
+                yield self.units
+        if wanted.principal is not None:
+            owned = [rules for each in types if (rules := self._of_principal.get((each, wanted.principal)))]
+            if not owned:
+                return []
+        if named is not None and (owned is None or sum(map(len, named)) < sum(map(len, owned))):
+            return (yield from _listed(named))
+        found: list[Acl] = []
+        for rules in [self._acls] if owned is None else owned:
+            found += rules
+        yield len(found) // _COPIED_PER_UNIT
+        return found
+
+    def _named(self, resource_type: int, pattern_type: int, name: str) -> Iterable[RulesByClient]:
+        if pattern_type == PatternType.MATCH:
+            return self.matching(resource_type, name)
+        kinds = (PatternType.LITERAL, PatternType.PREFIXED)
+        return [rules for kind in kinds if (rules := self._patterns.get((resource_type, kind, name)))]
+
+
+def _listed(patterns: Iterable[RulesByClient]) -> Steps[list[Acl]]:
+    """Return the rules of patterns."""
+    found: list[Acl] = []
+    for rules in patterns:
+        remaining = iter(list(rules.values()))
+        while portion := list(islice(remaining, SLICE)):
+            for acls in portion:
+                found += acls
+            yield len(portion) // 4
+        yield 1
+    return found

@@ -12,15 +12,20 @@ The first of these rules that applies decides:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_right
+from collections.abc import Collection
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
+from ..scheduling.steps import Steps, ordered
 from .acl import CLUSTER_NAME, EVERY_USER, WILDCARD, Acl
 from .acl_index import AclIndex
 
 REMEMBERED: Final = 10_000
-"""The maximum number of decisions that are remembered until the rules change."""
+"""The maximum number of decisions of each kind that are remembered until the rules change."""
+
+_RULES_PER_STEP: Final = 100
 
 LONGEST_NAME: Final = 249
 """The longest name of a resource, in characters, for which decisions are remembered. Topics have no longer names."""
@@ -75,8 +80,9 @@ class Authorizer:
         self.super_users = frozenset(super_users)
         self._without_acl = _NO_ACL_ALLOWED if allow_everyone_if_no_acl_found else _NO_ACL_DENIED
         self._decisions: dict[tuple[str, str, int, int, str], Decision] = {}
-        self._decisions_by_type: dict[tuple[str, str, int, int], Decision] = {}
         self._version = acls.version
+        self._decisions_by_type: dict[tuple[str, str, AclOperation, AclResourceType], Decision] = {}
+        self._version_by_type = acls.version
 
     def decide(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
@@ -84,7 +90,6 @@ class Authorizer:
         """Return the decision about one operation on the resource `name`. `host` is the client's address."""
         if self._version != self.acls.version or len(self._decisions) >= REMEMBERED:
             self._decisions.clear()
-            self._decisions_by_type.clear()
             self._version = self.acls.version
         key = principal, host, operation, resource_type, name
         decision = self._decisions.get(key)
@@ -119,12 +124,12 @@ class Authorizer:
     @property
     def units(self) -> int:
         """The units of work (`steps.py`) of a decision that is not cached. They grow with the prefixes."""
-        return 3 + self.acls.most_lengths // 8
+        return 2 + self.acls.units
 
     def decide_by_resource_type(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType
-    ) -> Decision:
-        """Return whether the operation is allowed on at least one possible resource of a type (KIP-679).
+    ) -> Steps[Decision]:
+        """Return, in steps, whether the operation is allowed on at least one possible resource of a type (KIP-679).
 
         It is allowed if an ALLOW rule for exactly this operation, or for ALL, is not dominated by a DENY rule: one for
         every resource, one of the same literal name, or one for a prefix of its name.
@@ -134,41 +139,55 @@ class Authorizer:
         decision = self.decide(principal, host, operation, resource_type, "hardcode")
         if decision.allowed:
             return decision
+        version = self.acls.version
+        if self._version_by_type != version or len(self._decisions_by_type) >= REMEMBERED:
+            self._decisions_by_type.clear()
+            self._version_by_type = version
         key = principal, host, operation, resource_type
         known = self._decisions_by_type.get(key)
         if known is None:
-            known = self._decisions_by_type[key] = self._decide_by_resource_type(*key)
+            known = yield from self._decide_by_resource_type(*key)
+            if self.acls.version == self._version_by_type == version:
+                self._decisions_by_type[key] = known
         return known
 
     def _decide_by_resource_type(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType
-    ) -> Decision:
+    ) -> Steps[Decision]:
+        """Decide with the rules at the time of the call.
+
+        The cost does not grow with the number of ALLOW rules times that of DENY rules: the prefixes of DENY rules are
+        sorted, and one binary search per ALLOW rule finds the only one that can dominate it.
+        """
+        owned = [list(self.acls.of_principal(resource_type, name)) for name in dict.fromkeys((principal, EVERY_USER))]
         allows: list[Acl] = []
-        denied: set[tuple[int, str]] = set()
-        owned = (self.acls.of_principal(resource_type, name) for name in {principal, EVERY_USER})
-        for acl in self._applying(*owned, host=host):
-            if acl.operation not in (operation, AclOperation.ALL):
+        names: set[str] = set()
+        prefixes: list[str] = []
+        for count, acl in enumerate(chain(*owned), 1):
+            if count % _RULES_PER_STEP == 0:
+                yield _RULES_PER_STEP // 4
+            if acl.operation not in (operation, AclOperation.ALL) or acl.host not in (WILDCARD, host):
                 continue
             if acl.permission == Permission.ALLOW:
                 allows.append(acl)
-            elif (acl.pattern_type, acl.resource_name) == (PatternType.LITERAL, WILDCARD):
+            elif acl.pattern_type == PatternType.PREFIXED:
+                prefixes.append(acl.resource_name)
+            elif acl.resource_name == WILDCARD:
                 return Decision(False, acl)
             else:
-                denied.add((acl.pattern_type, acl.resource_name))
-        lengths = sorted({len(name) for pattern_type, name in denied if pattern_type == PatternType.PREFIXED})
-        for acl in allows:
+                names.add(acl.resource_name)
+        shortest = yield from _shortest(prefixes)
+        for count, acl in enumerate(allows, 1):
+            if count % _RULES_PER_STEP == 0:
+                yield _RULES_PER_STEP
             name = acl.resource_name
-            is_wildcard = (acl.pattern_type, name) == (PatternType.LITERAL, WILDCARD)
-            is_dominated = (acl.pattern_type == PatternType.LITERAL and (PatternType.LITERAL, name) in denied) or any(
-                (PatternType.PREFIXED, name[:length]) in denied for length in lengths if length <= len(name)
-            )
-            if is_wildcard or not is_dominated:
+            is_literal = acl.pattern_type == PatternType.LITERAL
+            if is_literal and name == WILDCARD:
+                return Decision(True, acl)
+            place = bisect_right(shortest, name)
+            if not ((is_literal and name in names) or (place and name.startswith(shortest[place - 1]))):
                 return Decision(True, acl)
         return _NO_MATCH
-
-    @staticmethod
-    def _applying(*rules: Iterable[Acl], host: str) -> Iterable[Acl]:
-        return (acl for part in rules for acl in part if acl.host in (WILDCARD, host))
 
     def operations(self, principal: str, host: str, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the bits of the operations on a resource that are allowed (KIP-430)."""
@@ -177,3 +196,16 @@ class Authorizer:
             for operation in OPERATIONS[resource_type]
             if self.decide(principal, host, operation, resource_type, name).allowed
         )
+
+
+def _shortest(prefixes: list[str]) -> Steps[list[str]]:
+    """Return, sorted, the prefixes that do not begin with another one of them.
+
+    The only one that a name can begin with is then the last one that does not follow the name.
+    """
+    shortest: list[str] = []
+    for prefix in (yield from ordered(prefixes)):
+        if not (shortest and prefix.startswith(shortest[-1])):
+            shortest.append(prefix)
+        yield 2
+    return shortest

@@ -86,7 +86,7 @@ def _match(
             item.permission_type,
         )
         yield context.rows()
-        candidates = index.candidates(wanted)
+        candidates = yield from index.candidates(wanted)
         for start in range(0, len(candidates), COMPARED_AT_A_TIME):
             if context.connection.closed.done():
                 return

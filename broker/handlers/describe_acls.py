@@ -32,7 +32,7 @@ def handle(context: RequestContext, request: DescribeAclsRequest) -> Steps[Answe
     if close_if_unknown(context, wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
         return None
     resources: dict[tuple[int, int, str], DescribeAclsResource] = {}
-    candidates = context.broker.metadata.acls.candidates(wanted)
+    candidates = yield from context.broker.metadata.acls.candidates(wanted)
     for start in range(0, len(candidates), AT_A_TIME):
         for acl in candidates[start : start + AT_A_TIME]:
             if wanted.matches(acl):

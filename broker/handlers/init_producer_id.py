@@ -24,7 +24,7 @@ from ..scheduling.steps import Steps, run_in_slices
 @handles(InitProducerIdRequest)
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Initialise the producer. From v3 on, the request may have its current producer id and epoch (KIP-360)."""
-    _authorize(context.access, request)
+    await _authorize(context.access, request)
     sender = ProducerIdentity(request.producer_id, request.producer_epoch)
     if sender != NO_IDENTITY and (sender.producer_id == NO_PRODUCER_ID or sender.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(
@@ -45,7 +45,7 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
 
 
-def _authorize(access: Access, request: InitProducerIdRequest) -> None:
+async def _authorize(access: Access, request: InitProducerIdRequest) -> None:
     """Raise KafkaError unless the client may initialise the producer."""
     group_id, transactional_id = request.consumer_group_id, request.transactional_id
     if group_id is not None:
@@ -54,9 +54,9 @@ def _authorize(access: Access, request: InitProducerIdRequest) -> None:
             transactional_id = assigned_prefix(group_id)
     if transactional_id is not None:
         access.require(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
-    elif not access.allows(
-        AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, quiet=True
-    ) and not access.allows_on_any(AclOperation.WRITE, AclResourceType.TOPIC):
+    elif not access.allows(AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, quiet=True) and not (
+        await run_in_slices(access.allows_on_any(AclOperation.WRITE, AclResourceType.TOPIC))
+    ):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 

@@ -6,6 +6,7 @@ import pytest
 from oncelog.broker.acls.acl import Acl, AclFilter
 from oncelog.broker.acls.acl_index import AclIndex
 from oncelog.broker.acls.authorizer import REMEMBERED, Authorizer
+from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 
 Op, T = AclOperation, AclResourceType
@@ -96,7 +97,7 @@ def test_everyone_is_allowed_only_if_no_rule_concerns_the_resource() -> None:
 def test_a_super_user_is_not_denied() -> None:
     authorizer = Authorizer(AclIndex([rule("*", Op.ALL, "DENY", principal="User:*")]), ["User:root"])
     assert authorizer.decide("User:root", "h", Op.DELETE, T.TOPIC, "t").allowed
-    assert authorizer.decide_by_resource_type("User:root", "h", Op.WRITE, T.TOPIC).allowed
+    assert run_at_once(authorizer.decide_by_resource_type("User:root", "h", Op.WRITE, T.TOPIC)).allowed
     assert not authorizer.decide("User:other", "h", Op.DELETE, T.TOPIC, "t").allowed
 
 
@@ -121,7 +122,7 @@ def test_decisions_follow_the_rules() -> None:
     def may_write() -> tuple[bool, bool]:
         return (
             authorizer.decide("User:alice", "h", Op.WRITE, T.TOPIC, "t").allowed,
-            authorizer.decide_by_resource_type("User:alice", "h", Op.WRITE, T.TOPIC).allowed,
+            run_at_once(authorizer.decide_by_resource_type("User:alice", "h", Op.WRITE, T.TOPIC)).allowed,
         )
 
     assert may_write() == (False, False)
@@ -153,12 +154,13 @@ def test_the_remembered_decisions_are_bounded() -> None:
 )
 def test_by_resource_type_a_permission_counts_unless_a_denial_dominates_it(denials: list[Acl], expected: bool) -> None:
     authorizer = Authorizer(AclIndex([rule("orders", Op.WRITE), *denials]))
-    assert authorizer.decide_by_resource_type("User:alice", "h", Op.WRITE, T.TOPIC).allowed is expected
+    assert run_at_once(authorizer.decide_by_resource_type("User:alice", "h", Op.WRITE, T.TOPIC)).allowed is expected
 
 
 def test_by_resource_type_a_literal_denial_does_not_dominate_a_prefix() -> None:
     acls = [rule("orders", Op.WRITE, pattern="PREFIXED"), rule("orders", Op.WRITE, "DENY")]
-    assert Authorizer(AclIndex(acls)).decide_by_resource_type("User:alice", "h", Op.WRITE, T.TOPIC).allowed
+    authorizer = Authorizer(AclIndex(acls))
+    assert run_at_once(authorizer.decide_by_resource_type("User:alice", "h", Op.WRITE, T.TOPIC)).allowed
 
 
 def test_operations_are_reported_as_bits() -> None:
@@ -192,7 +194,7 @@ def test_filters(wanted: AclFilter, names: list[str]) -> None:
         rule("*", permission="DENY", principal="User:bob"),
         rule("t", Op.WRITE, pattern="PREFIXED", host="h"),
     ]
-    found = [acl for acl in AclIndex(acls).candidates(wanted) if wanted.matches(acl)]
+    found = [acl for acl in run_at_once(AclIndex(acls).candidates(wanted)) if wanted.matches(acl)]
     shown = {acl.resource_name + (":" if acl.pattern_type == PatternType.PREFIXED else "") for acl in found}
     assert (len(found), shown) == (len(names), set(names))
     assert [acl for acl in acls if wanted.matches(acl)] == sorted(found, key=acls.index)

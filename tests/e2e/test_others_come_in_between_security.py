@@ -1,0 +1,73 @@
+"""A request about access rules, tokens or quotas does not hold up other clients, however many of them there are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from oncelog.broker.acls.acl import Acl
+from oncelog.broker.node import BrokerNode
+from oncelog.protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
+from oncelog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from oncelog.protocol.messages.describe_acls import DescribeAclsRequest
+from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.schema import Request
+from support.counted_lines import lines_of_longest_turn
+from support.raw_connection import RawConnection
+
+pytestmark = [pytest.mark.oncelog_only(reason="looks at this broker's turns"), pytest.mark.timeout(120)]
+
+ROWS = 40_000
+LINES_AT_ONCE = 36_000
+"""A turn of the event loop executes fewer lines of Python than there are rows."""
+
+CLIENT = "User:ANONYMOUS"
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+ANY = AclOperation.ANY
+
+
+@asynccontextmanager
+async def limited_broker(super_users: str = "") -> AsyncIterator[BrokerNode]:
+    async with BrokerNode(
+        durability="os", logging_level="error", authorizer_class_name="StandardAuthorizer", super_users=super_users
+    ) as broker:
+        assert broker.dispatcher.apis(), "all handlers are imported: no turn of a test does that"
+        yield broker
+
+
+def rule(name: str, principal: str, permission: Permission = Permission.ALLOW, pattern: PatternType = LITERAL) -> Acl:
+    return Acl(AclResourceType.TOPIC, pattern, name, principal, "*", AclOperation.WRITE, permission)
+
+
+async def test_no_turn_goes_through_all_rules_of_a_client() -> None:
+    async with limited_broker() as broker:
+        broker.metadata.acls.add([rule("t", CLIENT, Permission.DENY, PREFIXED)])
+        broker.metadata.acls.add(rule(f"t-{number}", CLIENT) for number in range(ROWS))
+        assert await lines_of_longest_turn(broker, InitProducerIdRequest(None, 60_000), 4) < LINES_AT_ONCE
+        async with RawConnection(broker.address) as wire:
+            assert (await wire.call(InitProducerIdRequest(None, 60_000), 4)).error_code != 0
+            broker.metadata.acls.add([rule("u", CLIENT)])
+            assert (await wire.call(InitProducerIdRequest(None, 60_000), 4)).error_code == 0
+
+
+def of_nobody(name: str) -> DeleteAclsFilter:
+    return DeleteAclsFilter(AclResourceType.TOPIC, name, LITERAL, "User:nobody", None, ANY, Permission.ANY)
+
+
+ABOUT_ONE_NAME: dict[str, tuple[Callable[[], Request[Any]], int]] = {
+    "DescribeAcls": (
+        lambda: DescribeAclsRequest(AclResourceType.TOPIC, "t", LITERAL, None, None, AclOperation.READ, Permission.ANY),
+        1,
+    ),
+    "DeleteAcls": (lambda: DeleteAclsRequest([of_nobody("t")] * 10), 1),
+}
+
+
+@pytest.mark.parametrize("api", ABOUT_ONE_NAME)
+async def test_no_turn_goes_through_all_rules_of_a_name(api: str) -> None:
+    build, version = ABOUT_ONE_NAME[api]
+    async with limited_broker(CLIENT) as broker:
+        broker.metadata.acls.add(rule("t", f"User:{number}") for number in range(ROWS))
+        assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
