@@ -42,7 +42,10 @@ EXPIRED_AT_ONCE: Final = 500
 
 _IDS_PER_UNIT: Final = 4
 _UNITS_PER_ABORT: Final = 50
-"""The cost of aborting one transaction in a timeout scan, in units of work (`steps.py`)."""
+"""The cost of aborting one small transaction in a timeout scan, in units of work (`steps.py`)."""
+
+_ABORTED_PER_UNIT: Final = 10
+"""How many partitions of a transaction add one unit of work to the cost of its abort."""
 
 LOOK_AGAIN_MS: Final = 100
 """The delay in ms before a timed-out transaction with a pending transition is checked again.
@@ -139,7 +142,7 @@ class TransactionMaintenance:
                     unwritten |= not self._fence(entry, TIMEOUT, now_ms)
                 except Exception:  # a bug, but it must not keep other transactions open
                     self._logger.exception("timeout_abort_failed", **described(metadata))
-                yield _UNITS_PER_ABORT
+                yield _UNITS_PER_ABORT + len(metadata.topic_partitions) // _ABORTED_PER_UNIT
         if not unwritten:
             self._abort_backoff = None
             return next_deadline

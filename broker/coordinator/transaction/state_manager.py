@@ -30,7 +30,7 @@ from ..state_log import StateLog, StateRecord
 from .entry import TransactionEntry
 from .metadata import TransactionMetadata
 from .state import NO_PRODUCER_EPOCH, TransactionVersion
-from .transaction_log import decode_key, decode_value, encode_key, encode_value
+from .transaction_log import SortedSets, decode_key, decode_value, encode_key, encode_value, is_large
 
 _DECODED_AT_ONCE = 100
 """How many values are decoded before the event loop runs other tasks."""
@@ -77,6 +77,8 @@ class TransactionStateManager:
         self._entries: dict[str, TransactionEntry] = {}
         self._by_producer_id: dict[int, TransactionEntry] = {}
         self._completed: dict[str, TransactionEntry] = {}
+        self._sorted: dict[str, SortedSets] = {}
+        """The sorted partitions of the transactional ids whose latest record is large."""
         self._completion_timer: asyncio.TimerHandle | None = None
         self._unchecked: Iterator[TransactionEntry] | None = None
         """The entries that the search for expired ids has not checked yet, None if no search is under way."""
@@ -222,6 +224,7 @@ class TransactionStateManager:
                 for entry in batch:
                     entry.unwritten = None
                     self._completed.pop(entry.metadata.transactional_id, None)
+                    self._sorted.pop(entry.metadata.transactional_id, None)
                     del self._entries[entry.metadata.transactional_id]
                     self._forget_producer_ids(entry.metadata)
                     removed.append(entry.metadata)
@@ -326,7 +329,8 @@ class TransactionStateManager:
         """
         key = encode_key(values[0].transactional_id)
         level = self._level()
-        records = [(key, encode_value(value, level)) for value in values]
+        sets = self._sorted_sets(values)
+        records = [(key, encode_value(value, level, sets)) for value in values]
         try:
             ends = values[-1].state.is_prepare or values[-1].state.is_complete
             now_ms = self._clock.now_ms()
@@ -337,6 +341,14 @@ class TransactionStateManager:
             entry.unwritten = None
             del self._completed[values[0].transactional_id]
         return result.last_offset + 1
+
+    def _sorted_sets(self, values: list[TransactionMetadata]) -> SortedSets | None:
+        transactional_id = values[-1].transactional_id
+        if any(map(is_large, values)):
+            return self._sorted.setdefault(transactional_id, SortedSets.unknown())
+        if self._sorted:
+            self._sorted.pop(transactional_id, None)
+        return None
 
     def _flushed(
         self,

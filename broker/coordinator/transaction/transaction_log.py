@@ -6,9 +6,12 @@ Kafka's, so Kafka's tools can read this broker's log, and this broker's tools ca
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from ....protocol.codec import (
     UnknownRecord,
@@ -35,6 +38,9 @@ _VERSIONS: Final = {int(version): version for version in TransactionVersion}
 _REMEMBERED_PARTITIONS = 500
 """The largest number of partitions whose sorted list is cached. The limit bounds the cache's memory."""
 
+_INSERTED_SHARE: Final = 8
+"""Partitions are inserted if they are at most this fraction of the sorted ones; otherwise all are sorted."""
+
 
 def encode_key(transactional_id: str) -> bytes:
     """Encode the key of a transactional id's record."""
@@ -51,8 +57,59 @@ def decode_key(key: bytes) -> TransactionLogKey | GroupAssignmentKey | UnknownRe
     return decoded
 
 
-def encode_value(metadata: TransactionMetadata, level: TransactionVersion) -> bytes:
-    """Encode the value of a transactional id's record at the finalized `level` of transaction.version."""
+class SortedSet:
+    """A large set of partitions in the latest record of a transactional id, sorted as records have it.
+
+    A transaction that grows partition by partition is written each time with all of its partitions. To sort them again
+    would cost a millisecond for 10,000 partitions, so those that were added are inserted instead.
+    """
+
+    __slots__ = ("_partitions", "_rows")
+
+    def __init__(self) -> None:
+        self._partitions = NO_PARTITIONS
+        self._rows: list[PartitionsSchema] = []
+
+    def by_topic(self, partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+        """Group and sort the partitions for a record. The next call may change the returned list."""
+        before = self._partitions
+        growth = len(partitions) - len(before)
+        if partitions is not before:
+            added = partitions - before if 0 <= growth <= len(before) // _INSERTED_SHARE else None
+            if added is not None and len(added) == growth:
+                for topic, index in added:
+                    _insert(self._rows, topic, index)
+            else:
+                self._rows = _sorted(partitions)
+            self._partitions = partitions
+        return self._rows
+
+
+class SortedSets(NamedTuple):
+    """The partitions of the transaction and those of the session, in the latest record of a transactional id."""
+
+    transaction: SortedSet
+    session: SortedSet
+
+    @classmethod
+    def unknown(cls) -> SortedSets:
+        """Return the sets of an id of which no record has been encoded yet."""
+        return cls(SortedSet(), SortedSet())
+
+
+def is_large(metadata: TransactionMetadata) -> bool:
+    """Whether a record of this value should be encoded with `SortedSets`."""
+    return (
+        len(metadata.topic_partitions) > _REMEMBERED_PARTITIONS
+        or len(metadata.session_partitions) > _REMEMBERED_PARTITIONS
+    )
+
+
+def encode_value(metadata: TransactionMetadata, level: TransactionVersion, sets: SortedSets | None = None) -> bytes:
+    """Encode the value of a transactional id's record at the finalized `level` of transaction.version.
+
+    `sets` are those of the id's previous record, if the value is large (`is_large`).
+    """
     version = level.log_value_version
     empty = metadata.state is TransactionState.EMPTY
     value = TransactionLogValue(
@@ -60,7 +117,7 @@ def encode_value(metadata: TransactionMetadata, level: TransactionVersion) -> by
         producer_epoch=metadata.producer_epoch,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_status=int(metadata.state),
-        transaction_partitions=None if empty else _by_topic(metadata.topic_partitions),
+        transaction_partitions=None if empty else _by_topic(metadata.topic_partitions, sets and sets.transaction),
         transaction_last_update_timestamp_ms=metadata.last_update_timestamp_ms,
         transaction_start_timestamp_ms=metadata.start_timestamp_ms,
     )
@@ -68,7 +125,7 @@ def encode_value(metadata: TransactionMetadata, level: TransactionVersion) -> by
         value.previous_producer_id = metadata.previous_producer_id
         value.next_producer_id = metadata.next_producer_id
         value.client_transaction_version = int(metadata.client_transaction_version)
-        value.session_partitions = _by_topic(metadata.session_partitions)
+        value.session_partitions = _by_topic(metadata.session_partitions, sets and sets.session)
         value.unknown_tags = metadata.unknown_tags
     return encode_record_value(value, version)
 
@@ -111,12 +168,14 @@ def _shared(timeout_ms: int) -> int:
     return timeout_ms
 
 
-def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+def _by_topic(partitions: frozenset[TopicPartition], known: SortedSet | None) -> list[PartitionsSchema]:
     """Group and sort the partitions for a record.
 
     The list is cached, because most transactions repeat the same partitions.
     """
-    return _remembered(partitions) if len(partitions) <= _REMEMBERED_PARTITIONS else _sorted(partitions)
+    if len(partitions) <= _REMEMBERED_PARTITIONS:
+        return _remembered(partitions)
+    return _sorted(partitions) if known is None else known.by_topic(partitions)
 
 
 def _sorted(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
@@ -126,6 +185,15 @@ def _sorted(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
     return [PartitionsSchema(topic, sorted(topics[topic])) for topic in sorted(topics)]
 
 
+def _insert(rows: list[PartitionsSchema], topic: str, index: int) -> None:
+    """Add a partition to rows that are sorted."""
+    place = bisect_left(rows, topic, key=_topic)
+    if place == len(rows) or rows[place].topic != topic:
+        rows.insert(place, PartitionsSchema(topic, []))
+    insort(rows[place].partition_ids, index)
+
+
+_topic: Final[Callable[[PartitionsSchema], str]] = attrgetter("topic")
 _remembered = lru_cache(maxsize=128)(_sorted)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata
 from oncelog.broker.coordinator.transaction.state import NO_PRODUCER_EPOCH, TransactionState, TransactionVersion
-from oncelog.broker.coordinator.transaction.transaction_log import decode_value, encode_value
+from oncelog.broker.coordinator.transaction.transaction_log import SortedSets, decode_value, encode_value, is_large
 
 ids = st.integers(-1, 2**63 - 1)
 epochs = st.integers(0, 32767)
@@ -43,3 +43,26 @@ def test_a_record_brings_back_everything(metadata: TransactionMetadata) -> None:
     assert metadata.last_producer_epoch == NO_PRODUCER_EPOCH
     value = encode_value(metadata, TransactionVersion.TV_2)
     assert decode_value("id", value) == replace(metadata, preregistered=metadata.session_partitions)
+
+
+grown = st.lists(st.frozensets(st.tuples(st.sampled_from(["s", "t", "u", "v"]), st.integers(-5, 2000)), max_size=4))
+
+
+@given(grown, grown, st.booleans())
+def test_a_set_that_grows_is_encoded_as_if_it_were_sorted_anew(
+    of_transaction: list[frozenset[tuple[str, int]]], of_session: list[frozenset[tuple[str, int]]], shrinks: bool
+) -> None:
+    sets = SortedSets.unknown()
+    transaction = frozenset(("t", index) for index in range(0, 1600, 2))
+    session = frozenset(("u", index) for index in range(1000))
+    whole = transaction
+    for number in range(max(len(of_transaction), len(of_session))):
+        transaction = transaction.union(*of_transaction[number : number + 1])
+        session = session.union(*of_session[number : number + 1])
+        if shrinks and number % 3 == 2:
+            transaction = whole
+        metadata = TransactionMetadata(
+            "id", 1, 0, 1, 1, TransactionState.ONGOING, topic_partitions=transaction, session_partitions=session
+        )
+        assert is_large(metadata)
+        assert encode_value(metadata, TransactionVersion.TV_2, sets) == encode_value(metadata, TransactionVersion.TV_2)

@@ -1,0 +1,64 @@
+"""What a transaction with many partitions costs in one turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
+from oncelog.broker.coordinator.transaction.transaction_log import decode_value
+from oncelog.broker.scheduling.steps import SLICE, run_at_once
+from support.counted_lines import lines_of
+from support.transaction_ports import CoordinatorWorld
+
+MANY = 9_900
+
+
+def wide(count: int = MANY) -> list[tuple[str, int]]:
+    return [(f"t{index % 3}", index) for index in range(count)]
+
+
+async def complete(w: CoordinatorWorld, transactional_id: str) -> None:
+    while not w.coordinator.describe(transactional_id).state.is_complete:
+        await asyncio.sleep(0)
+
+
+async def test_a_partition_is_added_without_going_through_the_others() -> None:
+    async with CoordinatorWorld() as w:
+        registration = w.coordinator.registration
+        who = await w.coordinator.init_producer_id("id", 60_000)
+        await registration.add_partitions("id", *who, wide())
+        for index in (20_000, 20_001):
+            lines, _ = lines_of(
+                lambda index=index: registration.add_partitions_now(
+                    "id", *who, [("t1", index)], TransactionVersion.TV_0
+                )
+            )
+            assert lines < 1_000
+        value = w.log.records[-1][1].value
+        assert value is not None
+        assert decode_value("id", value).topic_partitions == {*wide(), ("t1", 20_000), ("t1", 20_001)}
+
+
+async def test_the_sorted_partitions_of_a_transaction_are_forgotten_when_it_is_over() -> None:
+    async with CoordinatorWorld() as w:
+        who = await w.coordinator.init_producer_id("id", 60_000)
+        await w.coordinator.registration.add_partitions("id", *who, wide())
+        assert w.coordinator.state._sorted
+        await w.coordinator.end_txn("id", *who, True, TransactionVersion.TV_0)
+        await complete(w, "id")
+        w.coordinator.state.write_completed()
+        assert not w.coordinator.state._sorted
+
+
+async def test_aborting_a_large_transaction_counts_as_much_work_as_it_is() -> None:
+    async with CoordinatorWorld() as w:
+        for tid in ("small", "large"):
+            who = await w.coordinator.init_producer_id(tid, 60_000)
+            await w.coordinator.registration.add_partitions(tid, *who, wide(MANY if tid == "large" else 1))
+        w.clock.advance(60_001)
+        units = [done for done in w.coordinator.maintenance.abort_timed_out(w.clock.now_ms()) if isinstance(done, int)]
+        assert sorted(units)[0] < 100
+        assert sorted(units)[-1] > SLICE, "no other transaction is aborted in the same turn"
+        assert run_at_once(w.coordinator.maintenance.abort_timed_out(w.clock.now_ms())) is None
+        await complete(w, "large")
+        assert w.coordinator.describe("large").state is TransactionState.COMPLETE_ABORT
