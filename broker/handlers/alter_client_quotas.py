@@ -13,7 +13,6 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    EntityData,
     EntryData,
     RequestEntryData,
 )
@@ -36,8 +35,7 @@ async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> 
         pending: list[tuple[EntryData, asyncio.Future[None]]] = []
         for item in items[start : start + CHANGED_AT_A_TIME]:
             context.rows()
-            named = [EntityData(part.entity_type, part.entity_name) for part in item.entity]
-            entry = EntryData(0, None, named)
+            entry = EntryData(0, None, item.entity)
             response.entries.append(entry)
             try:
                 entity, values = _changed(context, item)
@@ -59,7 +57,7 @@ def _changed(context: RequestContext, item: RequestEntryData) -> tuple[QuotaEnti
     try:
         if len(item.ops) > MAX_CHANGES:
             raise ValueError(f"The entity has more than {MAX_CHANGES} changes. Send each quota once")
-        entity = quota_entity([(part.entity_type, part.entity_name) for part in item.entity])
+        entity = quota_entity((part.entity_type, part.entity_name) for part in item.entity)
         values = dict(metadata.newest_quotas(entity))
         for change in item.ops:
             check_quota(entity, change.key, None if change.remove else change.value)

@@ -16,6 +16,9 @@ from ..security.delegation_token import DelegationToken
 MAX_NAMES_BYTES: Final = 4096
 """The most bytes of the names of a token's owner and renewers, because all tokens are in memory. Kafka has no limit."""
 
+MAX_RENEWERS: Final = 1000
+"""The most renewers of a token, for the same reason."""
+
 
 @handles(CreateDelegationTokenRequest, carried_out=True)
 async def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
@@ -49,6 +52,12 @@ async def _created(
     requester = context.connection.principal
     if owner != requester and not context.access.allows(AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+    if len(request.renewers) > MAX_RENEWERS:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(request.renewers)} renewers are more than the {MAX_RENEWERS} that a token may have. Name fewer"
+            " renewers.",
+        )
     renewers = [Principal(each.principal_type, each.principal_name) for each in request.renewers]
     # Logins have principals of the type User only. Kafka checks this for renewers, but lets a token log in as a user
     # with the name of an owner of another type.

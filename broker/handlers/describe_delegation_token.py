@@ -6,6 +6,7 @@ As in Kafka, the response has the secrets of all returned tokens. So a permissio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from ...auth.principal import Principal
@@ -13,6 +14,7 @@ from ...protocol.access_rules import AclOperation, AclResourceType
 from ...protocol.messages.describe_delegation_token import (
     DescribedDelegationToken,
     DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
@@ -30,8 +32,7 @@ _UNITS: Final = 5
 def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> Steps[DescribeDelegationTokenResponse]:
     check_connection(context)
     manager = enabled_manager(context)
-    wanted = request.owners
-    owners = None if wanted is None else {Principal(each.principal_type, each.principal_name) for each in wanted}
+    owners = None if request.owners is None else (yield from _principals(request.owners))
     client = {context.connection.principal}
     access = context.access
     response = DescribeDelegationTokenResponse()
@@ -43,6 +44,14 @@ def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> 
             yield 2 * access.units
         yield _UNITS
     return response
+
+
+def _principals(owners: Iterable[DescribeDelegationTokenOwner]) -> Steps[set[Principal]]:
+    principals: set[Principal] = set()
+    for owner in owners:
+        principals.add(Principal(owner.principal_type, owner.principal_name))
+        yield 1
+    return principals
 
 
 def _may_describe(access: Access, token: DelegationToken) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, TypeAlias
 
 from ..security.client_host import is_address, spelled_as_in_kafka
@@ -34,6 +35,9 @@ _KEYS_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCE
 _EPSILON: Final = 1e-6
 """How far a float may differ from a whole number to be accepted as one, as in Kafka."""
 
+MAX_PAIRS: Final = 3
+"""The largest number of types that there are, and so the most pairs that are looked at."""
+
 MAX_NAME_CHARACTERS: Final = 1000
 """The longest name of a user or client id that may have a quota, because all quotas are kept in memory."""
 
@@ -43,6 +47,11 @@ def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
 
     An address is spelled as in Kafka. The name of a host is refused, because looking it up would take time.
     """
+    pairs = list(islice(pairs, MAX_PAIRS + 1))
+    if len(pairs) > MAX_PAIRS:
+        raise ValueError(
+            f"The entity has more than {MAX_PAIRS} parts. Name each of user, client-id and ip at most once"
+        )
     entity = tuple(sorted(((kind, spelled(kind, name)) for kind, name in pairs), key=lambda pair: pair[0]))
     types = [kind for kind, _ in entity]
     if not types:

@@ -8,14 +8,29 @@ from typing import Any
 
 import pytest
 from oncelog.broker.acls.acl import Acl
+from oncelog.broker.handlers import create_delegation_token, describe_delegation_token
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
+from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    OpData,
+    RequestEntryData,
+)
+from oncelog.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from oncelog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from oncelog.protocol.messages.describe_acls import DescribeAclsRequest
+from oncelog.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+)
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.schema import Request
 from support.counted_lines import lines_of_longest_turn
 from support.raw_connection import RawConnection
+from support.sasl import broker_with_sasl
 
 pytestmark = [pytest.mark.oncelog_only(reason="looks at this broker's turns"), pytest.mark.timeout(120)]
 
@@ -30,9 +45,13 @@ ANY = AclOperation.ANY
 
 @asynccontextmanager
 async def limited_broker(super_users: str = "") -> AsyncIterator[BrokerNode]:
-    async with BrokerNode(
-        durability="os", logging_level="error", authorizer_class_name="StandardAuthorizer", super_users=super_users
-    ) as broker:
+    settings = {
+        "durability": "os",
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": super_users,
+        "delegation.token.secret.key": "key",
+    }
+    async with broker_with_sasl(**settings) as broker:
         assert broker.dispatcher.apis(), "all handlers are imported: no turn of a test does that"
         yield broker
 
@@ -71,3 +90,37 @@ async def test_no_turn_goes_through_all_rules_of_a_name(api: str) -> None:
     async with limited_broker(CLIENT) as broker:
         broker.metadata.acls.add(rule("t", f"User:{number}") for number in range(ROWS))
         assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
+
+
+ABOUT_PRINCIPALS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
+    "DescribeDelegationToken": (
+        lambda: DescribeDelegationTokenRequest([DescribeDelegationTokenOwner("User", f"u{n}") for n in range(ROWS)]),
+        3,
+    ),
+    "CreateDelegationToken": (
+        lambda: CreateDelegationTokenRequest(None, None, [CreatableRenewers("User", "") for _ in range(ROWS)], -1),
+        3,
+    ),
+    "AlterClientQuotas": (
+        lambda: AlterClientQuotasRequest(
+            [RequestEntryData([EntityData("user", f"u{n}") for n in range(ROWS)], [OpData("producer_byte_rate", 1.0)])],
+            True,
+        ),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("api", ABOUT_PRINCIPALS)
+async def test_no_turn_goes_through_all_principals_of_a_request(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, version = ABOUT_PRINCIPALS[api]
+    for handler in (create_delegation_token, describe_delegation_token):
+        monkeypatch.setattr(handler, "check_connection", lambda context: None)
+    async with limited_broker(CLIENT) as broker:
+        assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
+        async with RawConnection(broker.address) as wire:
+            response: Any = await wire.call(build(), version)
+            if isinstance(response, AlterClientQuotasResponse):
+                assert len(response.entries[0].entity) == ROWS, "the client recognises its entry"
+                response = response.entries[0]
+            assert response.error_code == (0 if api.startswith("Describe") else ErrorCode.INVALID_REQUEST)

@@ -207,6 +207,7 @@ def test_the_client_that_was_quiet_for_the_longest_time_is_forgotten(monkeypatch
     [
         ([], "names no user"),
         ([("user", "a"), ("user", None)], "more than once"),
+        ([("user", "a")] * 4, "more than 3 parts"),
         ([("group", "a")], "'group' does not exist"),
         ([("user", "")], "is empty"),
         ([("client-id", "x" * 1001)], "more than 1000"),
