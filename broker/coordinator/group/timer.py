@@ -59,13 +59,18 @@ class DeadlineTimer:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, most: int = 1 << 30) -> None:
-        """Run at most `most` due actions. Actions scheduled meanwhile run in the next call.
+        """Take at most `most` entries that are due, and run their actions. Call again until `next_deadline` is later.
+
+        An entry of a cancelled action counts, and so does one whose deadline was extended, because many sessions that
+        began together and are kept alive become due together. Actions scheduled meanwhile run in the next call.
 
         If any action failed, raise ExceptionGroup after all of them have run.
         """
         now = self._clock.monotonic()
         due: list[Hashable] = []
-        while self._heap and self._heap[0][0] <= now and len(due) < most:
+        taken = 0
+        while self._heap and self._heap[0][0] <= now and taken < most:
+            taken += 1
             at, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != at:
                 continue

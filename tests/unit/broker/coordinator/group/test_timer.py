@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 from oncelog.broker.coordinator.group.timer import DeadlineTimer
+from support.counted_lines import lines_of
 from support.transaction_ports import FakeClock
 
 
@@ -141,3 +142,40 @@ def test_a_deadline_that_moves_to_and_fro_takes_bounded_memory(clock: FakeClock)
         timer.run_due()
     assert len(timer._heap) <= 1003
     assert done == []
+
+
+def test_entries_whose_deadlines_were_extended_count_as_work(clock: FakeClock) -> None:
+    """Many sessions that began together, and that heartbeats kept alive, become due together."""
+    timer, done = DeadlineTimer(clock), []
+    for number in range(1000):
+        timer.schedule(number, 30, lambda: done.append("session"))
+    clock.advance(20)
+    for number in range(1000):
+        timer.schedule(number, 30, lambda: done.append("session"))
+    timer.schedule("other", 10, lambda: done.append("other"))
+    clock.advance(10)
+    calls = 0
+    while (timer.next_deadline() or 0) <= clock.monotonic():
+        lines, _ = lines_of(lambda: timer.run_due(50))
+        assert lines < 2000
+        calls += 1
+    assert calls == 21
+    assert done == ["other"]
+    clock.advance(20)
+    timer.run_due()
+    assert done[1:] == ["session"] * 1000
+
+
+def test_entries_that_are_no_longer_valid_count_as_work(clock: FakeClock) -> None:
+    timer, done = DeadlineTimer(clock), []
+    for number in range(500):
+        timer.schedule(number, 30, lambda: done.append("cancelled"))
+    for number in range(500):
+        timer.cancel(number)
+    timer.schedule("other", 30, lambda: done.append("other"))
+    clock.advance(30)
+    for _ in range(10):
+        timer.run_due(50)
+        assert done == []
+    timer.run_due(50)
+    assert done == ["other"]
