@@ -91,6 +91,16 @@ class GroupAssignments:
         found = (claim.generation_id for claim in self.found.values())
         return max(NO_GENERATION, self.recorded_generation, max(found, default=NO_GENERATION))
 
+    def _rank(self, transactional_id: str) -> tuple[int, int]:
+        return self._held[transactional_id].rank
+
+    def by_rank(self) -> list[str]:
+        """Return the transactional ids, the one with the lowest rank first.
+
+        If assignments are removed in this order, every partition keeps its owner until that owner's turn.
+        """
+        return sorted(self._held, key=self._rank)
+
     def next_order(self) -> int:
         """Return the order of the next claim."""
         self.last_order += 1
@@ -117,6 +127,10 @@ class GroupAssignments:
             for partition in assignment.partitions:
                 self._holders.setdefault(partition, set()).add(transactional_id)
 
+    def cleared(self, forgotten_generation: int) -> GroupAssignments:
+        """Return the group without any assignment or claim. The cost does not depend on their number."""
+        return GroupAssignments(forgotten_generation, last_order=self.last_order)
+
     # ---- holders and owners
 
     def holding(self, partition: TopicPartition) -> Collection[str]:
@@ -132,7 +146,11 @@ class GroupAssignments:
         Claims known only from committed offsets (`found`) are left out.
         """
         holders = self._holders.get(partition)
-        return None if holders is None else max(holders, key=lambda name: self._held[name].rank)
+        if holders is None:
+            return None
+        if len(holders) == 1:
+            return next(iter(holders))
+        return max(holders, key=self._rank)
 
     def owners(self) -> dict[TopicPartition, tuple[str, Assignment]]:
         """Return the owner of each partition with its assignment.

@@ -7,13 +7,17 @@ decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from heapq import nsmallest
+from typing import Any, Final
 
 from ....protocol.errors import KafkaError
 from ...observability.metrics import CLAIMED, CLAIMS_DROPPED, CLAIMS_MADE, PARKED_IN_GROUPS, WAITS, Metrics
 from ..transaction.decisions import ProducerIdentity
 from ..transaction.events import LONG_WAIT_S, Caller, TransactionEvents
+
+_SHOWN: Final = 20
+"""How many ids or claims are listed in a log line. A group may have as many producers as partitions."""
 
 
 class GroupEvents:
@@ -35,7 +39,7 @@ class GroupEvents:
         generation_id: int,
         transactional_id: str,
         partitions: Collection[object],
-        victims: Iterable[str],
+        victims: Collection[str],
         by: Caller,
     ) -> None:
         """Record that a producer has claimed partitions. The transactional ids in `victims` are now being fenced."""
@@ -47,25 +51,36 @@ class GroupEvents:
             generation=generation_id,
             transactional_id=transactional_id,
             partitions=len(partitions),
-            fences=sorted(victims),
+            fences=_shown(victims),
+            count=len(victims),
             **_who(by),
         )
 
-    def dropped(self, group_id: str, reason: str, ids: Iterable[str], partitions: int | str) -> None:
+    def dropped(self, group_id: str, reason: str, ids: Collection[str], partitions: int | str) -> None:
         """Record that claims were dropped, completely or for a part of their partitions."""
         self._metrics.count(CLAIMS_DROPPED, reason)
         self._logger.info(
-            "claims_dropped", reason=reason, group=group_id, transactional_ids=sorted(ids), partitions=partitions
+            "claims_dropped",
+            reason=reason,
+            group=group_id,
+            transactional_ids=_shown(ids),
+            count=len(ids),
+            partitions=partitions,
         )
 
     def not_dropped(self, group_id: str, error: KafkaError) -> None:
         """Record that claims could not be dropped because the append failed."""
         self._logger.warning("claims_not_dropped", group=group_id, error=str(error))
 
-    def unfenced(self, group_id: str, claims: Iterable[object], by: Caller) -> None:
+    def unfenced(self, group_id: str, claims: Sequence[object], by: Caller) -> None:
         """Record that an operator drops all claims of a group."""
         self._logger.warning(
-            "claims_unfenced", reason="by hand", group=group_id, claims=[str(claim) for claim in claims], **_who(by)
+            "claims_unfenced",
+            reason="by hand",
+            group=group_id,
+            claims=[str(claim) for claim in claims[:_SHOWN]],
+            count=len(claims),
+            **_who(by),
         )
 
     def unreadable(self, group_id: str, why: str) -> None:
@@ -92,7 +107,8 @@ class GroupEvents:
             "pending_offsets_of_nobody",
             reason="no transactional id has the producer id",
             group=group_id,
-            producer_ids=sorted(producer_ids),
+            producer_ids=nsmallest(_SHOWN, producer_ids),
+            count=len(producer_ids),
             remedy="wait until the broker has ended these transactions; if they persist, run oncelog txn hanging",
             **_who(by),
         )
@@ -127,6 +143,10 @@ class GroupEvents:
     ) -> None:
         """Record a group-aware initialisation that was refused before the transactional id's coordinator was called."""
         self._transactions.refused(transactional_id or "", error.code, by, identity=expected, reason=error.message)
+
+
+def _shown(ids: Iterable[str]) -> list[str]:
+    return nsmallest(_SHOWN, ids)
 
 
 def _who(by: Caller) -> dict[str, object]:

@@ -308,21 +308,54 @@ class GroupClaims:
         if group is None:
             return None
         if partitions is None:
-            names, gone = sorted(group.held), None
-            found = list(group.found)
-        else:
-            gone = frozenset(partitions)
-            names = sorted({name for partition in gone for name in group.holding(partition)})
-            found = [partition for partition in gone if partition in group.found]
+            if not (group.held or group.found or forget):
+                return None
+            names = group.by_rank()
+            durable = self._drop_all(group_id, group, names, forget=forget)
+            self._events.dropped(group_id, reason, names, "all")
+            return durable
+        gone = frozenset(partitions)
+        names = sorted({name for partition in gone for name in group.holding(partition)})
+        found = [partition for partition in gone if partition in group.found]
         if not (names or found or forget):
             return None
         durable = None
         for portion in list(_slices(names, group, gone)):
             held = {name: group.held[name] for name in portion if name in group.held}
-            changes = {name: None if gone is None else shrunk(a, a.partitions - gone) for name, a in held.items()}
+            changes = {name: shrunk(a, a.partitions - gone) for name, a in held.items()}
             durable = self._write(group_id, group, changes, found, forget=forget)
             found = []
-        self._events.dropped(group_id, reason, names, "all" if partitions is None else len(partitions))
+        self._events.dropped(group_id, reason, names, len(partitions))
+        return durable
+
+    def _drop_all(
+        self, group_id: str, group: GroupAssignments, names: list[str], *, forget: bool
+    ) -> asyncio.Future[None] | None:
+        """Remove every assignment of the group. The cost depends on the number of producers, not of partitions.
+
+        `names` are in the order of their ranks. So after a kill between two batches, and if a later batch is refused,
+        each remaining partition has the owner that it had before. The last batch records the forgotten generation,
+        because until then the newest claims are still there.
+        """
+        gone = [group.forgotten_generation, *(held.generation_id for held in group.held.values())]
+        gone += [claim.generation_id for claim in group.found.values()]
+        portions = list(_slices(names, group, None))
+        durable = None
+        for portion in portions[:-1]:
+            durable = self._write(group_id, group, dict.fromkeys(portion))
+        forgotten = self._forgotten(group_id, group, max(gone), NOTHING_FORGOTTEN, forget=forget)
+        records: list[tuple[bytes, bytes | None]] = [
+            (encode_assignment_key(group_id, name), None) for name in portions[-1]
+        ]
+        records += self._forgotten_records(group_id, group, forgotten)
+        if records:
+            durable = self._append(group_id, records, essential=True)
+        for name in portions[-1]:
+            self._forget_group_of(name, group_id)
+        self._groups[group_id] = group.cleared(forgotten)
+        if self._active and self._started:
+            self._claimed.install_claims(group_id, {})
+        self._forget_if_blank(group_id)
         return durable
 
     def forget_transactional_id(self, transactional_id: str) -> None:
@@ -365,15 +398,9 @@ class GroupClaims:
         gone = [group.forgotten_generation]
         gone += [group.held[name].generation_id for name in changes if name in group.held]
         gone += [group.found[partition].generation_id for partition in found]
-        forgotten = max(gone)
-        if forget or group.newest_after(changes) >= forgotten:
-            forgotten = NOTHING_FORGOTTEN
-        elif forgotten != group.forgotten_generation and not self._claimed.may_have_offsets(group_id):
-            forgotten = group.forgotten_generation
+        forgotten = self._forgotten(group_id, group, max(gone), group.newest_after(changes), forget=forget)
         records = self._records(group_id, group, changes)
-        if forgotten != group.forgotten_generation:
-            value = None if forgotten == NOTHING_FORGOTTEN else encode_assignment(forgotten, ())
-            records.append((encode_assignment_key(group_id, FORGOTTEN), value))
+        records += self._forgotten_records(group_id, group, forgotten)
         durable = self._append(group_id, records, essential=not claims) if records else None
         self._groups[group_id] = group
         concerned = group.concerned(changes)
@@ -387,6 +414,21 @@ class GroupClaims:
             self._claimed.change_claims(group_id, self._claims_on(group, concerned))
         self._forget_if_blank(group_id)
         return durable
+
+    def _forgotten(self, group_id: str, group: GroupAssignments, gone: int, left: int, *, forget: bool) -> int:
+        """Return the generation to remember if claims up to generation `gone` are dropped and `left` is the newest."""
+        if forget or left >= gone:
+            return NOTHING_FORGOTTEN
+        if gone != group.forgotten_generation and not self._claimed.may_have_offsets(group_id):
+            return group.forgotten_generation
+        return gone
+
+    @staticmethod
+    def _forgotten_records(group_id: str, group: GroupAssignments, forgotten: int) -> list[tuple[bytes, bytes | None]]:
+        if forgotten == group.forgotten_generation:
+            return []
+        value = None if forgotten == NOTHING_FORGOTTEN else encode_assignment(forgotten, ())
+        return [(encode_assignment_key(group_id, FORGOTTEN), value)]
 
     @staticmethod
     def _records(
@@ -429,7 +471,10 @@ class GroupClaims:
         group.put(transactional_id, held)
         if held is not None:
             self._groups_of.setdefault(transactional_id, set()).add(group_id)
-            return
+        else:
+            self._forget_group_of(transactional_id, group_id)
+
+    def _forget_group_of(self, transactional_id: str, group_id: str) -> None:
         groups = self._groups_of.get(transactional_id)
         if groups is not None:
             groups.discard(group_id)
@@ -441,16 +486,18 @@ class GroupClaims:
     ) -> dict[TopicPartition, Claim | None]:
         """Return the claim on each partition, None if the partition has no claim."""
         claims: dict[TopicPartition, Claim | None] = {}
-        producer_ids: dict[str, int] = {}
+        of_owners: dict[str, Claim] = {}
         for partition in partitions:
             name = group.owner(partition)
             if name is None:
                 claims[partition] = group.found.get(partition)
                 continue
-            if name not in producer_ids:
-                producer_ids[name] = self._homes.producer_id_of(name)
-            held = group.held[name]
-            claims[partition] = Claim(producer_ids[name], name, held.generation_id, held.made_ms)
+            claim = of_owners.get(name)
+            if claim is None:
+                held = group.held[name]
+                claim = Claim(self._homes.producer_id_of(name), name, held.generation_id, held.made_ms)
+                of_owners[name] = claim
+            claims[partition] = claim
         return claims
 
     def _forget_if_blank(self, group_id: str) -> None:

@@ -5,6 +5,7 @@ Owns the mapping between assignments and records; never appends or replays recor
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from ....protocol.codec import decode_record_value, encode_record_key, encode_record_value
@@ -21,10 +22,10 @@ def encode_assignment_key(group_id: str, transactional_id: str) -> bytes:
 
 def encode_assignment(generation_id: int, partitions: Iterable[TopicPartition]) -> bytes:
     """Encode the value of an assignment's record: the generation and the held partitions."""
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        topics.setdefault(topic, []).append(index)
-    assigned = [AssignedPartitionsSchema(topic, indexes) for topic, indexes in topics.items()]
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, index in partitions:
+        topics[topic].append(index)
+    assigned = [AssignedPartitionsSchema(topic, sorted(topics[topic])) for topic in sorted(topics)]
     return encode_record_value(GroupAssignmentValue(generation_id, assigned), VALUE_VERSION)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable
 from types import FrameType
+from typing import Any
 
 import pytest
+from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.transaction_log import decode_key
-from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.transaction_log import GroupAssignmentKey
 from support.batch_limit import limit_batches
+from support.counted_lines import lines_of
 from support.group_aware_world import GROUP, GroupAwareWorld
 from support.group_world import Topics, in_virtual_time
 
@@ -146,3 +149,79 @@ async def test_what_is_left_of_claims_that_are_dropped_in_portions_keeps_its_own
         assert world.in_force() == left
         await world.restart()
         assert world.in_force() == left
+
+
+@pytest.mark.parametrize("forget", [True, False])
+@in_virtual_time
+async def test_to_drop_all_claims_costs_as_much_as_there_are_producers(forget: bool) -> None:
+    async with GroupAwareWorld() as world:
+        for number in range(4):
+            claimed = frozenset(partition(number * 2500 + index) for index in range(2500))
+            world.claims.claim(GROUP, f"id-{number}", 3, claimed)
+        assert len(world.in_force()) == 10_000
+        lines, _ = lines_of(lambda: world.claims.drop(GROUP, None, "by hand", forget=forget))
+        assert lines < 1000
+        assert world.in_force() == {}
+        assert world.claims.claimed_partitions == 0
+        assert world.claims._groups_of == {}
+        await world.restart()
+        assert world.in_force() == {}
+
+
+@in_virtual_time
+async def test_the_claims_of_a_producer_share_one_object() -> None:
+    async with GroupAwareWorld() as world:
+        world.claims.claim(GROUP, "id", 3, frozenset(partition(index) for index in range(100)))
+        claims = world.world.coordinator._claims.of_group(GROUP)
+        assert len(claims) == 100
+        assert len(set(map(id, claims.values()))) == 1
+
+
+@pytest.mark.parametrize("killed", [True, False])
+@in_virtual_time
+async def test_a_drop_that_fails_in_between_gives_no_partition_to_an_earlier_holder(
+    killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = [f"{number:02}" + "x" * 30_000 for number in range(8, 16)]
+    later = [f"{number:02}" + "x" * 30_000 for number in range(8)]
+    async with GroupAwareWorld() as world:
+        world.world.topics.topics["orders"].partitions = len(later)
+        for names in (earlier, later):
+            for index, name in enumerate(names):
+                world.claims.claim(GROUP, name, 3, frozenset([partition(index)]))
+        owners = {partition(index): (name, 3) for index, name in enumerate(later)}
+        assert world.in_force() == owners
+        append, appended = world.claims._append, 0
+
+        def append_twice(*arguments: Any, **options: Any) -> Any:
+            nonlocal appended
+            appended += 1
+            if appended == 3:
+                raise KafkaError(E.NOT_COORDINATOR)
+            return append(*arguments, **options)
+
+        monkeypatch.setattr(world.claims, "_append", append_twice)
+        with pytest.raises(KafkaError):
+            world.claims.drop(GROUP, None, "by hand")
+        left = dict(list(owners.items())[-len(world.in_force()) :])
+        assert 0 < len(left) < len(owners)
+        assert world.in_force() == left
+        if killed:
+            await world.restart()
+            assert world.in_force() == left
+        world.claims.drop(GROUP, None, "by hand")
+        assert world.in_force() == {}
+        await world.restart()
+        assert world.in_force() == {}
+
+
+@in_virtual_time
+async def test_a_log_line_lists_some_of_many_producers() -> None:
+    async with GroupAwareWorld() as world:
+        for number in range(50):
+            world.claims.claim(GROUP, f"id-{number:02}", 3, frozenset([partition(number)]))
+        await world.initialiser.unfence(GROUP, Cause("IncrementalAlterConfigs"))
+        (unfenced,) = world.lines.said("claims_unfenced")
+        assert (len(unfenced["claims"]), unfenced["count"]) == (20, 50)
+        (dropped,) = world.lines.said("claims_dropped")
+        assert (dropped["transactional_ids"], dropped["count"]) == ([f"id-{number:02}" for number in range(20)], 50)
