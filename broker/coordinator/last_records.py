@@ -67,6 +67,12 @@ class LastOffsets:
     def __init__(self) -> None:
         self._last: dict[bytes, KeyedRecord] = {}
         self._pending: dict[int, dict[bytes, KeyedRecord]] = {}
+        self._removed: dict[bytes, int] = {}
+        """The offset of the last tombstone of each key that has one since a transaction was first open.
+
+        Records of open transactions are compared with it when they are used, because a tombstone cannot visit all open
+        transactions: there may be very many.
+        """
         self.count = 0
         self.end_offset = 0
 
@@ -87,27 +93,31 @@ class LastOffsets:
                 if key[:2] == _LEGACY_OFFSET:
                     key = _OFFSET + key[2:]
                 if record[3] is None:
-                    self._remove(key)
+                    self._remove(key, record[0])
                 else:
                     last[key] = record
 
-    def _remove(self, key: bytes) -> None:
+    def _remove(self, key: bytes, offset: int) -> None:
         self._last.pop(key, None)
-        for pending in self._pending.values():
-            pending.pop(key, None)
+        if self._pending:
+            self._removed[key] = offset
+
+    def _is_removed(self, key: bytes, record: KeyedRecord) -> bool:
+        return record[0] < self._removed.get(key, -1)
 
     def _end(self, producer_id: int, marker: KeyedRecord) -> None:
         control = read_control_record(Record(*marker))
         if control.type is ControlType.UNKNOWN:
             return
         pending = self._pending.pop(producer_id, None)
-        if pending is None or not control.is_commit:
-            return
-        last = self._last
-        for key, record in pending.items():
-            existing = last.get(key)
-            if existing is None or existing[0] < record[0]:
-                last[key] = record
+        if pending is not None and control.is_commit:
+            last = self._last
+            for key, record in pending.items():
+                existing = last.get(key)
+                if (existing is None or existing[0] < record[0]) and not self._is_removed(key, record):
+                    last[key] = record
+        if not self._pending:
+            self._removed.clear()
 
     def records(self) -> Iterator[tuple[int | None, StateRecord]]:
         """Yield (None, record) for each key with a value, and (producer id, record) for each record of an open
@@ -116,5 +126,6 @@ class LastOffsets:
         for record in self._last.values():
             yield None, StateRecord._make(record)
         for producer_id, pending in self._pending.items():
-            for record in pending.values():
-                yield producer_id, StateRecord._make(record)
+            for key, record in pending.items():
+                if not self._is_removed(key, record):
+                    yield producer_id, StateRecord._make(record)
