@@ -9,6 +9,7 @@ from typing import Any
 
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.join_group import JoinGroupResponse
+from oncelog.protocol.messages.sync_group import SyncGroupResponse
 from support.executed_lines import Lines
 from support.group_world import GroupWorld, in_virtual_time
 
@@ -148,11 +149,12 @@ async def test_no_turn_goes_through_the_protocols_of_all_members() -> None:
         joined = [join.result() for join in joins]
         leader = _leader(joined)
         assignments = {answer.member_id: b"part" for answer in joined}
-        syncs = {
-            number: (lambda n=number, a=answer: world.sync(a, assignments if a is leader else None, instance=f"i-{n}"))
-            for number, answer in enumerate(joined)
-        }
-        await syncing.of(lambda: asyncio.gather(*(sync() for sync in syncs.values())))
+
+        def sync(number: int) -> asyncio.Future[SyncGroupResponse]:
+            answer = joined[number]
+            return world.sync(answer, assignments if answer is leader else None, instance=f"i-{number}")
+
+        await syncing.of(lambda: asyncio.gather(*map(sync, range(STATIC))))
         assert 0 < syncing.longest < STATIC * PROTOCOLS
         await rejoining.of(lambda: _join_static(world, 1))
         assert 0 < rejoining.longest < STATIC * PROTOCOLS

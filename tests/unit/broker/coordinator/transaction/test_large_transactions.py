@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
 from oncelog.broker.coordinator.transaction.transaction_log import decode_value
@@ -28,11 +29,8 @@ async def test_a_partition_is_added_without_going_through_the_others() -> None:
         who = await w.coordinator.init_producer_id("id", 60_000)
         await registration.add_partitions("id", *who, wide())
         for index in (20_000, 20_001):
-            lines, _ = lines_of(
-                lambda index=index: registration.add_partitions_now(
-                    "id", *who, [("t1", index)], TransactionVersion.TV_0
-                )
-            )
+            added = partial(registration.add_partitions_now, "id", *who, [("t1", index)], TransactionVersion.TV_0)
+            lines, _ = lines_of(added)
             assert lines < 1_000
         value = w.log.records[-1][1].value
         assert value is not None
