@@ -2,8 +2,8 @@
 
 A connection knows a frame's size from its first bytes. It reserves the memory for the frame before it reads on, so that
 a frame with a reservation can always be completed. Small frames (up to 1/32 of the limit) may use all free memory, and
-a quarter of the limit is reserved for them. Large frames share the rest. If no other large frame is held, a large frame
-of any size is admitted.
+a quarter of the limit is reserved for them. Large frames share the rest. A large frame of any size is admitted if all
+other large frames wait: what has arrived of a waiting frame must not make others wait, or all would wait forever.
 
 When memory is short, connections first give back buffers that they only keep for speed. Then frames wait. Frames of
 connections that have already been sent a response come first, then smaller frames, then earlier ones. While frames
@@ -66,6 +66,8 @@ class RequestMemory:
         self._small = limit // SMALL_FRAMES
         self._held: dict[MemoryHolder, int] = {}
         self._used = {True: 0, False: 0}
+        self._large: set[MemoryHolder] = set()
+        """The holders of more than a small frame."""
         self._waiting: dict[bool, list[_Waiting]] = {True: [], False: []}
         self._places: dict[MemoryHolder, _Waiting] = {}
         self._numbers = itertools.count()
@@ -87,7 +89,7 @@ class RequestMemory:
         if count > held:
             small = count <= self._small
             first = not self._waiting[small] or (not holder.answered, count) < self._waiting[small][0][:2]
-            if not first or not self._fits(held, count):
+            if not first or not self._fits(holder, held, count):
                 place = (not holder.answered, count, next(self._numbers), holder)
                 insort(self._waiting[small], place)
                 self._places[holder] = place
@@ -115,7 +117,7 @@ class RequestMemory:
             self._timer.cancel()
             self._timer = None
 
-    def _fits(self, held: int, count: int) -> bool:
+    def _fits(self, holder: MemoryHolder, held: int, count: int) -> bool:
         small = count <= self._small
         used = {**self._used}
         if held:
@@ -124,7 +126,9 @@ class RequestMemory:
         if small:
             return total <= self._limit or used[True] + count <= self._limit // SMALL_SHARE
         large = used[False] + count
-        return not used[False] or (total <= self._limit and large <= self._limit - self._limit // SMALL_SHARE)
+        if total <= self._limit and large <= self._limit - self._limit // SMALL_SHARE:
+            return True
+        return all(other is holder or other in self._places for other in self._large)
 
     def _set(self, holder: MemoryHolder, held: int, count: int) -> None:
         if held:
@@ -134,6 +138,10 @@ class RequestMemory:
             self._used[count <= self._small] += count
         else:
             self._held.pop(holder, None)
+        if count > self._small:
+            self._large.add(holder)
+        else:
+            self._large.discard(holder)
 
     def _serve(self) -> None:
         """Grant the waiting reservations that now fit, in each queue's order, and resume their connections."""
@@ -141,7 +149,7 @@ class RequestMemory:
             while waiting:
                 _, count, _, holder = waiting[0]
                 held = self._held.get(holder, 0)
-                if not self._fits(held, count):
+                if not self._fits(holder, held, count):
                     break
                 del waiting[0]
                 del self._places[holder]

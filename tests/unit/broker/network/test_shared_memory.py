@@ -78,6 +78,25 @@ async def test_one_frame_larger_than_all_memory_is_let_through_and_small_ones_be
 
 
 @in_virtual_time
+async def test_frames_of_which_much_has_arrived_before_they_wait_do_not_wait_for_each_other() -> None:
+    memory = RequestMemory(LIMIT)
+    former = Holder(memory)
+    assert former.ask(LARGE)
+    arrived = LIMIT // 16  # more than a small frame
+    rest = [Holder(memory, None) for _ in range(3)]
+    for holder in rest:
+        assert not holder.ask(LARGE)
+        memory._set(holder, 0, arrived)  # the size of its buffer at that time
+    memory.leave(former)
+    for _ in range(3):
+        (served,) = [holder for holder in rest if holder.served]
+        memory.leave(served)
+        rest.remove(served)
+    assert not rest
+    memory.stop()
+
+
+@in_virtual_time
 async def test_frames_of_known_connections_come_first_then_small_ones_then_early_ones() -> None:
     memory = RequestMemory(LIMIT)
     first, *rest = [Holder(memory, None) for _ in range(5)]
