@@ -52,8 +52,9 @@ def expected(changes: Iterable[Change]) -> set[tuple[int | None, int]]:
         else:
             for records in (last, *pending.values()):
                 records.pop(name, None)
-    of_transactions = {(producer, at) for producer, records in pending.items() for at in records.values()}
-    return {(None, at) for at in last.values()} | of_transactions
+    counts: set[tuple[int | None, int]] = {(None, at) for at in last.values()}
+    counts.update((producer, at) for producer, records in pending.items() for at in records.values())
+    return counts
 
 
 CHANGES = st.lists(
