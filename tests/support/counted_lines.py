@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -105,6 +105,33 @@ async def lines_of_longest_turn(broker: BrokerNode, request: Request[Any], versi
         broker.dispatcher.execute = execute  # type: ignore[method-assign]
         broker.dispatcher._apis[api.key] = api
     return counted.longest
+
+
+class Lines:
+    """Counts the lines of Python that are executed, in all and in the longest turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.all = 0
+        self.longest = 0
+
+    async def of(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Count the lines until the awaitable that `work` returns is done."""
+        former = sys.gettrace()
+        sys.settrace(self._line)
+        try:
+            working = asyncio.ensure_future(work())
+            self.longest = self.all
+            while not working.done():
+                before = self.all
+                await asyncio.sleep(0)
+                self.longest = max(self.longest, self.all - before)
+            await working
+        finally:
+            sys.settrace(former)
+
+    def _line(self, *_: Any) -> Any:
+        self.all += 1
+        return self._line
 
 
 def lines_of(work: Callable[[], ResultT]) -> tuple[int, ResultT]:

@@ -176,6 +176,8 @@ class World:
         self._journals = Random(f"journal of {scenario.seed}")
         self._journal_sizes = self._journals.choice(JOURNALS)
         self._level: Level | None = None
+        self.had_lower_level = False
+        """Whether the broker has run below transaction.version 2, where transactions share an epoch."""
         disk = _prepared(scenario.broker, scenario.small, self.has_lone_producers, self.retention)
         config = self._config()
         self.broker = SimulatedBroker(
@@ -247,6 +249,8 @@ class World:
             # A new transaction.version is recorded at the start, which fails if the disk fails.
             kept = self._level.transaction_version if self.disk_may_fail else level.transaction_version
             self._level = replace(level, transaction_version=kept)
+        if self._level is not None and self._level.transaction_version < 2:
+            self.had_lower_level = True
         self.note(f"the broker starts with {self._level}")
         return self._config()
 

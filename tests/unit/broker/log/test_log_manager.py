@@ -17,6 +17,7 @@ from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import NOW, StandingClock, at_once, batch, new_manager, settle, values
+from support.turns import turns_during
 
 CONFIG = LogConfig()
 META = "/data/meta.properties"
@@ -464,18 +465,7 @@ async def test_others_come_in_between_the_logs_that_a_round_of_compaction_looks_
     await manager.start()
     for index in range(5 * CONSIDERED_PER_TURN):
         manager.create("t", index, LogConfig())
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await manager._clean_all()
-    counting.cancel()
-    assert turns >= 5
+    assert await turns_during(manager._clean_all) >= 5
     await manager.stop()
 
 

@@ -21,6 +21,7 @@ from support.faulty_filesystem import FaultyFileSystem
 from support.inline_threads import InlineThreads, PowerFailure
 from support.journals import failing
 from support.logs import NOW, batch, new_manager, open_log, settle
+from support.turns import turns_during
 
 DIRECTORY = "/data/t-0"
 KILLED = LoadPoint(same_boot=True)
@@ -368,17 +369,6 @@ async def test_after_any_crash_a_batch_that_was_acknowledged_is_known(seed: int,
 
 
 # --- other work that grows with the producers -------------------------------------------------------------------------
-
-
-async def turns_during(work: Callable[[], Any]) -> int:
-    """Return how many turns of the event loop `work` leaves to others."""
-    running = asyncio.ensure_future(work())
-    turns = 0
-    while not running.done():
-        turns += 1
-        await asyncio.sleep(0)
-    await running
-    return turns
 
 
 def _many(log: PartitionLog, count: int) -> None:

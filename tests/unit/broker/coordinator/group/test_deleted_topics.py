@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from oncelog.protocol.errors import ErrorCode, KafkaError
-from support.executed_lines import Lines
+from support.counted_lines import Lines
 from support.group_world import GroupWorld, in_virtual_time
 
 PARTITIONS = 2_000

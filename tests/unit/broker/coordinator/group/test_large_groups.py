@@ -10,7 +10,7 @@ from typing import Any
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.join_group import JoinGroupResponse
 from oncelog.protocol.messages.sync_group import SyncGroupResponse
-from support.executed_lines import Lines
+from support.counted_lines import Lines
 from support.group_world import GroupWorld, in_virtual_time
 
 MEMBERS = 400

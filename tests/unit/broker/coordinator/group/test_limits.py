@@ -13,6 +13,7 @@ from oncelog.broker.coordinator.group.records import encode_group
 from oncelog.broker.coordinator.group.timer import DeadlineTimer
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from oncelog.protocol.messages.join_group import JoinGroupResponse
+from oncelog.protocol.messages.sync_group import SyncGroupResponse
 from support.batch_limit import MAX_MESSAGE_BYTES, limit_batches
 from support.group_world import REBALANCE_MS, SESSION_MS, GroupWorld, in_virtual_time
 from support.virtual_time import LoopClock
@@ -92,15 +93,23 @@ async def test_members_take_so_much_memory_and_no_more() -> None:
         assert counted(world)[0] == counted(world)[1]
 
 
+async def refused_assignment(
+    world: GroupWorld,
+) -> tuple[JoinGroupResponse, JoinGroupResponse, asyncio.Future[SyncGroupResponse]]:
+    """Let a leader be refused while the other member is parked. Return leader, follower, and the parked response."""
+    members = [await world.new_member() for _ in range(2)]
+    joined = await asyncio.gather(*[world.join(member) for member in members])
+    leader, follower = sorted(joined, key=lambda answer: answer.leader != answer.member_id)
+    parked = world.sync(follower)
+    refused = await world.sync(leader, {leader.member_id: b"x" * 30_000})
+    assert refused.error_code == E.GROUP_MAX_SIZE_REACHED
+    return leader, follower, parked
+
+
 @in_virtual_time
 async def test_refused_assignment_changes_nothing() -> None:
     async with GroupWorld(group_members_max_bytes=20_000) as world:
-        members = [await world.new_member() for _ in range(2)]
-        joined = await asyncio.gather(*[world.join(member) for member in members])
-        leader, follower = sorted(joined, key=lambda answer: answer.leader != answer.member_id)
-        parked = world.sync(follower)
-        refused = await world.sync(leader, {leader.member_id: b"x" * 30_000})
-        assert refused.error_code == E.GROUP_MAX_SIZE_REACHED
+        leader, follower, parked = await refused_assignment(world)
         assert world.state() == "CompletingRebalance"
         assert not parked.done()
         accepted = await world.sync(leader, {leader.member_id: b"l", follower.member_id: b"f"})
@@ -110,12 +119,7 @@ async def test_refused_assignment_changes_nothing() -> None:
 @in_virtual_time
 async def test_leader_whose_assignment_is_refused_holds_the_others_up_only_until_the_rebalance_timeout() -> None:
     async with GroupWorld(group_members_max_bytes=20_000) as world:
-        members = [await world.new_member() for _ in range(2)]
-        joined = await asyncio.gather(*[world.join(member) for member in members])
-        leader, follower = sorted(joined, key=lambda answer: answer.leader != answer.member_id)
-        parked = world.sync(follower)
-        refused = await world.sync(leader, {leader.member_id: b"x" * 30_000})
-        assert refused.error_code == E.GROUP_MAX_SIZE_REACHED
+        leader, follower, parked = await refused_assignment(world)
         for _ in range(REBALANCE_MS // 1000 + 1):
             world.heartbeat(leader)
             await asyncio.sleep(1)
