@@ -5,7 +5,7 @@ broker stops. The handler reads the records only when the response can be sent. 
 does not depend on how many other logs the wait watches.
 
 Usually the waits of a log are looked at as soon as it advances. If very many waits are due at the same time, the rest
-of them follows in the next turns of the event loop, a few of each log at a time. A wait that watches many logs stops
+are looked at in the next turns of the event loop, a few of each log at a time. A wait that watches many logs stops
 watching them in slices. So no number of waits or logs delays the other clients.
 """
 
@@ -26,7 +26,7 @@ _SHARE: Final = 20
 """How many of the waits that are due for one log are looked at before those of the next log."""
 
 UNWATCHED_PER_TURN: Final = 500
-"""How many logs a turn takes out of waits that have ended. Each takes about half a microsecond."""
+"""From how many logs one turn removes waits that have ended. Each removal takes about half a microsecond."""
 
 _FEW_LOGS: Final = 100
 """A wait that watches at most this many logs stops watching them at once."""

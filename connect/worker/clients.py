@@ -69,7 +69,7 @@ async def cluster_id(client: Mapping[str, str]) -> str:
 
 
 def _asking(worker: WorkerConfig, connector: ConnectorConfig, kind: str) -> dict[str, str]:
-    """Return the settings of an admin client that has the address and the security of a client of this kind."""
+    """Return settings for an admin client that connects with the address and credentials of a client of this kind."""
     admin, other = (client_settings(worker, connector, each) for each in ("admin", kind))
     return {name: value for name, value in admin.items() if not _of_connection(name)} | {
         name: value for name, value in other.items() if _of_connection(name)

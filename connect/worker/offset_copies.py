@@ -42,7 +42,7 @@ class OffsetCopies:
     async def write(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write these records after those that are queued, and wait until the worker's topic has them.
 
-        Raises KafkaError for a record that the cluster refuses for its own sake, such as RecordTooLargeError.
+        Raises KafkaError for a record that the cluster will never accept, such as RecordTooLargeError.
         """
         wanted = dict(pairs)
         self.add(wanted.items())
@@ -53,7 +53,7 @@ class OffsetCopies:
                 raise copy_of(self._refused[key])
 
     async def before_commit(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Delete offsets from the worker's topic before a commit deletes them from the own topic (KAFKA-15018).
+        """Delete offsets from the worker's topic before a commit deletes them from the connector's (KAFKA-15018).
 
         Raises KafkaError as `write` does.
         """
@@ -110,5 +110,5 @@ class OffsetCopies:
 
 
 def _of_record(error: KafkaError) -> bool:
-    """Return whether a record was refused for its own sake, so that it would be refused again."""
+    """Return whether the error is about the record itself, so that the cluster would refuse it again."""
     return isinstance(error, RecordTooLargeError) or error.code is ErrorCode.INVALID_RECORD

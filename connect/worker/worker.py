@@ -151,7 +151,7 @@ class Worker:
         return await self._stores.of(name, ConnectorConfig(self.table, self.resolved(config)))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
-        """Stop reading the own offsets topics of all connectors except these; a later use opens a topic again."""
+        """Keep reading only these connectors' own offsets topics. A later use opens another topic again."""
         await self._stores.keep_only(connectors)
 
     async def write_offsets(

@@ -1,4 +1,4 @@
-"""A request about access rules, tokens or quotas does not hold up other clients, however many of them there are."""
+"""A request about very many access rules, tokens or quotas does not hold up other clients."""
 
 from __future__ import annotations
 

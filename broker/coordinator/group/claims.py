@@ -46,7 +46,7 @@ class ClaimMap:
         return self._groups.keys()
 
     def count(self) -> int:
-        """Return the number of claims of all groups. Each group costs a step."""
+        """Return the number of claims of all groups. The cost grows with the number of groups."""
         return sum(map(len, self._groups.values()))
 
     def of_group(self, group_id: str) -> Mapping[TopicPartition, Claim]:

@@ -1,8 +1,8 @@
 """Removes the offsets of deleted topics, and the claims on their partitions, from all groups.
 
 A new topic of the same name would inherit them, so the name stays reserved until they are gone. The offsets of all
-groups are examined in portions. Deletions that are waiting when a scan begins share it; the next scan takes the ones
-that come meanwhile.
+groups are examined in portions. Deletions that are waiting when a scan begins share it; deletions that arrive during
+a scan share the next one.
 
 A scan sees each offset, although a group's partitions are listed once and transactions end in between: nobody can
 commit on the partitions of a deleted topic, so an offset that becomes committed was listed as pending.

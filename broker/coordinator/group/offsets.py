@@ -15,7 +15,8 @@ Invariants
 
 The marker of a large transaction takes effect at once, but the event loop must not wait until thousands of offsets are
 moved. So each of these offsets is moved, or dropped, when it is next needed: a method for one partition settles this
-partition, and a method for a group settles the group. Who needs a whole group runs the steps of `settle` first.
+partition, and a method for a group settles the group. A caller that needs a whole group runs the steps
+of `settle` first.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class OffsetStore:
     def count(self) -> int:
         """Return the number of offsets. Those of a decided transaction may count twice until they are settled.
 
-        Each group costs a step.
+        The cost grows with the number of groups.
         """
         return sum(map(len, self._committed.values())) + self._unmoved
 

@@ -39,7 +39,7 @@ _REMEMBERED_PARTITIONS = 500
 """The largest number of partitions whose sorted list is cached. The limit bounds the cache's memory."""
 
 _INSERTED_SHARE: Final = 8
-"""Partitions are inserted if they are at most this fraction of the sorted ones; otherwise all are sorted."""
+"""Added partitions are inserted if they are at most an eighth of the sorted ones. Otherwise all are sorted again."""
 
 
 def encode_key(transactional_id: str) -> bytes:
