@@ -72,7 +72,10 @@ DEFAULT_RESERVE_BYTES: Final = 64 << 20
 DEFAULT_DECISION_RESERVE_BYTES: Final = 16 * 1024 * 1024
 
 _CLOSED_PER_TURN: Final = 10
-"""How many logs a stop or a deletion handles in one turn of the event loop."""
+"""How many logs a stop closes, or how many deletions are begun, in one turn of the event loop."""
+
+_DISCARD: Final = 50
+"""The cost of closing the log of a deleted partition, in units of work, in addition to that of its segments."""
 
 _FORGOTTEN_AT_ONCE: Final = 500
 """How many deleted partitions are taken out of the journal with one sync of it."""
@@ -90,6 +93,10 @@ UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
 """The settings of a log until the settings of its topic are known: retention deletes nothing."""
 
 TopicPartition = tuple[str, int]
+
+Doomed = tuple[TopicPartition, str, str, AbstractContextManager[Any]]
+"""A partition that is being deleted: its key, the path of its directory, the path that the directory gets, and the lock
+of its files."""
 
 
 class LogManager:
@@ -634,17 +641,7 @@ class LogManager:
         files are removed in the background. Raises KAFKA_STORAGE_ERROR if a directory cannot be renamed: the caller
         must then call this method again for the same partitions.
         """
-        doomed: list[tuple[TopicPartition, str, str, AbstractContextManager[Any]]] = []
-        async for key in in_slices(partitions, _CLOSED_PER_TURN):
-            name = partition_directory(*key)
-            target = f"{self.path}/{deleted_directory(*key, self._ids.uuid().hex())}"
-            target = self._undeleted.setdefault(key, target)
-            log = self._logs.pop(key, None) or self.read_only.pop(key, None)
-            if key in self._start_offsets or (log is not None and log.log_start_offset):
-                self._former.add(key)
-            doomed.append((key, f"{self.path}/{name}", target, nullcontext() if log is None else log.files_lock))
-            if log is not None:
-                log.discard()
+        doomed = await run_in_slices(self._discard(partitions))
         if not doomed:
             return
 
@@ -679,6 +676,22 @@ class LogManager:
                 self._finish_deletion(key, target)
             else:
                 self._flusher.submit(partial(self._finish_deletion, key, target), f"deletion of {target}", Lane.REMOVAL)
+
+    def _discard(self, partitions: Iterable[TopicPartition]) -> Steps[list[Doomed]]:
+        """Close the logs of partitions that are being deleted, and return what has to be renamed."""
+        doomed: list[Doomed] = []
+        for key in partitions:
+            name = partition_directory(*key)
+            target = f"{self.path}/{deleted_directory(*key, self._ids.uuid().hex())}"
+            target = self._undeleted.setdefault(key, target)
+            log = self._logs.pop(key, None) or self.read_only.pop(key, None)
+            if key in self._start_offsets or (log is not None and log.log_start_offset):
+                self._former.add(key)
+            doomed.append((key, f"{self.path}/{name}", target, nullcontext() if log is None else log.files_lock))
+            if log is not None:
+                yield from log.discard_in_steps()
+            yield _DISCARD
+        return doomed
 
     async def _forget_deleted(self, keys: set[TopicPartition]) -> None:
         """Remove deleted partitions from the checkpoints. If that fails, as on a full disk, `create` repeats it."""
