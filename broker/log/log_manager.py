@@ -146,6 +146,7 @@ class LogManager:
         self._disk_space = DiskSpace(fs, directory, reserve_bytes, decision_reserve_bytes)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._written_cleaner_offsets: dict[TopicPartition, int] | None = None
         self._cleaned_known = False
         # The content of the checkpoints, including a write that is under way.
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -699,7 +700,7 @@ class LogManager:
             return
         if not keys.isdisjoint(self._written_recovery_points):
             with suppress(OSError):
-                await asyncio.shield(self._flusher.submit(self._write_recovery_points, "recovery point checkpoint"))
+                await asyncio.shield(self._flusher.submit(self._write_new_recovery_points, "recovery point checkpoint"))
         if not keys.isdisjoint(self._former):
             self._start_offset_moved(lambda: None)
             with suppress(KafkaError):
@@ -708,7 +709,7 @@ class LogManager:
             dropped = {key: at for key, at in self._cleaner_offsets.items() if key in keys}
             self._drop_cleaner_offsets(keys)
             try:
-                await asyncio.shield(self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint"))
+                await asyncio.shield(self._flusher.submit(self._write_new_cleaner_offsets, "cleaner offset checkpoint"))
             except OSError:
                 self._cleaner_offsets = self._cleaner_offsets | dropped
 
@@ -856,7 +857,7 @@ class LogManager:
         if moved:
             self._recovery_points = self._recovery_points | moved
         if self._flusher is not None and self._recovery_points is not self._written_recovery_points:
-            self._flusher.submit(self._write_recovery_points, "recovery point checkpoint")
+            self._flusher.submit(self._write_new_recovery_points, "recovery point checkpoint")
 
     async def _save_all(self, logs: list[PartitionLog]) -> None:
         """Save the state of these logs, one per turn of the event loop, to shorten a start after a crash."""
@@ -886,11 +887,25 @@ class LogManager:
             self.checkpoints.write(RECOVERY_POINTS, points)
             self._written_recovery_points = points
 
+    def _write_new_recovery_points(self) -> None:
+        """Write the recovery points, unless a write has covered all changes since this job was submitted.
+
+        So the deletions of many topics at the same time need a few writes only. Raises OSError.
+        """
+        if self._recovery_points is not self._written_recovery_points:
+            self._write_recovery_points()
+
     def _write_cleaner_offsets(self) -> None:
         """Write and sync the checkpoint of the offsets up to which logs are compacted. Raises OSError."""
         with self._checkpoint_lock:
             points = self._cleaner_offsets
             self.checkpoints.write(CLEANER_OFFSETS, points)
+            self._written_cleaner_offsets = points
+
+    def _write_new_cleaner_offsets(self) -> None:
+        """Write the cleaner offsets, unless a write has covered all changes since this job was submitted."""
+        if self._cleaner_offsets is not self._written_cleaner_offsets:
+            self._write_cleaner_offsets()
 
     def _note_start_offsets(self) -> None:
         """Collect the log start offsets of all partitions for the next write of their checkpoint."""
@@ -1054,7 +1069,7 @@ class LogManager:
         if log.failure is not None:
             return  # the log may have been deleted meanwhile, and a new partition may have its name
         self._cleaner_offsets = {**self._cleaner_offsets, (log.topic, log.partition): plan.end_offset}
-        await self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint")
+        await self._flusher.submit(self._write_new_cleaner_offsets, "cleaner offset checkpoint")
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
