@@ -78,7 +78,7 @@ _DISCARD: Final = 50
 """The cost of closing the log of a deleted partition, in units of work, in addition to that of its segments."""
 
 _FORGOTTEN_AT_ONCE: Final = 500
-"""How many deleted partitions are taken out of the journal with one sync of it."""
+"""How many deleted partitions are taken out of the journal with one sync of it, and forgotten in one turn."""
 
 _JOURNAL_PART: Final = 64
 """A file of the journal takes at most this part of a disk: one 64th."""
@@ -665,12 +665,14 @@ class LogManager:
             except OSError as error:
                 reason = f"cannot be deleted, because the journal has records of them: {error}"
                 raise storage_error(f"partitions in {self.path} {reason}") from error
-        keys = {key for key, _, _, _ in doomed}
-        for key in keys:
+        keys: set[TopicPartition] = set()
+        async for key, _, _, _ in in_slices(doomed, _FORGOTTEN_AT_ONCE):
+            keys.add(key)
+        self._drop_recovery_points(keys)
+        async for key in in_slices(list(keys), _FORGOTTEN_AT_ONCE):
             self._undeleted.pop(key, None)
             self._unmade.discard(key)
             self.offline.pop(key, None)
-        self._drop_recovery_points(keys)
         await self._forget_deleted(keys)
         async for key, _, target, _ in in_slices(doomed, _CLOSED_PER_TURN):
             if self._flusher is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -128,3 +129,20 @@ async def test_segments_below_a_new_log_start_offset_are_closed_by_a_stop_in_bet
     log.delete_records_before(SEGMENTS - 1)
     await manager.stop()
     assert [segment for segment in doomed if segment.take_file() is not None] == []
+
+
+async def test_no_turn_forgets_all_of_many_deleted_partitions(manager: LogManager, fs: FaultyFileSystem) -> None:
+    keys = [("t", index) for index in range(2_000)]
+    for key in keys:
+        manager.create(*key, LogConfig(durability="os"))
+    deletion = asyncio.ensure_future(manager.delete(keys))
+    while len(manager._undeleted) < len(keys):
+        await asyncio.sleep(0)
+    left = [len(manager._undeleted)]
+    while not deletion.done():
+        await asyncio.sleep(0)
+        left.append(len(manager._undeleted))
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 500
+    await settle(manager)
+    assert not [name for name in fs.list(DATA) if name.startswith("t-")]
