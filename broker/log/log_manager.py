@@ -33,7 +33,7 @@ import structlog
 
 from ...protocol.errors import KafkaError
 from ..scheduling.slices import in_slices
-from ..scheduling.steps import Steps, run_in_slices, run_slice
+from ..scheduling.steps import SLICE, Steps, run_in_slices, run_slice
 from ..system.descriptor_relief import Crowding
 from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..system.ports import Clock, FileSystem, Lane, RandomIds, Threads
@@ -83,8 +83,8 @@ _FORGOTTEN_AT_ONCE: Final = 500
 _JOURNAL_PART: Final = 64
 """A file of the journal takes at most this part of a disk: one 64th."""
 
-CONSIDERED_PER_TURN: Final = 100
-"""How many logs a round of compaction looks at in one turn of the event loop if they need no compaction."""
+_LOOK: Final = 5
+"""The cost of a log in a round of compaction, in units of work. That of the segments of compacted logs is added."""
 
 _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
@@ -1006,7 +1006,12 @@ class LogManager:
     async def _clean_all(self) -> None:
         """Compact the logs that need it, one after another. A worker thread reads and writes the segments."""
         now_ms = self._clock.now_ms()
-        async for log in in_slices(self.logs(), CONSIDERED_PER_TURN):
+        left = SLICE
+        for log in self.logs():
+            left -= _LOOK + (2 * len(log.segments) if log.config.compacted else 0)
+            if left <= 0:
+                await asyncio.sleep(0)
+                left = SLICE
             if not log.config.compacted or log.failure is not None:
                 continue
             first_dirty = self._cleaner_offsets.get((log.topic, log.partition), 0)

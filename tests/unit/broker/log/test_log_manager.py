@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner, CleaningPlan
-from oncelog.broker.log.log_manager import CONSIDERED_PER_TURN
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -463,7 +462,7 @@ async def test_a_stop_does_not_wait_for_the_rest_of_a_compaction(
 async def test_others_come_in_between_the_logs_that_a_round_of_compaction_looks_at(fs: FaultyFileSystem) -> None:
     manager = new_manager(fs)
     await manager.start()
-    for index in range(5 * CONSIDERED_PER_TURN):
+    for index in range(500):
         manager.create("t", index, LogConfig())
     turns = 0
 

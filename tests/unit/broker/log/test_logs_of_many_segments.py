@@ -1,4 +1,4 @@
-"""Logs of very many segments: no turn of the event loop closes all of them."""
+"""Very many segments, and very many logs: no turn of the event loop goes through all of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from oncelog.broker.log import LogConfig, LogManager, PartitionLog
+from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.segment import LogSegment
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
@@ -146,3 +147,36 @@ async def test_no_turn_forgets_all_of_many_deleted_partitions(manager: LogManage
     assert max(before - after for before, after in pairwise(left)) <= 500
     await settle(manager)
     assert not [name for name in fs.list(DATA) if name.startswith("t-")]
+
+
+async def test_no_turn_looks_at_all_segments_of_the_logs_that_need_no_compaction(
+    manager: LogManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(20):
+        log = manager.create("t", index, LogConfig(cleanup_policy=("compact",), durability="os"))
+        for _ in range(100):
+            log.append(batch("a"))
+            log.roll()
+        manager._cleaner_offsets["t", index] = log.log_end_offset
+    await settle(manager)
+    number, ended = 0, False
+    looked: Counter[int] = Counter()
+
+    def next_turn() -> None:
+        nonlocal number
+        number += 1
+        if not ended:
+            asyncio.get_running_loop().call_soon(next_turn)
+
+    plan = Cleaner.plan_in_steps
+
+    def counted(cleaner: Cleaner, log: PartitionLog, *arguments: Any) -> Any:
+        looked[number] += len(log.segments)
+        return plan(cleaner, log, *arguments)
+
+    monkeypatch.setattr(Cleaner, "plan_in_steps", counted)
+    next_turn()
+    await manager._clean_all()
+    ended = True
+    assert looked.total() == 20 * 101
+    assert max(looked.values()) <= 400
