@@ -25,6 +25,7 @@ EVICTION_AGE_S: Final = 120.0
 FIRST_TOPIC_ID_VERSION: Final = 13
 
 _TARGETS_PER_STEP: Final = 50
+_FREED_PER_STEP: Final = 500
 
 Key = tuple[str | bytes, int]
 """The key of a partition in a session: (topic name, or topic id from v13 on; partition index)."""
@@ -156,7 +157,7 @@ class FetchSessionCache:
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._close(request.session_id)
+            yield from self._close(request.session_id)
             by_id = version >= FIRST_TOPIC_ID_VERSION
             if request.session_epoch == FINAL_EPOCH or version < 7:
                 asked: dict[Key, FetchTarget] = {}
@@ -164,7 +165,7 @@ class FetchSessionCache:
                 return FetchPlan(list(asked.values()), None, incremental=False)
             targets: OrderedDict[Key, FetchTarget] = OrderedDict()
             yield from _add_targets(targets, request, by_id)
-            session = self._open(targets, by_id, now) if targets else None
+            session = (yield from self._open(targets, by_id, now)) if targets else None
             return FetchPlan(list(targets.values()), session, incremental=False)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -176,15 +177,18 @@ class FetchSessionCache:
         session.advance(now)
         self._sessions.move_to_end(session.id)
         yield from self._apply(request, session)
+        if not self._has(session):  # another request has closed the session between two steps
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.targets:
-            self._close(session.id)
+            yield from self._close(session.id)
             return FetchPlan([], None, incremental=True)
         return FetchPlan(list(session.targets.values()), session, incremental=True)
 
-    def drop_new(self, plan: FetchPlan) -> None:
+    def drop_new(self, plan: FetchPlan) -> Steps[None]:
         """Close the session that a request has begun, because the request is not executed."""
         if plan.session is not None and not plan.incremental:
-            self._close(plan.session_id)
+            plan.targets = []
+            yield from self._close(plan.session_id)
 
     def _apply(self, request: FetchRequest, session: FetchSession) -> Steps[None]:
         """Apply an incremental request to its session: add, update and remove partitions."""
@@ -195,7 +199,7 @@ class FetchSessionCache:
                 if known is not None:
                     known.update(asked)
                 else:
-                    self._grow(session)
+                    yield from self._grow(session)
                     session.targets[name, asked.partition] = FetchTarget(name, asked)
                 yield 1
             yield 1
@@ -207,13 +211,13 @@ class FetchSessionCache:
                 yield 1
             yield 1
 
-    def _grow(self, session: FetchSession) -> None:
+    def _grow(self, session: FetchSession) -> Steps[None]:
         """Count one more partition of the session. If the cache has no room for it, close the session and raise.
 
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND; the client then sends a full request.
         """
         if self._partitions >= self._max_partitions:
-            self._close(session.id)
+            yield from self._close(session.id)
         if not self._has(session):  # another request may have closed the session between two steps
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._partitions += 1
@@ -221,12 +225,20 @@ class FetchSessionCache:
     def _has(self, session: FetchSession) -> bool:
         return self._sessions.get(session.id) is session
 
-    def _close(self, session_id: int) -> None:
+    def _close(self, session_id: int) -> Steps[None]:
+        """Remove a session, if it exists, in the first step; then free the memory of its targets."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._partitions -= len(session.targets)
+            targets, session.targets = session.targets, OrderedDict()
+            self._partitions -= len(targets)
+            while targets:
+                for _ in range(min(_FREED_PER_STEP, len(targets))):
+                    targets.popitem()
+                yield _FREED_PER_STEP // 5
 
-    def _open(self, targets: OrderedDict[Key, FetchTarget], uses_topic_ids: bool, now: float) -> FetchSession | None:
+    def _open(
+        self, targets: OrderedDict[Key, FetchTarget], uses_topic_ids: bool, now: float
+    ) -> Steps[FetchSession | None]:
         """Return a new session that owns `targets`, or None if the cache has no room and no session may be replaced."""
         if len(targets) > self._max_partitions:
             return None
@@ -234,7 +246,7 @@ class FetchSessionCache:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < EVICTION_AGE_S:
                 return None
-            self._close(oldest.id)
+            yield from self._close(oldest.id)
         self._partitions += len(targets)
         id = self._random.randint(1, MAX_EPOCH)
         while id in self._sessions:

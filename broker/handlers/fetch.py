@@ -48,7 +48,7 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
     broker = context.broker
     plan = yield from broker.fetch_sessions.plan(request, context.api_version, broker.clock.monotonic())
     if context.usage is not None and context.usage.wait_s:
-        broker.fetch_sessions.drop_new(plan)
+        yield from broker.fetch_sessions.drop_new(plan)
         return FetchResponse(session_id=plan.session_id if plan.incremental else 0)  # empty, as in Kafka (KIP-219)
     if len(plan.targets) > SLICE:
         context.rows(len(plan.targets))

@@ -6,25 +6,21 @@ segment and the producer state before it. A rebuild takes seconds for a large se
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
 
 import structlog
 
+from .aborted_index import AbortedIndex
 from .at_hand import SideReads
 from .file_names import TXN_INDEX
 from .indexes import CorruptIndex
 from .producer_state_manager import ProducerStateManager
 from .replay import replay
-from .results import AbortedTxn
 from .segment import LogSegment
 from .segments import LogSegments
 
 logger = structlog.get_logger(__name__)
-
-_last_offset = attrgetter("last_offset")
 
 
 class AbortedTransactions:
@@ -54,15 +50,11 @@ class AbortedTransactions:
         overlapping: list[tuple[int, int]] = []
         for segment in self._segments.from_offset(offset):
             aborted = self.in_segment(segment)
-            for number in range(bisect_left(aborted, offset, key=_last_offset), len(aborted)):
-                entry = aborted[number]
-                if entry.first_offset < end:
-                    overlapping.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= end:
-                    return overlapping
+            if aborted.add_between(offset, end, overlapping):
+                break
         return overlapping
 
-    def in_segment(self, segment: LogSegment) -> list[AbortedTxn]:
+    def in_segment(self, segment: LogSegment) -> AbortedIndex:
         """Return the aborted transactions whose markers are in `segment`, in the order of the markers.
 
         Raises CorruptLog, OSError, and NotAtHand if an index must be loaded in a thread first.
@@ -82,7 +74,7 @@ class AbortedTransactions:
 
 def _load(
     segment: LogSegment, sources: Sequence[LogSegment], new_producers: Callable[[], ProducerStateManager]
-) -> tuple[list[AbortedTxn], bool]:
+) -> tuple[AbortedIndex, bool]:
     """Return the aborted transactions of `segment`, and whether they come from its index file.
 
     If the index file is damaged, rebuild the transactions from `sources`: all segments up to this one. This changes
@@ -96,11 +88,11 @@ def _load(
     return _replayed(sources, new_producers()), False
 
 
-def _replayed(sources: Sequence[LogSegment], producers: ProducerStateManager) -> list[AbortedTxn]:
+def _replayed(sources: Sequence[LogSegment], producers: ProducerStateManager) -> AbortedIndex:
     """Return the aborted transactions of the last of `sources`, found by replaying its batches.
 
     The replay begins at the newest producer snapshot before this segment.
     """
     base_offset = sources[-1].base_offset
     start = producers.load(sources[0].base_offset, base_offset, producers.snapshot_offsets())
-    return [entry for entry in replay(sources, producers, start) if entry.last_offset >= base_offset]
+    return AbortedIndex(entry for entry in replay(sources, producers, start) if entry.last_offset >= base_offset)

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..scheduling.steps import Steps, run_at_once
 from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..system.ports import File, FileSystem, Lane, Threads
 from .batch_scan import BrokenBatch
@@ -43,6 +44,11 @@ from .shared_directory import SharedDirectory
 logger = structlog.get_logger(__name__)
 
 Listener = Callable[[Any], None]
+
+_CLOSED_PER_STEP: Final = 25
+
+CLOSE: Final = 8
+"""The cost of closing the file of a segment, in units of work (`steps.py`)."""
 
 
 class FlushedLog:
@@ -502,10 +508,6 @@ class FlushedLog:
         self._root_change = change
         self.sync_later()
 
-    def is_unsynced(self, segment: LogSegment) -> bool:
-        """Whether the segment's file is being synced or has unsynced bytes."""
-        return any(segment in segments for segments in self._needing_syncs())
-
     def _needing_syncs(self) -> tuple[list[LogSegment], ...]:
         """Return the lists of segments whose files need a sync or are being synced."""
         return self._unsynced_segments, self._flushing_segments, self._journaled_segments, self._settling_segments
@@ -557,22 +559,37 @@ class FlushedLog:
             self.flusher.request(self)
 
     def discard(self) -> None:
-        """Close the log of a deleted partition; waiting writers get UNKNOWN_TOPIC_OR_PARTITION.
+        """Do the work of `discard_in_steps` without pauses."""
+        run_at_once(self.discard_in_steps())
 
-        The caller removes the files.
+    def discard_in_steps(self) -> Steps[None]:
+        """Close the log of a deleted partition at once, then its files in steps. The caller removes the files.
+
+        Waiting writers get UNKNOWN_TOPIC_OR_PARTITION.
         """
         if not self.closed:
-            self._close_files(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted"))
+            yield from self._close_in_steps(
+                KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
+            )
 
-    def _close_files(self, reason: KafkaError) -> None:
-        """Close all files; readers and writers get `reason` from now on."""
+    def _close_in_steps(self, reason: KafkaError) -> Steps[None]:
+        """Close the log in the first step: readers and writers get `reason` from now on. Then close all files."""
         self.closed = True
-        for segment in (*self.segments, *chain.from_iterable(self._needing_syncs())):
-            self.close_file(segment)
+        segments = dict.fromkeys((*self.segments, *chain.from_iterable(self._needing_syncs())))
+        for unsynced in self._needing_syncs():
+            unsynced.clear()
         self._failure = reason
         self.fail(reason)
         if self.flusher is not None:
             self.flusher.discarded(self)
+        yield from self._close_all(segments)
+
+    def _close_all(self, segments: Iterable[LogSegment]) -> Steps[None]:
+        """Close the files of these segments, and drop their indexes."""
+        for count, segment in enumerate(segments, 1):
+            self.close_file(segment)
+            if count % _CLOSED_PER_STEP == 0:
+                yield _CLOSED_PER_STEP * CLOSE
 
 
 def _copy_outcome(done: asyncio.Future[None], waiting: asyncio.Future[None]) -> None:

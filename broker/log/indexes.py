@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from .aborted_index import AbortedIndex
 from .results import AbortedTxn
 
 _TXN_ENTRY: Final = Struct(">hqqqq")
@@ -236,7 +237,7 @@ def encode_transaction_index(aborted: Iterable[AbortedTxn]) -> bytes:
     return b"".join([_TXN_ENTRY.pack(_TXN_VERSION, *entry) for entry in aborted])
 
 
-def decode_transaction_index(data: bytes, base_offset: int) -> list[AbortedTxn]:
+def decode_transaction_index(data: bytes, base_offset: int) -> AbortedIndex:
     """Return the aborted transactions in the content of a `.txnindex` file.
 
     Raises CorruptIndex if the content is cut off, has an unknown version, or its entries are out of order or belong to
@@ -252,7 +253,7 @@ def decode_transaction_index(data: bytes, base_offset: int) -> list[AbortedTxn]:
         if entry.last_offset < base_offset or (aborted and entry.last_offset <= aborted[-1].last_offset):
             raise CorruptIndex(f"transaction index entry {entry} is out of order")
         aborted.append(entry)
-    return aborted
+    return AbortedIndex(aborted)
 
 
 class IndexChecksums(NamedTuple):

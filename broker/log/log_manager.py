@@ -33,7 +33,7 @@ import structlog
 
 from ...protocol.errors import KafkaError
 from ..scheduling.slices import in_slices
-from ..scheduling.steps import Steps, run_in_slices, run_slice
+from ..scheduling.steps import SLICE, Steps, run_in_slices, run_slice
 from ..system.descriptor_relief import Crowding
 from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from ..system.ports import Clock, FileSystem, Lane, RandomIds, Threads
@@ -72,16 +72,19 @@ DEFAULT_RESERVE_BYTES: Final = 64 << 20
 DEFAULT_DECISION_RESERVE_BYTES: Final = 16 * 1024 * 1024
 
 _CLOSED_PER_TURN: Final = 10
-"""How many logs a stop or a deletion handles in one turn of the event loop."""
+"""How many logs a stop closes, or how many deletions are begun, in one turn of the event loop."""
+
+_DISCARD: Final = 50
+"""The cost of closing the log of a deleted partition, in units of work, in addition to that of its segments."""
 
 _FORGOTTEN_AT_ONCE: Final = 500
-"""How many deleted partitions are taken out of the journal with one sync of it."""
+"""How many deleted partitions are taken out of the journal with one sync of it, and forgotten in one turn."""
 
 _JOURNAL_PART: Final = 64
 """A file of the journal takes at most this part of a disk: one 64th."""
 
-CONSIDERED_PER_TURN: Final = 100
-"""How many logs a round of compaction looks at in one turn of the event loop if they need no compaction."""
+_LOOK: Final = 5
+"""The cost of a log in a round of compaction, in units of work. That of the segments of compacted logs is added."""
 
 _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
@@ -90,6 +93,10 @@ UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
 """The settings of a log until the settings of its topic are known: retention deletes nothing."""
 
 TopicPartition = tuple[str, int]
+
+Doomed = tuple[TopicPartition, str, str, AbstractContextManager[Any]]
+"""A partition that is being deleted: its key, the path of its directory, the path that the directory gets, and the lock
+of its files."""
 
 
 class LogManager:
@@ -139,6 +146,7 @@ class LogManager:
         self._disk_space = DiskSpace(fs, directory, reserve_bytes, decision_reserve_bytes)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._written_cleaner_offsets: dict[TopicPartition, int] | None = None
         self._cleaned_known = False
         # The content of the checkpoints, including a write that is under way.
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -634,17 +642,7 @@ class LogManager:
         files are removed in the background. Raises KAFKA_STORAGE_ERROR if a directory cannot be renamed: the caller
         must then call this method again for the same partitions.
         """
-        doomed: list[tuple[TopicPartition, str, str, AbstractContextManager[Any]]] = []
-        async for key in in_slices(partitions, _CLOSED_PER_TURN):
-            name = partition_directory(*key)
-            target = f"{self.path}/{deleted_directory(*key, self._ids.uuid().hex())}"
-            target = self._undeleted.setdefault(key, target)
-            log = self._logs.pop(key, None) or self.read_only.pop(key, None)
-            if key in self._start_offsets or (log is not None and log.log_start_offset):
-                self._former.add(key)
-            doomed.append((key, f"{self.path}/{name}", target, nullcontext() if log is None else log.files_lock))
-            if log is not None:
-                log.discard()
+        doomed = await run_in_slices(self._discard(partitions))
         if not doomed:
             return
 
@@ -667,12 +665,14 @@ class LogManager:
             except OSError as error:
                 reason = f"cannot be deleted, because the journal has records of them: {error}"
                 raise storage_error(f"partitions in {self.path} {reason}") from error
-        keys = {key for key, _, _, _ in doomed}
-        for key in keys:
+        keys: set[TopicPartition] = set()
+        async for key, _, _, _ in in_slices(doomed, _FORGOTTEN_AT_ONCE):
+            keys.add(key)
+        self._drop_recovery_points(keys)
+        async for key in in_slices(list(keys), _FORGOTTEN_AT_ONCE):
             self._undeleted.pop(key, None)
             self._unmade.discard(key)
             self.offline.pop(key, None)
-        self._drop_recovery_points(keys)
         await self._forget_deleted(keys)
         async for key, _, target, _ in in_slices(doomed, _CLOSED_PER_TURN):
             if self._flusher is None:
@@ -680,13 +680,29 @@ class LogManager:
             else:
                 self._flusher.submit(partial(self._finish_deletion, key, target), f"deletion of {target}", Lane.REMOVAL)
 
+    def _discard(self, partitions: Iterable[TopicPartition]) -> Steps[list[Doomed]]:
+        """Close the logs of partitions that are being deleted, and return what has to be renamed."""
+        doomed: list[Doomed] = []
+        for key in partitions:
+            name = partition_directory(*key)
+            target = f"{self.path}/{deleted_directory(*key, self._ids.uuid().hex())}"
+            target = self._undeleted.setdefault(key, target)
+            log = self._logs.pop(key, None) or self.read_only.pop(key, None)
+            if key in self._start_offsets or (log is not None and log.log_start_offset):
+                self._former.add(key)
+            doomed.append((key, f"{self.path}/{name}", target, nullcontext() if log is None else log.files_lock))
+            if log is not None:
+                yield from log.discard_in_steps()
+            yield _DISCARD
+        return doomed
+
     async def _forget_deleted(self, keys: set[TopicPartition]) -> None:
         """Remove deleted partitions from the checkpoints. If that fails, as on a full disk, `create` repeats it."""
         if self._flusher is None:
             return
         if not keys.isdisjoint(self._written_recovery_points):
             with suppress(OSError):
-                await asyncio.shield(self._flusher.submit(self._write_recovery_points, "recovery point checkpoint"))
+                await asyncio.shield(self._flusher.submit(self._write_new_recovery_points, "recovery point checkpoint"))
         if not keys.isdisjoint(self._former):
             self._start_offset_moved(lambda: None)
             with suppress(KafkaError):
@@ -695,7 +711,7 @@ class LogManager:
             dropped = {key: at for key, at in self._cleaner_offsets.items() if key in keys}
             self._drop_cleaner_offsets(keys)
             try:
-                await asyncio.shield(self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint"))
+                await asyncio.shield(self._flusher.submit(self._write_new_cleaner_offsets, "cleaner offset checkpoint"))
             except OSError:
                 self._cleaner_offsets = self._cleaner_offsets | dropped
 
@@ -843,7 +859,7 @@ class LogManager:
         if moved:
             self._recovery_points = self._recovery_points | moved
         if self._flusher is not None and self._recovery_points is not self._written_recovery_points:
-            self._flusher.submit(self._write_recovery_points, "recovery point checkpoint")
+            self._flusher.submit(self._write_new_recovery_points, "recovery point checkpoint")
 
     async def _save_all(self, logs: list[PartitionLog]) -> None:
         """Save the state of these logs, one per turn of the event loop, to shorten a start after a crash."""
@@ -873,11 +889,25 @@ class LogManager:
             self.checkpoints.write(RECOVERY_POINTS, points)
             self._written_recovery_points = points
 
+    def _write_new_recovery_points(self) -> None:
+        """Write the recovery points, unless a write has covered all changes since this job was submitted.
+
+        So the deletions of many topics at the same time need a few writes only. Raises OSError.
+        """
+        if self._recovery_points is not self._written_recovery_points:
+            self._write_recovery_points()
+
     def _write_cleaner_offsets(self) -> None:
         """Write and sync the checkpoint of the offsets up to which logs are compacted. Raises OSError."""
         with self._checkpoint_lock:
             points = self._cleaner_offsets
             self.checkpoints.write(CLEANER_OFFSETS, points)
+            self._written_cleaner_offsets = points
+
+    def _write_new_cleaner_offsets(self) -> None:
+        """Write the cleaner offsets, unless a write has covered all changes since this job was submitted."""
+        if self._cleaner_offsets is not self._written_cleaner_offsets:
+            self._write_cleaner_offsets()
 
     def _note_start_offsets(self) -> None:
         """Collect the log start offsets of all partitions for the next write of their checkpoint."""
@@ -976,7 +1006,12 @@ class LogManager:
     async def _clean_all(self) -> None:
         """Compact the logs that need it, one after another. A worker thread reads and writes the segments."""
         now_ms = self._clock.now_ms()
-        async for log in in_slices(self.logs(), CONSIDERED_PER_TURN):
+        left = SLICE
+        for log in self.logs():
+            left -= _LOOK + (2 * len(log.segments) if log.config.compacted else 0)
+            if left <= 0:
+                await asyncio.sleep(0)
+                left = SLICE
             if not log.config.compacted or log.failure is not None:
                 continue
             first_dirty = self._cleaner_offsets.get((log.topic, log.partition), 0)
@@ -1041,7 +1076,7 @@ class LogManager:
         if log.failure is not None:
             return  # the log may have been deleted meanwhile, and a new partition may have its name
         self._cleaner_offsets = {**self._cleaner_offsets, (log.topic, log.partition): plan.end_offset}
-        await self._flusher.submit(self._write_cleaner_offsets, "cleaner offset checkpoint")
+        await self._flusher.submit(self._write_new_cleaner_offsets, "cleaner offset checkpoint")
 
     # --- stop --------------------------------------------------------------------------------------------------------
 

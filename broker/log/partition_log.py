@@ -722,7 +722,8 @@ class PartitionLog(RetainedLog):
                 if not self._untouched:
                     self.flush()
         finally:
-            self._close_files(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is being closed; try again"))
+            reason = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is being closed; try again")
+            run_at_once(self._close_in_steps(reason))
 
     @property
     def _untouched(self) -> bool:

@@ -12,18 +12,20 @@ up to the high watermark, as in Kafka.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import structlog
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..scheduling.steps import Steps, run_at_once
+from ..scheduling.steps import Steps, run_at_once, run_slice
 from ..system.ports import Clock, Lane, Threads
-from .flushed_log import FlushedLog
+from .flushed_log import CLOSE, FlushedLog
 from .log_reader import LogReader
 from .producer_state_manager import ProducerStateManager
 from .removal import unlink_all
+from .segment import LogSegment
 from .small_files import renew_file
 from .snapshot_writer import SnapshotWriter
 
@@ -33,11 +35,13 @@ logger = structlog.get_logger(__name__)
 class RetainedLog(FlushedLog):
     """A log that deletes its oldest segments; a base class of `PartitionLog`.
 
-    `on_start_offset(then)` puts the log start offset on disk and calls `then` afterwards.
+    `on_start_offset(then)` puts the log start offset on disk and calls `then` afterwards. `_removed`: the segments
+    below it whose files may still be open.
     """
 
     __slots__ = (
         "_on_start_offset",
+        "_removed",
         "clock",
         "reader",
         "snapshots",
@@ -60,6 +64,7 @@ class RetainedLog(FlushedLog):
         )
         self.snapshots = SnapshotWriter(self, threads)
         self._on_start_offset = on_start_offset
+        self._removed: dict[LogSegment, None] = {}
 
     def roll(self) -> None:
         """Start a new active segment, unless the current one is empty."""
@@ -127,9 +132,11 @@ class RetainedLog(FlushedLog):
             self._advance_start(offset, "DeleteRecords")
         return self.log_start_offset
 
-    def _close_files(self, reason: KafkaError) -> None:
-        super()._close_files(reason)
+    def _close_in_steps(self, reason: KafkaError) -> Steps[None]:
         self.reader.forget()
+        yield from super()._close_in_steps(reason)
+        removed, self._removed = self._removed, {}
+        yield from self._close_all(removed)
 
     def _advance_start(self, offset: int, reason: str) -> int:
         """Set the log start offset, remove the segments below it, and return their number. `reason` is logged."""
@@ -142,18 +149,14 @@ class RetainedLog(FlushedLog):
             self._when_start_is_on_disk(lambda: None)
             return 0
         logger.info("segments deleted", partition=self.name, segments=len(doomed), start_offset=offset, reason=reason)
-        self.segments.remove(doomed)
+        self.segments.remove_first(len(doomed))
         self.reader.forget()
-        for segment in doomed:
-            # A flush that covers these offsets still syncs the files, because a crash may undo the new start offset.
-            if not self.is_unsynced(segment):
-                self.close_file(segment)
+        self._removed.update(dict.fromkeys(doomed))
         first = self.segments.first.base_offset
-        sources = [segment.reopened() for segment in doomed]
 
         def unlink() -> None:
             # The producer state of the removed segments is in the snapshot that was begun with the next segment.
-            self.snapshots.require(first, sources)
+            self.snapshots.require(first, [segment.reopened() for segment in doomed])
             with self.files_lock:
                 if self.closed:
                     return  # the file names may belong to a new partition by now; the next start removes the segments
@@ -163,16 +166,26 @@ class RetainedLog(FlushedLog):
                 self.producers.remove_snapshots(below=first)
             unlink_all(self.fs, aside)  # without the lock, which a flush of the log needs
 
-        def remove() -> None:
+        def remove() -> Steps[None]:
             for segment in doomed:
+                self._removed.pop(segment, None)
                 self.close_file(segment)
+                yield CLOSE
             if self.flusher is None:
                 unlink()
             elif not self.closed:
                 self.flusher.submit(unlink, f"removal of segments of {self.name} below {first}", Lane.REMOVAL)
 
-        self._when_start_is_on_disk(remove)
+        # Until then a flush still syncs the files of these segments, because a crash may undo the new start offset.
+        self._when_start_is_on_disk(lambda: self._run_in_turns(remove()))
         return len(doomed)
+
+    def _run_in_turns(self, steps: Steps[None]) -> None:
+        """Run steps: the first slice at once, and the others in the next turns of the event loop."""
+        if self.flusher is None:
+            run_at_once(steps)
+        elif run_slice(steps) is None:
+            asyncio.get_running_loop().call_soon(self._run_in_turns, steps)
 
     def _when_start_is_on_disk(self, then: Callable[[], None]) -> None:
         """Call `then` when the log start offset is on disk, or at once if the log has no `on_start_offset`."""

@@ -19,6 +19,7 @@ import structlog
 
 from ...protocol.batch_header import BatchHeader
 from ..system.ports import Buffer, File, FileSystem
+from .aborted_index import AbortedIndex
 from .batch_scan import BrokenBatch, scan_batches, scan_windows, walk_headers
 from .file_names import CHECKSUMS, DELETED, INDEXES, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, segment_name
 from .index_cache import IndexCache
@@ -31,7 +32,6 @@ from .indexes import (
     decode_transaction_index,
     encode_transaction_index,
 )
-from .results import AbortedTxn
 
 logger = structlog.get_logger(__name__)
 
@@ -110,7 +110,7 @@ class LogSegment:
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self._aborted: list[AbortedTxn] | None = None
+        self._aborted: AbortedIndex | None = None
         self._bytes_since_entry = 0
         self._written = _NOTHING_WRITTEN
 
@@ -139,7 +139,7 @@ class LogSegment:
         """Empty the indexes and timestamps, so that a scan of the segment can fill them with `index`."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
-        self._aborted = []
+        self._aborted = AbortedIndex()
         self._written = _NOTHING_WRITTEN
         self._bytes_since_entry = self.index_bytes = 0
         self.first_timestamp = self.max_timestamp = -1
@@ -302,7 +302,7 @@ class LogSegment:
         return self._time_index
 
     @property
-    def aborted(self) -> list[AbortedTxn]:
+    def aborted(self) -> AbortedIndex:
         """The transaction index: the aborted transactions whose markers are in this segment.
 
         Raises CorruptIndex if its file is damaged; the caller then rebuilds the index and calls `take_aborted`. Raises
@@ -323,7 +323,7 @@ class LogSegment:
         path = self.path(TXN_INDEX)
         return not self._fs.exists(path) or self._fs.file_size(path) <= _LARGE_TXN_INDEX
 
-    def read_aborted(self) -> list[AbortedTxn]:
+    def read_aborted(self) -> AbortedIndex:
         """Read and return the transaction index. This changes nothing in the segment and may be called in any thread.
 
         Raises CorruptIndex if the file is damaged; raises OSError.
@@ -337,7 +337,7 @@ class LogSegment:
             raise CorruptIndex("the index files are missing")
         return decode_transaction_index(content, self.base_offset)
 
-    def take_aborted(self, aborted: list[AbortedTxn], *, as_written: bool) -> None:
+    def take_aborted(self, aborted: AbortedIndex, *, as_written: bool) -> None:
         """Use `aborted` as the transaction index. Write the index files if the index was rebuilt (not `as_written`)."""
         self._aborted = aborted
         if not as_written:
@@ -443,7 +443,7 @@ class LogSegment:
             self._write_anew()
         self._used(loaded=True)
 
-    def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn]]:
+    def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex, AbortedIndex]:
         """Read and check the three indexes of a finished segment of `size` bytes. Raises CorruptIndex, OSError."""
         if not self.index_files_present():
             raise CorruptIndex("the file of the offset index or of the time index is missing")
@@ -452,7 +452,7 @@ class LogSegment:
             checksums.check_reach(size)
         return offsets, times, aborted
 
-    def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTxn], IndexChecksums | None]:
+    def _checked_index_files(self) -> tuple[OffsetIndex, TimeIndex, AbortedIndex, IndexChecksums | None]:
         """Read and check the three indexes. Also return their checksums, None if the segment has no `.checksums` file.
 
         Raises CorruptIndex, OSError.

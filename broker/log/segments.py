@@ -6,7 +6,7 @@ itself. Invariants: the list is never empty, base offsets rise, and the last seg
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Container, Iterator, Sequence
 
 from .index_cache import IndexCache
@@ -74,14 +74,10 @@ class LogSegments:
         """Return the segments whose end offsets are at or below `offset`; never the active one."""
         return self._segments[: bisect_right(self._bases, offset, lo=1) - 1]
 
-    def remove(self, segments: Sequence[LogSegment]) -> None:
-        """Remove finished segments from the list and drop their loaded indexes. The active one cannot be removed."""
-        for segment in segments:
-            assert segment is not self.active, "the active segment cannot be removed"
-            position = bisect_left(self._bases, segment.base_offset)
-            assert self._segments[position] is segment
-            del self._segments[position], self._bases[position]
-            segment.drop_indexes()
+    def remove_first(self, count: int) -> None:
+        """Remove the `count` oldest segments from the list. The active one cannot be removed."""
+        assert count < len(self._segments), "the active segment cannot be removed"
+        del self._segments[:count], self._bases[:count]
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment) -> None:
         """Replace the adjacent finished segments `old` by `new`, and drop the loaded indexes of `old`."""

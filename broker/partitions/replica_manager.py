@@ -38,6 +38,9 @@ _FLUSHES_PER_TURN: Final = 500
 """How many completed flushes are handled before other tasks run."""
 
 
+_LOOKED_UP_AT_ONCE: Final = 50
+"""How many partitions of a deleted topic are looked up between two checks whether the slice is over."""
+
 _CONFIGURED_AT_ONCE: Final = 50
 """How many logs get new settings between two checks whether the slice is over."""
 
@@ -69,7 +72,8 @@ class ReplicaManager:
         self._metadata = metadata
         self._clock = clock
         self._logger = logger
-        self._partitions: dict[TopicPartition, Partition] = {}
+        self._partitions: dict[str, dict[int, Partition]] = {}
+        """The partitions that were used, by topic name and index."""
         self._strays: set[str] = set()
         self._leader_epochs: dict[str, dict[int, int]] = {}
         """The leader epochs above the first one, by topic name and partition index."""
@@ -122,7 +126,8 @@ class ReplicaManager:
 
     def partition(self, topic: str, index: int) -> Partition:
         """Return the partition. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
-        partition = self._partitions.get((topic, index))
+        used = self._partitions.get(topic)
+        partition = None if used is None else used.get(index)
         return partition if partition is not None else self._make(self._metadata.topic(topic), index)
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition:
@@ -133,7 +138,8 @@ class ReplicaManager:
         topic = self._metadata.topic_by_id(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = self._partitions.get((topic.name, index))
+        used = self._partitions.get(topic.name)
+        partition = None if used is None else used.get(index)
         return partition if partition is not None else self._make(topic, index)
 
     def _make(self, topic: Topic | None, index: int) -> Partition:
@@ -141,7 +147,8 @@ class ReplicaManager:
         if topic is None or not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         leader_epoch = self.leader_epochs(topic.name).get(index, FIRST_LEADER_EPOCH)
-        made = self._partitions[topic.name, index] = Partition(topic, index, self._open_log, leader_epoch)
+        made = Partition(topic, index, self._open_log, leader_epoch)
+        self._partitions.setdefault(topic.name, {})[index] = made
         return made
 
     def _open_log(self, partition: Partition) -> Log | Steps[Log]:
@@ -259,11 +266,28 @@ class ReplicaManager:
     def _topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
         """Forget the topic's partitions; return a coroutine that deletes their data, None if they have no data."""
         self._leader_epochs.pop(topic.name, None)
-        keys = [(topic.name, index) for index in range(topic.partitions)]
-        for key in keys:
-            self._partitions.pop(key, None)
-        held = [key for key in keys if self._log_manager.holds(*key)]
-        return self._log_manager.delete(held) if held else None
+        looking = self._held(topic, self._partitions.pop(topic.name, {}))
+        finished = run_slice(looking)
+        if finished is None:
+            return self._delete_held(looking)
+        return self._log_manager.delete(finished.result) if finished.result else None
+
+    def _held(self, topic: Topic, used: dict[int, Partition]) -> Steps[list[TopicPartition]]:
+        """Return the partitions of a deleted topic of which something is stored, and drop those that were `used`."""
+        held: list[TopicPartition] = []
+        for start in range(0, topic.partitions, _LOOKED_UP_AT_ONCE):
+            for index in range(start, min(start + _LOOKED_UP_AT_ONCE, topic.partitions)):
+                used.pop(index, None)
+                if self._log_manager.holds(topic.name, index):
+                    held.append((topic.name, index))
+            yield 2 * _LOOKED_UP_AT_ONCE  # ten topics are deleted at the same time
+        return held
+
+    async def _delete_held(self, looking: Steps[list[TopicPartition]]) -> None:
+        """Delete what `looking` finds."""
+        held = await run_in_slices(looking)
+        if held:
+            await self._log_manager.delete(held)
 
     # ---- transaction markers
 

@@ -525,6 +525,20 @@ async def test_no_turn_hashes_all_names_of_a_request(broker: BrokerNode, name: s
     assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
 
 
+async def test_no_turn_goes_through_all_partitions_of_deleted_topics(broker: BrokerNode) -> None:
+    names = [f"unused-{number}" for number in range(8)]
+    async with RawConnection(broker.address) as wire:
+        for name in names:
+            made = await wire.call(CreateTopicsRequest([CreatableTopic(name, 10_000, 1)], 10_000), 7)
+            assert made.topics[0].error_code == 0
+    request = DeleteTopicsRequest([DeleteTopicState(name) for name in names])
+    assert await lines_of_longest_turn(broker, request, 6) < LINES_AT_ONCE
+    assert not [name for name in names if broker.metadata.topic(name) is not None]
+    async with RawConnection(broker.address) as wire:
+        again = await wire.call(CreateTopicsRequest([CreatableTopic(names[0], 1, 1)], 10_000), 7)
+        assert again.topics[0].error_code == 0
+
+
 async def test_no_turn_goes_through_all_claims_of_a_group(broker: BrokerNode) -> None:
     claimed = frozenset(("wide", index) for index in range(10_000))
     for number in range(4):

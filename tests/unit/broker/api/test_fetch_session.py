@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -157,3 +159,43 @@ def test_a_partition_that_is_named_twice_is_one_target() -> None:
     asked.topics.append(FetchTopic("t", partitions=[FetchPartition(0, -1, 9)]))
     plan = run_at_once(FetchSessionCache(10, 10).plan(asked, 12, 0.0))
     assert [(target.partition, target.fetch_offset) for target in plan.targets] == [(0, 9), (1, 6)]
+
+
+def many(count: int) -> FetchRequest:
+    rows = [FetchPartition(index, -1, 0, partition_max_bytes=100) for index in range(count)]
+    return FetchRequest(session_epoch=INITIAL_EPOCH, topics=[FetchTopic("t", partitions=rows)])
+
+
+@pytest.mark.parametrize("end", ["final epoch", "eviction", "no room", "not executed"])
+def test_no_step_frees_all_partitions_of_a_session_that_ends(end: str) -> None:
+    cache = FetchSessionCache(1, 5_000)
+    plan = run_at_once(cache.plan(many(5_000), 12, 0.0))
+    targets = cache._sessions[plan.session_id].targets
+    if end == "final epoch":
+        steps: Any = cache.plan(request(plan.session_id, FINAL_EPOCH), 12, 0.0)
+    elif end == "eviction":
+        steps = cache.plan(request(offsets={0: 5}), 12, 1_000.0)
+    elif end == "no room":
+        steps = cache.plan(request(plan.session_id, 1, {5_000: 0}), 12, 0.0)
+    else:
+        steps = cache.drop_new(plan)
+    left = [len(targets)]
+    with suppress(KafkaError, StopIteration):
+        while True:
+            next(steps)
+            left.append(len(targets))
+            assert left[-1] == left[0] or plan.session_id not in cache._sessions
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 500
+    assert cache.partitions == (1 if end == "eviction" else 0)
+
+
+def test_a_request_whose_session_is_closed_between_its_steps_is_told_so() -> None:
+    cache = FetchSessionCache(10, 1000)
+    id = run_at_once(cache.plan(request(offsets={0: 5, 1: 6}), 12, 0.0)).session_id
+    steps = cache.plan(request(id, 1, {0: 7}), 12, 0.0)
+    next(steps)
+    run_at_once(cache.plan(request(id, FINAL_EPOCH), 12, 0.0))
+    with pytest.raises(KafkaError) as caught:
+        run_at_once(steps)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND

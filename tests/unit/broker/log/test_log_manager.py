@@ -6,12 +6,12 @@ import asyncio
 import errno
 import random
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner, CleaningPlan
-from oncelog.broker.log.log_manager import CONSIDERED_PER_TURN
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -463,7 +463,7 @@ async def test_a_stop_does_not_wait_for_the_rest_of_a_compaction(
 async def test_others_come_in_between_the_logs_that_a_round_of_compaction_looks_at(fs: FaultyFileSystem) -> None:
     manager = new_manager(fs)
     await manager.start()
-    for index in range(5 * CONSIDERED_PER_TURN):
+    for index in range(500):
         manager.create("t", index, LogConfig())
     assert await turns_during(manager._clean_all) >= 5
     await manager.stop()
@@ -665,3 +665,63 @@ async def test_a_partition_that_was_stopped_before_its_first_record_survives_a_p
     assert recovered is not None, "acknowledged records are gone, directory and all"
     assert values(recovered.batches()) == ["acknowledged"]
     manager.abandon()
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_deletions_at_the_same_time_share_the_writes_of_checkpoints(
+    fs: FaultyFileSystem, compacted: bool
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    keys = [("t", index) for index in range(50)]
+    for key in keys:
+        manager.create(*key, CONFIG).append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+    name = "recovery-point-offset-checkpoint"
+    if compacted:
+        name = "cleaner-offset-checkpoint"
+        manager._cleaner_offsets = dict.fromkeys(keys, 1)
+        manager._write_cleaner_offsets()
+    assert set(manager.checkpoints.read(name) or ()) == set(keys)
+    written: list[str] = []
+    write = manager.checkpoints.write
+
+    def noted(name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        write(name, offsets)
+        written.append(name)
+
+    manager.checkpoints.write = noted  # type: ignore[method-assign]
+
+    async def delete(key: tuple[str, int]) -> None:
+        await manager.delete([key])
+        assert key not in (manager.checkpoints.read(name) or ()), "it is on disk when the deletion is answered"
+
+    await asyncio.gather(*map(delete, keys))
+    assert written.count(name) <= 5
+    await settle(manager)
+    await manager.stop()
+
+
+async def test_a_deletion_whose_checkpoint_cannot_be_written_does_not_hide_it_from_the_next(
+    fs: FaultyFileSystem,
+) -> None:
+    manager = new_manager(fs)
+    await manager.start()
+    for index in range(2):
+        manager.create("t", index, CONFIG).append(batch("a"))
+    await settle(manager)
+    manager._checkpoint()
+    await settle(manager)
+    write = manager.checkpoints.write
+
+    def full(name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    manager.checkpoints.write = full  # type: ignore[method-assign]
+    await manager.delete([("t", 0)])
+    manager.checkpoints.write = write  # type: ignore[method-assign]
+    await manager.delete([("t", 1)])
+    assert manager.checkpoints.read("recovery-point-offset-checkpoint") == {}
+    await manager.stop()

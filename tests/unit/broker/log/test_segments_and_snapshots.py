@@ -219,6 +219,7 @@ async def test_indexes_of_all_logs_together_take_no_more_memory_than_allowed(fs:
     log = manager.get("t", 0)
     assert log is not None
     log.delete_records_before(100)
+    await manager.start_offsets_on_disk()
     await manager.delete([("t", 1)])
     assert cache.used_bytes == sum(
         segment.loaded_index_bytes for log in manager.logs() for segment in list(log.segments)[:-1]

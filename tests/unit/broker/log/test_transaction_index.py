@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 from oncelog.broker.log import AppendOrigin, IsolationLevel, LoadPoint, PartitionLog
 from oncelog.broker.log.aborted import AbortedTransactions
+from oncelog.broker.log.aborted_index import AbortedIndex
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.protocol.control_records import control_batch
 from support.faulty_filesystem import FaultyFileSystem
@@ -37,7 +38,7 @@ def aborted(log: PartitionLog) -> list[tuple[int, int]] | None:
     return at_once(log.read(0, 1 << 20, COMMITTED)).aborted
 
 
-class NotWalked(list[Any]):
+class NotWalked(AbortedIndex):
     """A list that nobody may go through from its beginning."""
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,0 +1,68 @@
+"""The aborted transactions of one segment in memory, in the order of their markers.
+
+A read looks up the few transactions that overlap its range, among up to a million. While an older transaction is open,
+all that are aborted meanwhile may overlap with any range from its beginning on, and must be looked at. So the index
+knows for each block of entries whether any of them matters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Final
+
+from .results import AbortedTxn
+
+BLOCK: Final = 256
+"""The number of entries in a block."""
+
+_last_offset = attrgetter("last_offset")
+
+
+class AbortedIndex(list[AbortedTxn]):
+    """A list of aborted transactions with rising last offsets; change it only by `append`.
+
+    For each block that is full, `_first` has the smallest first offset, and `_stable` the largest last stable offset.
+    """
+
+    __slots__ = ("_first", "_stable")
+
+    def __init__(self, entries: Iterable[AbortedTxn] = ()) -> None:
+        super().__init__(entries)
+        self._first: list[int] = []
+        self._stable: list[int] = []
+        for start in range(0, len(self) - BLOCK + 1, BLOCK):
+            self._close_block(start)
+
+    def append(self, entry: AbortedTxn) -> None:
+        """Add a transaction whose marker follows those of the others."""
+        super().append(entry)
+        if len(self) % BLOCK == 0:
+            self._close_block(len(self) - BLOCK)
+
+    def _close_block(self, start: int) -> None:
+        block = self[start : start + BLOCK]
+        self._first.append(min(entry.first_offset for entry in block))
+        self._stable.append(max(entry.last_stable_offset for entry in block))
+
+    def add_between(self, offset: int, end: int, found: list[tuple[int, int]]) -> bool:
+        """Add (producer_id, first_offset) of each transaction that may have records in [`offset`, `end`) to `found`.
+
+        Return whether no later entry, of this segment or the next ones, can have records there.
+        """
+        position, count = bisect_left(self, offset, key=_last_offset), len(self)
+        first, stable = self._first, self._stable
+        block, full = position // BLOCK, len(first)
+        while position < count:
+            while block < full and first[block] >= end > stable[block]:
+                block += 1
+            for at in range(max(position, block * BLOCK), min((block + 1) * BLOCK, count)):
+                entry = self[at]
+                if entry.first_offset < end:
+                    found.append((entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= end:
+                    return True
+            block += 1
+            position = block * BLOCK
+        return False
