@@ -133,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._read_paused = False
         self._processing = False
+        self._flushing = False
         self._waiting_for_memory = False
         self._draining = False
         self._yielding = False
@@ -731,10 +732,17 @@ class Connection(asyncio.BufferedProtocol):
     # ---- responses
 
     def _flush(self) -> None:
-        """Send the responses at the head of the queue that are ready."""
+        """Send the responses at the head of the queue that are ready. After `TURN_S`, continue in a later turn."""
+        if self._flushing:
+            return
         pending = self._pending
+        ends = self._loop.time() + TURN_S
         while pending and pending[0].ready and not self._write_paused and self._transport is not None:
             slot = pending[0]
+            if self._loop.time() >= ends:
+                self._flushing = True
+                self._loop.call_soon(self._flush_rest)
+                return
             if slot.pieces is not None:
                 pending.popleft()
                 self._held -= sum(map(len, slot.pieces))
@@ -751,6 +759,12 @@ class Connection(asyncio.BufferedProtocol):
             except Exception as error:
                 self._broken(error)
                 return
+
+    def _flush_rest(self) -> None:
+        self._flushing = False
+        self._flush()
+        if self._transport is not None:
+            self._process()
 
     def _encode_early(self, slot: _Slot) -> None:
         """Encode a response that waits behind an earlier one, so that its real size counts as unsent bytes."""

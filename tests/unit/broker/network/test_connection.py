@@ -521,6 +521,37 @@ async def test_a_connection_with_few_but_slow_requests_lets_others_in_between() 
         assert await peer.answers(20) == [b"SLOW"] * 20
 
 
+async def test_slow_answers_that_become_ready_together_let_others_in_between() -> None:
+    async with House() as house:
+        peer = await house.connect()
+        await settle(lambda: house.listener.connection_count == 1)
+        (connection,) = house.listener._connections
+        clock = SlowTime()
+        connection._loop = clock  # type: ignore[assignment]
+        first = asyncio.get_running_loop().create_future()
+        answered: list[int] = []
+        rounds = 0
+
+        def finish(_: Any) -> Word:
+            answered.append(rounds)
+            clock.spent_s += 0.001
+            return Word(b"SLOW")
+
+        house.dispatcher.replies[b"wait"] = lambda: Deferred(first, finish)
+        house.dispatcher.replies[b"slow"] = lambda: Deferred(None, finish)
+        peer.ask(b"wait", *[b"slow"] * 19)
+        await settle(lambda: len(house.dispatcher.executed) == 20)
+        assert answered == []
+        first.set_result(None)
+        while len(answered) < 20:
+            await asyncio.sleep(0)
+            rounds += 1
+        assert max(Counter(answered).values()) <= 2
+        assert await peer.answers(20) == [b"SLOW"] * 20
+        peer.ask(b"word")
+        assert await peer.answers(1) == [b"WORD"]
+
+
 async def test_connections_with_much_to_do_take_turns() -> None:
     async with House() as house:
         first, second = await house.connect(), await house.connect()
