@@ -67,7 +67,8 @@ def test_a_job_with_a_password_runs_on_a_cluster_that_shows_it_to_nobody(tmp_pat
         broker.allow(*documented_rules("pipeline.md", "User:flights-job"))
         asyncio.run(_send_flights(broker.address, count))
         job = tmp_path / "job.toml"
-        options = f'[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n"spark.eventLog.enabled" = "true"\n'
+        options = f'[spark]\n"spark.driver.extraJavaOptions" = "{QUICK}"\n'
+        options += '"spark.eventLog.enabled" = "true"\n"spark.eventLog.compress" = "false"\n'
         events = tmp_path / "events"
         events.mkdir()
         options += f'"spark.eventLog.dir" = "file://{events}"\n"spark.driver.memory" = "600m"\n\n[[source]]'
