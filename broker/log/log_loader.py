@@ -121,7 +121,7 @@ def load_log(
     ids: RandomIds | None = None,
     indexes: IndexCache | None = None,
     disk_space: DiskSpace | None = None,
-    on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
+    on_disk_failure: Callable[[OSError], None] | None = None,
     on_start_offset: Callable[[Callable[[], None]], None] | None = None,
 ) -> PartitionLog:
     """Recover the log in the existing `directory` and return it, open for reads and writes.

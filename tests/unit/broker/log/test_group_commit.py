@@ -130,7 +130,7 @@ async def test_a_log_that_somebody_waits_for_goes_before_those_that_nobody_waits
     fs.before = lambda operation, path: order.append(path) if operation == "fdatasync" else None
     for log in others:
         log.append(batch("a"))
-        log.sync_later()
+        log.files.sync_later()
     urgent.append(batch("b"))
     flush = urgent.flushed(1)
     assert flush is not None

@@ -437,5 +437,5 @@ async def test_the_segments_of_a_log_are_looked_at_in_slices_before_a_compaction
         log.append(batch("a"))
         log.roll()
     await settle(manager)
-    steps = list(Cleaner(log.fs).plan_in_steps(log, 0, NOW, force=True))
+    steps = list(Cleaner(log.files.fs).plan_in_steps(log, 0, NOW, force=True))
     assert len(steps) >= 40

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.flusher import sync_path
+from oncelog.broker.log.log_files import LogFiles
 from oncelog.protocol.control_records import control_batch
 from structlog.testing import capture_logs
 from support.faulty_filesystem import FaultyFileSystem
@@ -400,7 +401,7 @@ async def test_a_stop_lets_others_in_between_while_it_asks_for_flushes(
     for number in range(100):
         manager.create("t", number, LogConfig(durability="os")).append(batch("a"))
     events: list[str] = []
-    monkeypatch.setattr(PartitionLog, "sync_later", lambda *_, **__: events.append("log"))
+    monkeypatch.setattr(LogFiles, "sync_later", lambda *_, **__: events.append("log"))
     stopping = asyncio.ensure_future(manager.stop())
     while not stopping.done():
         events.append("other")

@@ -316,7 +316,7 @@ def test_everything_but_reading_is_refused(fs: FaultyFileSystem) -> None:
     ):
         assert refused(call)
     assert not log.has_grown
-    assert log.begin_flush() is None
+    assert log.files.begin_flush() is None
     assert log.failure is not None
     assert log.failure is manager.offline["t", 0]
     assert path(log.segments.active.base_offset) in log.failure.message

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, LogConfig, LogManager, PartitionLog
+from oncelog.broker.log.log_files import LogFiles
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import at_once, batch, new_manager, settle, values, values_of
@@ -39,7 +40,7 @@ def raising_once(error: Exception, method: Callable[..., Any], name: str = "") -
     """`method`, whose first call (for the log of that name) raises."""
     left = [1]
 
-    def broken(log: PartitionLog, *arguments: Any, **options: Any) -> Any:
+    def broken(log: PartitionLog | LogFiles, *arguments: Any, **options: Any) -> Any:
         if left[0] and name in ("", log.name):
             left[0] -= 1
             raise error
@@ -255,8 +256,8 @@ async def test_an_unexpected_error_before_or_behind_a_sync_fails_its_waiters(
 ) -> None:
     log, other = manager.create("t", 0, CONFIG), manager.create("u", 0, CONFIG)
     await settle(manager)
-    broken = raising_once(AssertionError("a bug"), getattr(PartitionLog, method), "t-0")
-    monkeypatch.setattr(PartitionLog, method, broken)
+    broken = raising_once(AssertionError("a bug"), getattr(LogFiles, method), "t-0")
+    monkeypatch.setattr(LogFiles, method, broken)
     log.append(batch("a"))
     other.append(batch("b"))
     first, second = log.flushed(1), other.flushed(1)
