@@ -867,7 +867,7 @@ class LogManager:
             if log.has_grown:  # the log may have been rolled or closed meanwhile
                 what = f"saving the state of {log.name}"
                 try:
-                    log.save_grown()
+                    log.saved_state.save_grown()
                 except Exception as error:
                     self._episodes.failed(what, error)
                 else:

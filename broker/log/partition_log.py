@@ -1,11 +1,13 @@
 """Append to one partition's log and read from it.
 
-Owns the steps of an append (check, stamp, write, record in memory), rolling, and the errors of writers and readers. The
-other parts of a log own their state:
+Owns the steps of an append (check, stamp, write, record in memory), and the errors of readers. The parts of a log own
+their state:
 
 * `offsets` (`log_offsets.py`): how far the log reaches, and how far readers may see;
 * `files` (`log_files.py`): what is on disk, who waits for it, and the failure that takes the log offline;
+* `_writer` (`segment_writer.py`): the active segment, and when the next one begins;
 * `retention` (`retention.py`): which segments are deleted;
+* `saved_state` (`saved_state.py`): what a start need not scan;
 * `reader` (`log_reader.py`): where batches are found;
 * `producers` (`producer_state_manager.py`), `snapshots` (`snapshot_writer.py`) and `leader_epochs`.
 
@@ -21,7 +23,6 @@ Invariants, at every moment:
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -40,7 +41,7 @@ from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
 from ..scheduling.steps import Steps, run_at_once
-from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
+from ..system.descriptors import OUT_OF_DESCRIPTORS
 from ..system.ports import Buffer, Clock, FileSystem, RandomIds, Threads
 from .at_hand import NotAtHand
 from .batch_inspection import Content, Inspection, content_at_a_glance
@@ -65,10 +66,12 @@ from .results import (
     LogRead,
     append_result,
     log_read,
+    no_descriptor_error,
     storage_error,
 )
 from .retention import Retention
-from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
+from .saved_state import SavedState
+from .segment_writer import SegmentWriter
 from .segments import LogSegments
 from .shared_directory import SharedDirectory
 from .snapshot_writer import SnapshotWriter
@@ -77,12 +80,6 @@ if TYPE_CHECKING:
     import asyncio
 
 logger = structlog.get_logger(__name__)
-
-_LARGEST_INDEX: Final = 10 << 20
-"""Size in bytes above which the index of a segment is large: Kafka's default of segment.index.bytes."""
-
-_SAVED_PER_PRODUCER: Final = 4096
-"""Bytes per known producer that are appended before state is saved again. Saving takes a microsecond per producer."""
 
 _SIDE_READS: Final = 5
 """How often a read may load data in a thread, plus twice for each segment, before it reads everything at once.
@@ -107,11 +104,9 @@ class PartitionLog:
 
     __slots__ = (
         "_disk_space",
-        "_ids",
         "_owner_epoch",
         "_refusing_reads",
-        "_refusing_writes",
-        "_saved_bytes",
+        "_writer",
         "clock",
         "config",
         "files",
@@ -122,6 +117,7 @@ class PartitionLog:
         "producers",
         "reader",
         "retention",
+        "saved_state",
         "segments",
         "snapshots",
         "topic",
@@ -173,6 +169,21 @@ class PartitionLog:
         )
         self.reader = LogReader(segments, threads, lambda: ProducerStateManager(fs, directory, name))
         self.snapshots = SnapshotWriter(self.files, producers, threads)
+        self.saved_state = SavedState(
+            segments=segments,
+            producers=producers,
+            snapshots=self.snapshots,
+            leader_epochs=leader_epochs,
+            saved_bytes=saved_bytes,
+        )
+        self._writer = SegmentWriter(
+            segments=segments,
+            offsets=self.offsets,
+            files=self.files,
+            snapshots=self.snapshots,
+            saved_state=self.saved_state,
+            ids=ids,
+        )
         self.retention = Retention(
             segments=segments,
             offsets=self.offsets,
@@ -183,11 +194,8 @@ class PartitionLog:
             roll=self.roll,
             on_start_offset=on_start_offset,
         )
-        self._ids = ids
         self._disk_space = disk_space
-        self._saved_bytes = saved_bytes
         self._owner_epoch = -1
-        self._refusing_writes = False
         self._refusing_reads = False
 
     def take_over(self, leader_epoch: int) -> None:
@@ -204,6 +212,11 @@ class PartitionLog:
             )
         self._owner_epoch = leader_epoch
         self.leader_epochs.assign(leader_epoch, self.offsets.log_end_offset)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Replace the log's settings, from the next operation on."""
+        self.config = config
+        self.files.set_durability(config.durability)
 
     # --- offsets and failure -----------------------------------------------------------------------------------------
 
@@ -357,7 +370,7 @@ class PartitionLog:
             elif content is not None:
                 self._disk_space.require(size)
         try:
-            self._write(batches, size, last_offset, header[8], now_ms)
+            self._writer.write(batches, size, last_offset, header[8], now_ms, config)
             self._take_up(header, marker, base_offset, leader_epoch)
             files.appended(last_offset + 1)
         except KafkaError:
@@ -409,7 +422,7 @@ class PartitionLog:
         if self._disk_space is not None and self.config.internal and not essential:
             self._disk_space.require_internally(len(data))
         try:
-            self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
+            self._writer.write(data, len(data), next_offset - 1, max_timestamp, now_ms, self.config)
             for header, marker, offset in checked:
                 self._take_up(header, marker, offset, leader_epoch)
             self.files.appended(next_offset)
@@ -424,95 +437,10 @@ class PartitionLog:
         records = decode_batch(buffer, position, header)
         return read_control_record(records[0]) if records else None
 
-    def _write(self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
-        """Write batches to the active segment, after rolling it if necessary; raise KAFKA_STORAGE_ERROR if it fails."""
-        segment = self.segments.active
-        refusing = self._refusing_writes
-        try:
-            if refusing:
-                segment.file.truncate(segment.size)
-            if segment.size and self._must_roll(segment, size, last_offset, max_timestamp, now_ms):
-                segment = self._roll(now_ms)
-            segment.append(batches, size, last_offset, max_timestamp, self.config.index_interval_bytes)
-        except OSError as error:
-            raise self._write_failed(segment, error) from error
-        if refusing:
-            self._refusing_writes = False
-            logger.info("writes succeed again", partition=self.name)
-
-    def _must_roll(self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether the segment has to be rolled before an append: because of its size, its offsets or its age."""
-        if segment.size + size > MAX_SEGMENT_SIZE or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        config = self.config
-        if segment.size + size <= config.segment_bytes and segment.index_bytes < config.segment_index_bytes:
-            first = segment.first_timestamp
-            waited = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
-            if waited <= config.segment_ms - config.segment_jitter_ms or not self._is_old(segment, waited, now_ms):
-                return False
-        # Until retention or compaction has removed segments, or threads have written snapshots.
-        if len(self.segments) >= config.max_segments or self.snapshots.is_behind:
-            return segment.index_bytes >= max(config.segment_index_bytes, _LARGEST_INDEX)
-        return True
-
-    def _is_old(self, segment: LogSegment, waited: int, now_ms: int) -> bool:
-        """Whether `segment`, whose first record is `waited` ms old, is rolled because of its age."""
-        return waited > self._roll_age(segment) and abs(now_ms - segment.created_ms) >= self.config.roll_min_ms
-
-    def _roll_age(self, segment: LogSegment) -> int:
-        """Return the age in ms at which `segment` is rolled: segment.ms minus a random part of segment.jitter.ms.
-
-        The part is drawn once per segment, so that the partitions of a topic do not roll their segments all at once.
-        """
-        config = self.config
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        if jitter_ms <= 0 or self._ids is None:
-            return config.segment_ms
-        if segment.jitter_share < 0:
-            segment.jitter_share = int.from_bytes(self._ids.uuid()[:4]) / (1 << 32)
-        return config.segment_ms - int(jitter_ms * segment.jitter_share)
-
-    def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
-        """Cut off the bytes of a failed write, which was not acknowledged, and return the error for the writer.
-
-        Bytes after the end of the log would look like damage after a clean stop. If they cannot be cut off now because
-        the disk is full or no descriptor is free, they are cut off before the next write. Any other error of the cut
-        takes the log offline.
-        """
-        if error.errno not in OUT_OF_DESCRIPTORS:
-            try:
-                segment.file.truncate(segment.size)
-            except OSError as truncate_error:
-                if truncate_error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
-                    return self.files.disk_failed(truncate_error)
-        if not self._refusing_writes:
-            self._refusing_writes = True
-            logger.warning(
-                "write failed",
-                partition=self.name,
-                error=str(error),
-                remedy="no record is lost; the partition accepts writes again when the cause is gone",
-            )
-        if error.errno in NO_SPACE:
-            self.files.flush_unsynced()  # an earlier sync may have lacked space, and has to be repeated first
-            return storage_error(
-                f"{self.name}: the disk of {self.files.directory} is full; free space on this disk, the broker then"
-                " resumes writing by itself"
-            )
-        if error.errno in OUT_OF_DESCRIPTORS:
-            return self._no_descriptor()
-        return storage_error(f"{self.name}: writing to {self.files.directory} failed: {error}; nothing was appended")
-
     def _append_broke(self, error: Exception) -> KafkaError:
         """Take the log offline after an unexpected error, because file and memory may differ; return the error."""
         logger.error("append failed unexpectedly", partition=self.name, exc_info=error)
         return self.files.disk_failed(OSError(f"unexpected {error!r}"))
-
-    def _no_descriptor(self) -> KafkaError:
-        """Return the error for a client when no file descriptor is free."""
-        return storage_error(
-            f"{self.name}: the process has no file descriptor left; close connections or raise the limit (ulimit -n)"
-        )
 
     def _take_up(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int) -> None:
         """Record a written batch in the producer state, the transaction index and the leader epochs."""
@@ -524,74 +452,6 @@ class PartitionLog:
                 self.segments.active.aborted.append(aborted)
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
-
-    # --- segments ----------------------------------------------------------------------------------------------------
-
-    def roll(self) -> None:
-        """Start a new active segment, unless the current one is empty; raise KAFKA_STORAGE_ERROR if that fails."""
-        if self.failure is not None:
-            raise self.failure
-        if self.segments.active.size:
-            try:
-                self._roll(self.clock.now_ms())
-            except OSError as error:
-                raise self._write_failed(self.segments.active, error) from error
-
-    def _roll(self, now_ms: int) -> LogSegment:
-        """Finish the active segment, create the next one and return it; an OSError leaves the log unchanged."""
-        files = self.files
-        segment = LogSegment(files.fs, files.directory, self.offsets.log_end_offset, created_ms=now_ms)
-        try:
-            paths = self.save_state(sync=True)
-            segment.create()
-        except OSError:
-            raise
-        except Exception as error:
-            logger.error("segment not begun", partition=self.name, exc_info=error)
-            raise OSError(errno.ENOMEM, f"a new segment cannot be created: {error!r}") from error
-        self.segments.add(segment)
-        self._saved_bytes = 0
-        # The old segment's unsynced bytes are registered for the next flush already. Its indexes must be on disk before
-        # the recovery point passes them, because recovery does not check segments below the recovery point.
-        files.sync_later(*paths)
-        return segment
-
-    def save_state(self, *, sync: bool = False, replaces: int | None = None) -> list[str]:
-        """Write the active segment's indexes, the leader epochs and the producer state to files, without syncing them.
-
-        The next start loads these files and scans only the later batches. If the log has a flusher, a thread writes the
-        producer state, with `sync` syncs it, and then removes the snapshot at offset `replaces`. Return the paths of
-        the files that are written already. Raises OSError.
-        """
-        self.leader_epochs.write()
-        active, producers = self.segments.active, self.producers
-        paths = active.write_indexes()
-        self._saved_bytes = active.size
-        self.snapshots.take(sync=sync, replaces=replaces)
-        if producers.snapshot_offset == producers.end_offset:
-            paths.append(producers.snapshot_path(producers.end_offset))
-        return paths
-
-    @property
-    def unsaved_bytes(self) -> int:
-        """The number of bytes of the active segment that the next start would have to scan."""
-        return self.segments.active.size - self._saved_bytes
-
-    @property
-    def has_grown(self) -> bool:
-        """Whether a start after a crash would have much to scan, so that `save_grown` is due.
-
-        Saving costs more with more producers, so a log with many producers is saved less often.
-        """
-        producers = len(self.producers) * _SAVED_PER_PRODUCER
-        grown = self.failure is None and self.unsaved_bytes > self.config.save_interval_bytes + producers
-        return grown and not self.snapshots.are_pending
-
-    def save_grown(self) -> None:
-        """Save the state, and remove the previous snapshot if it lies within the active segment. Raises OSError."""
-        before = self.producers.snapshot_offset
-        replaces = before if self.segments.active.base_offset < before < self.offsets.log_end_offset else None
-        self.save_state(sync=replaces is not None, replaces=replaces)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -689,7 +549,7 @@ class PartitionLog:
         errors, and of those that follow, only the first one is logged.
         """
         if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
-            return self._no_descriptor()
+            return no_descriptor_error(self.name)
         failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} cannot be read: {error}")
         is_damage = not isinstance(error, OSError) or isinstance(error, FileNotFoundError)
         if is_damage and self.failure is None:
@@ -783,7 +643,16 @@ class PartitionLog:
         """The newest leader epoch; -1 if the log has neither a batch nor an owner."""
         return self.leader_epochs.latest
 
-    # --- retention and settings --------------------------------------------------------------------------------------
+    # --- segments ----------------------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Start a new active segment, unless the current one is empty; raise KAFKA_STORAGE_ERROR if that fails."""
+        self._writer.roll(self.clock.now_ms())
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether a start after a crash would have much to scan, so that `SavedState.save_grown` is due."""
+        return self.files.failure is None and self.saved_state.has_grown(self.config)
 
     def retain(self, now_ms: int) -> int:
         """Do the work of `retain_in_steps` without pauses, and return its result."""
@@ -805,11 +674,6 @@ class PartitionLog:
         """
         return self.retention.delete_records_before(offset)
 
-    def update_config(self, config: LogConfig) -> None:
-        """Replace the log's settings, from the next operation on."""
-        self.config = config
-        self.files.set_durability(config.durability)
-
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def prepare_close(self) -> None:
@@ -819,22 +683,12 @@ class PartitionLog:
         """
         if self.files.closed or self.failure is not None:
             return
-        if self._refusing_writes:
-            self._cut_leftovers()
-        if not self.files.untouched and self._must_save:
+        self._writer.cut_leftovers()
+        if not self.files.untouched and self.saved_state.is_worth_saving(self.config):
             try:
-                self.save_state()
+                self.saved_state.save()
             except OSError as error:
                 raise storage_error(f"{self.name}: the indexes cannot be written: {error}") from error
-
-    @property
-    def _must_save(self) -> bool:
-        """Whether the next start would have too much to scan, or would miss producer state that is only in memory.
-
-        A small log is not saved, because scanning it takes less time than writing the files.
-        """
-        base_offset = self.segments.active.base_offset
-        return self.unsaved_bytes > self.config.unsaved_bytes or not self.producers.is_saved_at(base_offset)
 
     def close(self, *, clean: bool = True) -> None:
         """Close the files. With `clean`, first save the state and flush everything, so that the next start is fast.
@@ -873,14 +727,6 @@ class PartitionLog:
         self.reader.forget()
         yield from self.files.close_in_steps(reason)
         yield from self.retention.close_in_steps()
-
-    def _cut_leftovers(self) -> None:
-        """Cut off bytes that failed writes left after the end of the log; raise KAFKA_STORAGE_ERROR if that fails."""
-        active = self.segments.active
-        try:
-            active.file.truncate(active.size)
-        except OSError as error:
-            raise storage_error(f"{self.name}: {active.path()} cannot be truncated: {error}") from error
 
 
 def _corrected(batch: bytearray | memoryview, header: BatchHeader, max_timestamp: int) -> BatchHeader:

@@ -334,7 +334,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def save_state(self) -> None:
-        self.log.save_state()
+        self.log.saved_state.save()
 
     @rule()
     def checkpoint(self) -> None:
@@ -443,7 +443,7 @@ class LogMachine(RuleBasedStateMachine):
             elif action == "roll":
                 self.log.roll()
             elif action == "save":
-                self.log.save_state()
+                self.log.saved_state.save()
             elif action == "delete":
                 self.log.delete_records_before(self.log.last_stable_offset)
             elif action == "close":

@@ -161,7 +161,7 @@ async def test_a_stop_puts_logs_on_disk_side_by_side(fs: FaultyFileSystem) -> No
     manager = new_manager(fs)
     manager.open()
     assert manager.clean_start
-    assert all(log.unsaved_bytes == 0 for log in manager.logs()), "none was scanned"
+    assert all(log.saved_state.unsaved_bytes == 0 for log in manager.logs()), "none was scanned"
     manager.abandon()
 
 

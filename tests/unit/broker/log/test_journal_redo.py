@@ -311,7 +311,7 @@ async def left_with_saved_indexes(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
         for value in ("second", "third", "fourth"):
             await round_of(manager, "a", "b", value=value)
-        for path in log_of(manager, "a").save_state():
+        for path in log_of(manager, "a").saved_state.save():
             sync_path(fs, path)
         fs.sync_directory("/data/a-0")
         power_fails(fs, manager)

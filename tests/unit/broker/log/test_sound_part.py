@@ -176,7 +176,7 @@ async def write(manager: LogManager, log: PartitionLog, rng: random.Random) -> H
         number = current.get(producer_id, -1)
         history.records += [(offset + delta, text, number) for delta, text in enumerate(texts)]
         if rng.random() < 0.1:
-            log.save_grown()
+            log.saved_state.save_grown()
         if log.config.compacted and rng.random() < 0.1:
             await manager._clean_all()
     log.flush()
