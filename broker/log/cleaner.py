@@ -170,7 +170,7 @@ class Cleaner:
         overdue = config.max_compaction_lag_ms < now_ms
         if overdue and active.size and 0 <= active.first_timestamp < now_ms - config.max_compaction_lag_ms:
             log.roll()
-        bound = min(log.high_watermark, log.last_stable_offset, log.flushed_offset)
+        bound = min(log.high_watermark, log.last_stable_offset, log.files.flushed_offset)
         segments: list[tuple[LogSegment, int]] = []
         dirty = total = 0
         overdue = False
@@ -195,7 +195,7 @@ class Cleaner:
             ended.append(list(entries) if segment is log.segments.active else entries)  # the others never grow
             yield 2
         return CleaningPlan(
-            directory=log.directory,
+            directory=log.files.directory,
             name=log.name,
             now_ms=now_ms,
             delete_retention_ms=config.delete_retention_ms,
@@ -215,7 +215,7 @@ class Cleaner:
         plan = self.plan(log, first_dirty, now_ms, force=force)
         if plan is None:
             return first_dirty
-        if plan.as_of > log.flushed_offset:
+        if plan.as_of > log.files.flushed_offset:
             log.flush()
         self.map_keys(plan)
         for group in plan.groups:
@@ -410,13 +410,13 @@ class Cleaner:
         May run in any thread. Do nothing if the log is closed: its directory's name may belong to another log. Raises
         OSError, without a change to the log, after removing the new segment.
         """
-        assert plan.as_of <= log.flushed_offset, "the producers' last batches must be on disk"
-        with log.files_lock:
-            if log.closed:
+        assert plan.as_of <= log.files.flushed_offset, "the producers' last batches must be on disk"
+        with log.files.lock:
+            if log.files.closed:
                 return
             try:
                 cleaned.rename(SWAP)
-                self._fs.sync_directory(log.directory)
+                self._fs.sync_directory(log.files.directory)
             except Exception:
                 self._drop(cleaned)
                 raise
@@ -436,7 +436,7 @@ class Cleaner:
         log.segments.replace(group.segments, cleaned)
         log.reader.forget()
         for segment in group.segments:
-            log.close_file(segment)
+            log.files.close_file(segment)
         aside: list[str] = []
         following = log.segments.after(cleaned)
         assert following is not None, "the active segment is never compacted"
@@ -446,7 +446,7 @@ class Cleaner:
             aside.extend(segment.set_aside() for segment in group.segments[len(aside) :])
             cleaned.rename("")
             log.producers.remove_replaced_snapshots([segment.base_offset for segment in group.segments], later)
-            log.unlink_later(aside)
+            log.files.unlink_later(aside)
 
         self._finish(log, finish)
         logger.info(
@@ -462,7 +462,7 @@ class Cleaner:
         """Finish the replacements whose old files could not be removed before."""
         unfinished, self._unfinished = self._unfinished, []
         for log, finish in unfinished:
-            if not log.closed:
+            if not log.files.closed:
                 self._finish(log, finish)
 
     def _finish(self, log: PartitionLog, finish: Callable[[], None]) -> None:

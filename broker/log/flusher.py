@@ -10,7 +10,7 @@ journal makes a round durable. At most one round is being written. What is appen
 
 Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
 commit. Housekeeping (checkpoints, unlinks) runs in separate lanes, where jobs may take long. All state is changed on
-the event loop, where `PartitionLog.finish_flush` moves the high watermark and wakes the writers.
+the event loop, where `LogFiles.finish_flush` moves the high watermark and wakes the writers.
 
 Failures:
 
@@ -131,7 +131,7 @@ def sync_path(fs: FileSystem, path: str) -> None:
 
 
 class Flushable(Protocol):
-    """The interface of a log that the flusher uses."""
+    """The interface of a log that the flusher uses: its `LogFiles`."""
 
     @property
     def is_settling(self) -> bool: ...

@@ -13,7 +13,7 @@ indexes of a segment that is still being appended to cover only its beginning. O
 were checksummed are valid: a process may be killed while it writes entries at the end of an index.
 
 All indexes can be rebuilt from the `.log` file. The indexes of the active segment are in memory. They are written when
-the segment is rolled, and now and then before (`PartitionLog.save_state`). The indexes of older segments are loaded
+the segment is rolled, and now and then before (`SavedState.save`). The indexes of older segments are loaded
 when they are needed.
 """
 

@@ -88,7 +88,7 @@ _EXAMINED_AT_ONCE: Final = 256
 
 
 class JournaledLog(Protocol):
-    """The interface of a log that the journal uses."""
+    """The interface of a log that the journal uses: its `LogFiles`."""
 
     name: str
     synced_offset: int

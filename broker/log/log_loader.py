@@ -8,7 +8,7 @@ cuts off a torn tail, and rebuilds indexes and producer state. Rules:
   if their segment has to be scanned anyway. If records below it are missing or damaged, the partition stays offline
   (`CorruptLog`), because cutting the log there would lose acknowledged records silently. `repair.py` cuts it when an
   operator asks.
-* The active segment's indexes and the producer state are loaded from the files in which `PartitionLog` saved them
+* The active segment's indexes and the producer state are loaded from the files in which `SavedState` wrote them
   last. The batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not
   save the state for the sake of a few new batches (`unsaved_bytes`).
 * A segment begins where the one before it ends. Only Kafka's compaction leaves gaps between them
@@ -121,7 +121,7 @@ def load_log(
     ids: RandomIds | None = None,
     indexes: IndexCache | None = None,
     disk_space: DiskSpace | None = None,
-    on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
+    on_disk_failure: Callable[[OSError], None] | None = None,
     on_start_offset: Callable[[Callable[[], None]], None] | None = None,
 ) -> PartitionLog:
     """Recover the log in the existing `directory` and return it, open for reads and writes.

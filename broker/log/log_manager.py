@@ -400,7 +400,7 @@ class LogManager:
                 )
             log = self._logs[key] = self._open_log(key, path, self._config, point)
             if self.clean_start and not log.log_end_offset:
-                log.sync_name(self._root.changed())  # a clean stop does not sync the names of empty partitions
+                log.files.sync_name(self._root.changed())  # a clean stop does not sync the names of empty partitions
         except CorruptLog as damage:
             if self._unread_points:
                 # The next start can read the checkpoint again, and must not take the damage for a torn write either.
@@ -489,7 +489,7 @@ class LogManager:
             ids=self._ids,
             indexes=self._indexes,
             disk_space=self._disk_space,
-            on_disk_failure=self._on_log_failure,
+            on_disk_failure=partial(self._on_log_failure, key),
             on_start_offset=self._start_offset_moved,
         )
 
@@ -499,7 +499,7 @@ class LogManager:
             self.open()
         self._flusher = LogFlusher(self._fs, self._threads, self._fail_directory)
         for log in self._logs.values():
-            log.flusher = self._flusher
+            log.files.flusher = self._flusher
         file_bytes = self._journal_file_bytes()
         self._journal = Journal(
             self._fs,
@@ -607,7 +607,7 @@ class LogManager:
             raise storage_error(f"{path} cannot be created: {error}") from error
         self._logs[key] = log
         self._unmade.discard(key)
-        log.sync_name(self._root.changed())
+        log.files.sync_name(self._root.changed())
         return log
 
     def _forget_former(self, key: TopicPartition) -> None:
@@ -690,7 +690,7 @@ class LogManager:
             log = self._logs.pop(key, None) or self.read_only.pop(key, None)
             if key in self._start_offsets or (log is not None and log.log_start_offset):
                 self._former.add(key)
-            doomed.append((key, f"{self.path}/{name}", target, nullcontext() if log is None else log.files_lock))
+            doomed.append((key, f"{self.path}/{name}", target, nullcontext() if log is None else log.files.lock))
             if log is not None:
                 yield from log.discard_in_steps()
             yield _DISCARD
@@ -768,19 +768,19 @@ class LogManager:
         """Call `callback` with the error once if the directory fails."""
         self._callbacks.append(callback)
 
-    def _on_log_failure(self, log: PartitionLog, error: OSError) -> None:
+    def _on_log_failure(self, key: TopicPartition, error: OSError) -> None:
         """Handle a failed write or sync of a log: find out whether the whole directory accepts no more writes.
 
         If the log is the metadata log, the directory fails at once.
         """
         if self.failed is not None:
             return
-        if log.topic == METADATA_TOPIC:
+        if key[0] == METADATA_TOPIC:
             self._fail_directory(error)
             return
         logger.error(
             "partition takes no writes",
-            partition=log.name,
+            partition=partition_directory(*key),
             error=str(error),
             remedy="check the disk, then restart the broker; records that are on disk can still be read",
         )
@@ -840,7 +840,7 @@ class LogManager:
         known = self._recovery_points
         for log in list(self._logs.values()):
             key = log.topic, log.partition
-            if known.get(key) != log.synced_offset:
+            if known.get(key) != log.files.synced_offset:
                 moved.append(key)
             if log.has_grown:
                 grown.append(log)
@@ -855,7 +855,7 @@ class LogManager:
 
         Partitions without a log are skipped.
         """
-        moved = {key: log.synced_offset for key in keys if (log := self._logs.get(key)) is not None}
+        moved = {key: log.files.synced_offset for key in keys if (log := self._logs.get(key)) is not None}
         if moved:
             self._recovery_points = self._recovery_points | moved
         if self._flusher is not None and self._recovery_points is not self._written_recovery_points:
@@ -867,7 +867,7 @@ class LogManager:
             if log.has_grown:  # the log may have been rolled or closed meanwhile
                 what = f"saving the state of {log.name}"
                 try:
-                    log.save_grown()
+                    log.saved_state.save_grown()
                 except Exception as error:
                     self._episodes.failed(what, error)
                 else:
@@ -875,7 +875,7 @@ class LogManager:
 
     def _points(self) -> dict[TopicPartition, int]:
         """Return the offset up to which each partition is on disk; for offline and lost ones, the last known offset."""
-        points = {key: log.synced_offset for key, log in self._logs.items()}
+        points = {key: log.files.synced_offset for key, log in self._logs.items()}
         others = (*self.offline, *self.lost)
         return points | {key: self._recovery_points[key] for key in others if key in self._recovery_points}
 
@@ -1056,7 +1056,7 @@ class LogManager:
         flush = log.synced(plan.as_of)
         if flush is not None:
             await asyncio.shield(flush)
-        if self._journal is not None and not await self._journal.settle(log):
+        if self._journal is not None and not await self._journal.settle(log.files):
             return  # the next round continues
         # The recovery point must lie above all compacted segments: then recovery takes a gap in the offsets for the
         # work of compaction, not for a torn tail, and writes no bytes of the journal into them.
@@ -1110,17 +1110,17 @@ class LogManager:
                 with suppress(Exception):  # `close` raises the error again
                     log.prepare_close()
             async for log in in_slices(list(self._logs.values()), _CLOSED_PER_TURN):
-                log.sync_later(directory=False)
+                log.files.sync_later(directory=False)
         if self._flusher is not None:
             await self._flusher.stop()
         points = self._points()
         async for key, log in in_slices(list(self._logs.items()), _CLOSED_PER_TURN):
-            log.flusher = None
+            log.files.flusher = None
             if log.failure is not None:
                 unclean.add(log.name)
             try:
                 log.close()
-                points[key] = log.synced_offset
+                points[key] = log.files.synced_offset
             except Exception as error:  # the other logs must still be closed
                 unclean.add(log.name)
                 reason = error.message if isinstance(error, KafkaError) else repr(error)
@@ -1146,7 +1146,7 @@ class LogManager:
         if self._journal is not None:
             self._journal.abandon()
         for log in self.logs():
-            log.flusher = None
+            log.files.flusher = None
             log.close(clean=False)
         self._let_go()
 

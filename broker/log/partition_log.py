@@ -1,9 +1,18 @@
 """Append to one partition's log and read from it.
 
-Owns the steps of an append (check, stamp, write, record in memory), and rolling. Other files own durability and
-visibility (`flushed_log.py`), the search for batches (`log_reader.py`), loading (`log_loader.py`), retention
-(`retention.py`) and compaction (`cleaner.py`). All methods are plain functions on the event loop's thread; only
-`FlushTask.run` and jobs that are given to threads run elsewhere.
+Owns the steps of an append (check, stamp, write, record in memory), and the errors of readers. The parts of a log own
+their state:
+
+* `offsets` (`log_offsets.py`): how far the log reaches, and how far readers may see;
+* `files` (`log_files.py`): what is on disk, who waits for it, and the failure that takes the log offline;
+* `_writer` (`segment_writer.py`): the active segment, and when the next one begins;
+* `retention` (`retention.py`): which segments are deleted;
+* `saved_state` (`saved_state.py`): what a start need not scan;
+* `reader` (`log_reader.py`): where batches are found;
+* `producers` (`producer_state_manager.py`), `snapshots` (`snapshot_writer.py`) and `leader_epochs`.
+
+Loading (`log_loader.py`) and compaction (`cleaner.py`) use the parts from outside. All methods are plain functions on
+the event loop's thread; only `FlushTask.run` and jobs that are given to threads run elsewhere.
 
 Invariants, at every moment:
 
@@ -14,9 +23,8 @@ Invariants, at every moment:
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -33,7 +41,7 @@ from ...protocol.control_records import ControlRecord, read_control_record
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import decode_batch
 from ..scheduling.steps import Steps, run_at_once
-from ..system.descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
+from ..system.descriptors import OUT_OF_DESCRIPTORS
 from ..system.ports import Buffer, Clock, FileSystem, RandomIds, Threads
 from .at_hand import NotAtHand
 from .batch_inspection import Content, Inspection, content_at_a_glance
@@ -42,6 +50,9 @@ from .flusher import LogFlusher
 from .indexes import CorruptIndex
 from .leader_epochs import LeaderEpochs
 from .log_config import LogConfig
+from .log_files import LogFiles
+from .log_offsets import Listener, LogOffsets
+from .log_reader import LogReader
 from .log_validator import CLIENT_ATTRIBUTES, check_client_batch, client_header, read_and_check
 from .producer_state import ProducerStateEntry
 from .producer_state_manager import ProducerStateManager
@@ -55,20 +66,20 @@ from .results import (
     LogRead,
     append_result,
     log_read,
+    no_descriptor_error,
     storage_error,
 )
-from .retention import RetainedLog
-from .segment import MAX_RELATIVE_OFFSET, MAX_SEGMENT_SIZE, LogSegment
+from .retention import Retention
+from .saved_state import SavedState
+from .segment_writer import SegmentWriter
 from .segments import LogSegments
 from .shared_directory import SharedDirectory
+from .snapshot_writer import SnapshotWriter
+
+if TYPE_CHECKING:
+    import asyncio
 
 logger = structlog.get_logger(__name__)
-
-_LARGEST_INDEX: Final = 10 << 20
-"""Size in bytes above which the index of a segment is large: Kafka's default of segment.index.bytes."""
-
-_SAVED_PER_PRODUCER: Final = 4096
-"""Bytes per known producer that are appended before state is saved again. Saving takes a microsecond per producer."""
 
 _SIDE_READS: Final = 5
 """How often a read may load data in a thread, plus twice for each segment, before it reads everything at once.
@@ -83,22 +94,32 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
 
-class PartitionLog(RetainedLog):
+class PartitionLog:
     """The log of one partition. `load_log` creates it with the state that it has found on disk.
 
-    `saved_bytes`: the number of bytes of the active segment that the saved state covers. `on_start_offset(then)` puts
-    the log start offset on disk and calls `then` afterwards.
+    `saved_bytes`: the number of bytes of the active segment that the saved state covers. `on_disk_failure` is called
+    with the error after a failed write or sync has taken the log offline. `on_start_offset(then)` puts the log start
+    offset on disk and calls `then` afterwards. `flusher`, `root`, `threads`: see `LogFiles`.
     """
 
     __slots__ = (
         "_disk_space",
-        "_ids",
         "_owner_epoch",
         "_refusing_reads",
-        "_refusing_writes",
-        "_saved_bytes",
+        "_writer",
+        "clock",
+        "config",
+        "files",
         "leader_epochs",
+        "name",
+        "offsets",
         "partition",
+        "producers",
+        "reader",
+        "retention",
+        "saved_state",
+        "segments",
+        "snapshots",
         "topic",
     )
 
@@ -122,33 +143,59 @@ class PartitionLog(RetainedLog):
         threads: Threads | None = None,
         ids: RandomIds | None = None,
         disk_space: DiskSpace | None = None,
-        on_disk_failure: Callable[[PartitionLog, OSError], None] | None = None,
+        on_disk_failure: Callable[[OSError], None] | None = None,
         on_start_offset: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        super().__init__(
-            f"{topic}-{partition}",
+        self.topic = topic
+        self.partition = partition
+        self.name = name = f"{topic}-{partition}"
+        self.clock = clock
+        self.config = config
+        self.segments = segments
+        self.producers = producers
+        self.leader_epochs = leader_epochs
+        self.offsets = LogOffsets(log_start_offset, log_end_offset, producers)
+        self.files = LogFiles(
+            name,
             directory,
             fs=fs,
-            clock=clock,
-            config=config,
             segments=segments,
-            producers=producers,
-            log_start_offset=log_start_offset,
-            log_end_offset=log_end_offset,
+            offsets=self.offsets,
+            durability=config.durability,
             flusher=flusher,
             root=root,
             threads=threads,
-            on_disk_failure=on_disk_failure,
+            on_failure=on_disk_failure,
+        )
+        self.reader = LogReader(segments, threads, lambda: ProducerStateManager(fs, directory, name))
+        self.snapshots = SnapshotWriter(self.files, producers, threads)
+        self.saved_state = SavedState(
+            segments=segments,
+            producers=producers,
+            snapshots=self.snapshots,
+            leader_epochs=leader_epochs,
+            saved_bytes=saved_bytes,
+        )
+        self._writer = SegmentWriter(
+            segments=segments,
+            offsets=self.offsets,
+            files=self.files,
+            snapshots=self.snapshots,
+            saved_state=self.saved_state,
+            ids=ids,
+        )
+        self.retention = Retention(
+            segments=segments,
+            offsets=self.offsets,
+            files=self.files,
+            producers=producers,
+            snapshots=self.snapshots,
+            reader=self.reader,
+            roll=self.roll,
             on_start_offset=on_start_offset,
         )
-        self.topic = topic
-        self.partition = partition
-        self.leader_epochs = leader_epochs
-        self._ids = ids
         self._disk_space = disk_space
-        self._saved_bytes = saved_bytes
         self._owner_epoch = -1
-        self._refusing_writes = False
         self._refusing_reads = False
 
     def take_over(self, leader_epoch: int) -> None:
@@ -164,14 +211,81 @@ class PartitionLog(RetainedLog):
                 f"{self.name}: leader epoch {leader_epoch} is outdated, the current one is {self._owner_epoch}",
             )
         self._owner_epoch = leader_epoch
-        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        self.leader_epochs.assign(leader_epoch, self.offsets.log_end_offset)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Replace the log's settings, from the next operation on."""
+        self.config = config
+        self.files.set_durability(config.durability)
+
+    # --- offsets and failure -----------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that readers may ask for."""
+        return self.offsets.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset up to which read_committed readers see: no transaction is open below it."""
+        return self.offsets.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset up to which readers see."""
+        return self.offsets.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self.offsets.log_end_offset
+
+    @property
+    def size(self) -> int:
+        """The size of all segments without their indexes, in bytes."""
+        return self.segments.size
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """The error that took the log offline, None if the log works."""
+        return self.files.failure
+
+    def fail(self, failure: KafkaError) -> None:
+        """Take the log offline: waiting and later writers get `failure`, and nothing is appended any more."""
+        self.files.fail(failure)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener(log)` after each move of the high watermark or last stable offset. It must not append."""
+        self.offsets.add_listener(listener, self)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Stop calling `listener`, if it was added."""
+        self.offsets.remove_listener(listener)
+
+    # --- durability --------------------------------------------------------------------------------------------------
+
+    def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
+        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future for that.
+
+        All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
+        KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
+        """
+        return self.files.flushed(end_offset)
+
+    def synced(self, end_offset: int) -> asyncio.Future[None] | None:
+        """Return None if everything below `end_offset` is on disk, else a future for it, as `LogFiles.synced` does."""
+        return self.files.synced(end_offset)
+
+    def flush(self) -> None:
+        """Flush the log in the calling thread; raise KAFKA_STORAGE_ERROR if that fails. Not beside the flusher."""
+        self.files.flush()
 
     # --- append ------------------------------------------------------------------------------------------------------
 
     def inspection_of(self, batch: Buffer) -> Inspection:
         """Return an inspection of the records in a client's batch, for `append`. Raises KafkaError as `append` does."""
-        if self._failure is not None:
-            raise self._failure
+        if self.files.failure is not None:
+            raise self.files.failure
         header = client_header(batch, self.config, self.name)
         return Inspection(batch, header, self.config.record_limits, self.name)
 
@@ -198,8 +312,9 @@ class PartitionLog(RetainedLog):
         UNSUPPORTED_COMPRESSION_TYPE, NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
         INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
-        if self._failure is not None:
-            raise self._failure
+        files, offsets = self.files, self.offsets
+        if files.failure is not None:
+            raise files.failure
         if leader_epoch < self._owner_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -229,12 +344,13 @@ class PartitionLog(RetainedLog):
             check_client_batch(header, content, config, now_ms, self.name)
             if header[9] >= 0 and (duplicate := self.producers.find_duplicate(header)) is not None:
                 stamped = duplicate.timestamp if config.log_append_time else -1
-                return AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, self.log_start_offset, True)
+                start = offsets.log_start_offset
+                return AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, start, True)
         elif is_control:
             marker = self._marker(batches, 0, header)
         if header[9] >= 0:
             self.producers.check(header, marker, origin, transaction_version)
-        base_offset = self.log_end_offset
+        base_offset = offsets.log_end_offset
         if isinstance(batches, bytes) or (isinstance(batches, memoryview) and batches.readonly):
             batches = bytearray(batches)
         if content is not None and (header[5] & ~CLIENT_ATTRIBUTES or header[8] != content[1]):
@@ -254,14 +370,14 @@ class PartitionLog(RetainedLog):
             elif content is not None:
                 self._disk_space.require(size)
         try:
-            self._write(batches, size, last_offset, header[8], now_ms)
+            self._writer.write(batches, size, last_offset, header[8], now_ms, config)
             self._take_up(header, marker, base_offset, leader_epoch)
-            self._appended(last_offset + 1)
+            files.appended(last_offset + 1)
         except KafkaError:
             raise
         except Exception as error:
             raise self._append_broke(error) from error
-        return append_result((base_offset, last_offset, log_append_time, self.log_start_offset, False))
+        return append_result((base_offset, last_offset, log_append_time, offsets.log_start_offset, False))
 
     def check_room(self, size: int) -> None:
         """Raise KAFKA_STORAGE_ERROR if there is too little space for a client's batch of `size` bytes."""
@@ -284,7 +400,8 @@ class PartitionLog(RetainedLog):
         now_ms = self.clock.now_ms()
         pending: dict[int, ProducerStateEntry] = {}
         checked: list[tuple[BatchHeader, ControlRecord | None, int]] = []
-        position, next_offset, max_timestamp = 0, self.log_end_offset, -1
+        base_offset = self.offsets.log_end_offset
+        position, next_offset, max_timestamp = 0, base_offset, -1
         while position < len(data):
             header = read_and_check(data, position, origin, self.config, self.name, essential=essential)
             marker = self._marker(data, position, header) if header.is_control else None
@@ -304,113 +421,26 @@ class PartitionLog(RetainedLog):
             position += header.size
         if self._disk_space is not None and self.config.internal and not essential:
             self._disk_space.require_internally(len(data))
-        base_offset = self.log_end_offset
         try:
-            self._write(data, len(data), next_offset - 1, max_timestamp, now_ms)
+            self._writer.write(data, len(data), next_offset - 1, max_timestamp, now_ms, self.config)
             for header, marker, offset in checked:
                 self._take_up(header, marker, offset, leader_epoch)
-            self._appended(next_offset)
+            self.files.appended(next_offset)
         except KafkaError:
             raise
         except Exception as error:
             raise self._append_broke(error) from error
-        return AppendResult(base_offset, next_offset - 1, -1, self.log_start_offset, False)
+        return AppendResult(base_offset, next_offset - 1, -1, self.offsets.log_start_offset, False)
 
     def _marker(self, buffer: Buffer, position: int, header: BatchHeader) -> ControlRecord | None:
         """Return the record of a control batch, None if compaction has emptied the batch."""
         records = decode_batch(buffer, position, header)
         return read_control_record(records[0]) if records else None
 
-    def _write(self, batches: Buffer, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> None:
-        """Write batches to the active segment, after rolling it if necessary; raise KAFKA_STORAGE_ERROR if it fails."""
-        segment = self.segments.active
-        refusing = self._refusing_writes
-        try:
-            if refusing:
-                segment.file.truncate(segment.size)
-            if segment.size and self._must_roll(segment, size, last_offset, max_timestamp, now_ms):
-                segment = self._roll(now_ms)
-            segment.append(batches, size, last_offset, max_timestamp, self.config.index_interval_bytes)
-        except OSError as error:
-            raise self._write_failed(segment, error) from error
-        if refusing:
-            self._refusing_writes = False
-            logger.info("writes succeed again", partition=self.name)
-
-    def _must_roll(self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether the segment has to be rolled before an append: because of its size, its offsets or its age."""
-        if segment.size + size > MAX_SEGMENT_SIZE or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        config = self.config
-        if segment.size + size <= config.segment_bytes and segment.index_bytes < config.segment_index_bytes:
-            first = segment.first_timestamp
-            waited = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
-            if waited <= config.segment_ms - config.segment_jitter_ms or not self._is_old(segment, waited, now_ms):
-                return False
-        # Until retention or compaction has removed segments, or threads have written snapshots.
-        if len(self.segments) >= config.max_segments or self.snapshots.is_behind:
-            return segment.index_bytes >= max(config.segment_index_bytes, _LARGEST_INDEX)
-        return True
-
-    def _is_old(self, segment: LogSegment, waited: int, now_ms: int) -> bool:
-        """Whether `segment`, whose first record is `waited` ms old, is rolled because of its age."""
-        return waited > self._roll_age(segment) and abs(now_ms - segment.created_ms) >= self.config.roll_min_ms
-
-    def _roll_age(self, segment: LogSegment) -> int:
-        """Return the age in ms at which `segment` is rolled: segment.ms minus a random part of segment.jitter.ms.
-
-        The part is drawn once per segment, so that the partitions of a topic do not roll their segments all at once.
-        """
-        config = self.config
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        if jitter_ms <= 0 or self._ids is None:
-            return config.segment_ms
-        if segment.jitter_share < 0:
-            segment.jitter_share = int.from_bytes(self._ids.uuid()[:4]) / (1 << 32)
-        return config.segment_ms - int(jitter_ms * segment.jitter_share)
-
-    def _write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
-        """Cut off the bytes of a failed write, which was not acknowledged, and return the error for the writer.
-
-        Bytes after the end of the log would look like damage after a clean stop. If they cannot be cut off now because
-        the disk is full or no descriptor is free, they are cut off before the next write. Any other error of the cut
-        takes the log offline.
-        """
-        if error.errno not in OUT_OF_DESCRIPTORS:
-            try:
-                segment.file.truncate(segment.size)
-            except OSError as truncate_error:
-                if truncate_error.errno not in (*NO_SPACE, *OUT_OF_DESCRIPTORS):
-                    return self.disk_failed(truncate_error)
-        if not self._refusing_writes:
-            self._refusing_writes = True
-            logger.warning(
-                "write failed",
-                partition=self.name,
-                error=str(error),
-                remedy="no record is lost; the partition accepts writes again when the cause is gone",
-            )
-        if error.errno in NO_SPACE:
-            if self.flusher is not None and self._unsynced_segments:
-                self.flusher.request(self)  # an earlier sync may have lacked space, and has to be repeated first
-            return storage_error(
-                f"{self.name}: the disk of {self.directory} is full; free space on this disk, the broker then resumes"
-                " writing by itself"
-            )
-        if error.errno in OUT_OF_DESCRIPTORS:
-            return self._no_descriptor()
-        return storage_error(f"{self.name}: writing to {self.directory} failed: {error}; nothing was appended")
-
     def _append_broke(self, error: Exception) -> KafkaError:
         """Take the log offline after an unexpected error, because file and memory may differ; return the error."""
         logger.error("append failed unexpectedly", partition=self.name, exc_info=error)
-        return self.disk_failed(OSError(f"unexpected {error!r}"))
-
-    def _no_descriptor(self) -> KafkaError:
-        """Return the error for a client when no file descriptor is free."""
-        return storage_error(
-            f"{self.name}: the process has no file descriptor left; close connections or raise the limit (ulimit -n)"
-        )
+        return self.files.disk_failed(OSError(f"unexpected {error!r}"))
 
     def _take_up(self, header: BatchHeader, marker: ControlRecord | None, base_offset: int, leader_epoch: int) -> None:
         """Record a written batch in the producer state, the transaction index and the leader epochs."""
@@ -422,73 +452,6 @@ class PartitionLog(RetainedLog):
                 self.segments.active.aborted.append(aborted)
         if leader_epoch > self.leader_epochs.latest:
             self.leader_epochs.assign(leader_epoch, base_offset)
-
-    # --- segments ----------------------------------------------------------------------------------------------------
-
-    def roll(self) -> None:
-        """Start a new active segment, unless the current one is empty; raise KAFKA_STORAGE_ERROR if that fails."""
-        if self._failure is not None:
-            raise self._failure
-        if self.segments.active.size:
-            try:
-                self._roll(self.clock.now_ms())
-            except OSError as error:
-                raise self._write_failed(self.segments.active, error) from error
-
-    def _roll(self, now_ms: int) -> LogSegment:
-        """Finish the active segment, create the next one and return it; an OSError leaves the log unchanged."""
-        segment = LogSegment(self.fs, self.directory, self.log_end_offset, created_ms=now_ms)
-        try:
-            paths = self.save_state(sync=True)
-            segment.create()
-        except OSError:
-            raise
-        except Exception as error:
-            logger.error("segment not begun", partition=self.name, exc_info=error)
-            raise OSError(errno.ENOMEM, f"a new segment cannot be created: {error!r}") from error
-        self.segments.add(segment)
-        self._saved_bytes = 0
-        # The old segment's unsynced bytes are registered for the next flush already. Its indexes must be on disk before
-        # the recovery point passes them, because recovery does not check segments below the recovery point.
-        self.sync_later(*paths)
-        return segment
-
-    def save_state(self, *, sync: bool = False, replaces: int | None = None) -> list[str]:
-        """Write the active segment's indexes, the leader epochs and the producer state to files, without syncing them.
-
-        The next start loads these files and scans only the later batches. If the log has a flusher, a thread writes the
-        producer state, with `sync` syncs it, and then removes the snapshot at offset `replaces`. Return the paths of
-        the files that are written already. Raises OSError.
-        """
-        self.leader_epochs.write()
-        active, producers = self.segments.active, self.producers
-        paths = active.write_indexes()
-        self._saved_bytes = active.size
-        self.snapshots.take(sync=sync, replaces=replaces)
-        if producers.snapshot_offset == producers.end_offset:
-            paths.append(producers.snapshot_path(producers.end_offset))
-        return paths
-
-    @property
-    def unsaved_bytes(self) -> int:
-        """The number of bytes of the active segment that the next start would have to scan."""
-        return self.segments.active.size - self._saved_bytes
-
-    @property
-    def has_grown(self) -> bool:
-        """Whether a start after a crash would have much to scan, so that `save_grown` is due.
-
-        Saving costs more with more producers, so a log with many producers is saved less often.
-        """
-        producers = len(self.producers) * _SAVED_PER_PRODUCER
-        grown = self._failure is None and self.unsaved_bytes > self.config.save_interval_bytes + producers
-        return grown and not self.snapshots.are_pending
-
-    def save_grown(self) -> None:
-        """Save the state, and remove the previous snapshot if it lies within the active segment. Raises OSError."""
-        before = self.producers.snapshot_offset
-        replaces = before if self.segments.active.base_offset < before < self.log_end_offset else None
-        self.save_state(sync=replaces is not None, replaces=replaces)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -521,7 +484,7 @@ class PartitionLog(RetainedLog):
                 if not (yield from side_reads.get(missing)):
                     break
             except CorruptLog as error:
-                self._readable_end(offset)
+                self.files.readable_end(offset)
                 raise self._read_failed(error) from error
             try:
                 return self._read_at_hand(offset, max_bytes, isolation, min_one)
@@ -535,27 +498,29 @@ class PartitionLog(RetainedLog):
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
         """Read with the current state of the log; raise NotAtHand if data must be loaded in a thread first."""
         committed = isolation is READ_COMMITTED
-        visible = self.last_stable_offset if committed else self.high_watermark
-        limit = self._readable_end(visible)
-        if self._failure is not None and limit <= offset < self.high_watermark:
-            # After an empty answer the reader would ask again forever: the records here, or the marker that ends an
-            # open transaction, do not become visible before a restart.
-            raise self._failure
-        if not self.log_start_offset <= offset <= self.log_end_offset:
+        files, offsets = self.files, self.offsets
+        limit = offsets.last_stable_offset if committed else offsets.high_watermark
+        if files.failure is not None:
+            limit = files.readable_end(limit)
+            if limit <= offset < offsets.high_watermark:
+                # After an empty answer the reader would ask again forever: the records here, or the marker that ends an
+                # open transaction, do not become visible before a restart.
+                raise files.failure
+        start_offset, end_offset = offsets.log_start_offset, offsets.log_end_offset
+        if not start_offset <= offset <= end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: offset {offset} is outside of the log, which has offsets {self.log_start_offset} to"
-                f" {self.log_end_offset}",
+                f"{self.name}: offset {offset} is outside of the log, which has offsets {start_offset} to {end_offset}",
             )
         try:
-            records, next_offset = self.reader.read(offset, limit, self.log_end_offset, max_bytes, min_one)
+            records, next_offset = self.reader.read(offset, limit, end_offset, max_bytes, min_one)
             aborted = None
             if committed:
                 aborted = self.reader.aborted.between(offset, next_offset) if records else []
         except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
         return log_read(
-            (records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, next_offset)
+            (records, offsets.high_watermark, offsets.last_stable_offset, start_offset, aborted, next_offset)
         )
 
     def readable_bytes(
@@ -566,11 +531,14 @@ class PartitionLog(RetainedLog):
         Never waits: if counting would need a slow read, return `wanted`. Raises KAFKA_STORAGE_ERROR.
         """
         committed = isolation is READ_COMMITTED
-        limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
-        if self._failure is not None and limit <= offset != self.high_watermark:
-            raise self._failure
+        files, offsets = self.files, self.offsets
+        limit = offsets.last_stable_offset if committed else offsets.high_watermark
+        if files.failure is not None:
+            limit = files.readable_end(limit)
+            if limit <= offset != offsets.high_watermark:
+                raise files.failure
         try:
-            return self.reader.bytes_between(offset, limit, self.log_end_offset, wanted)
+            return self.reader.bytes_between(offset, limit, offsets.log_end_offset, wanted)
         except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
 
@@ -581,10 +549,10 @@ class PartitionLog(RetainedLog):
         errors, and of those that follow, only the first one is logged.
         """
         if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
-            return self._no_descriptor()
+            return no_descriptor_error(self.name)
         failure = error if isinstance(error, KafkaError) else storage_error(f"{self.name} cannot be read: {error}")
         is_damage = not isinstance(error, OSError) or isinstance(error, FileNotFoundError)
-        if is_damage and self._failure is None:
+        if is_damage and self.failure is None:
             self.fail(failure)
             logger.error("partition taken offline", partition=self.name, reason=failure.message)
         elif not self._refusing_reads:
@@ -598,11 +566,12 @@ class PartitionLog(RetainedLog):
         By default `offset` is the log start offset and `end` the log end offset. Batches above the high watermark are
         included, because coordinators replay the whole log. Raises KAFKA_STORAGE_ERROR.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         try:
+            offsets = self.offsets
             yield from self.reader.batches(
-                self.log_start_offset if offset is None else offset, self.log_end_offset if end is None else end
+                offsets.log_start_offset if offset is None else offset, offsets.log_end_offset if end is None else end
             )
         except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
@@ -613,12 +582,12 @@ class PartitionLog(RetainedLog):
         Batches above the high watermark are included. The log may change between two windows, for example by
         compaction. Raises KAFKA_STORAGE_ERROR, or the error with which the log was closed meanwhile.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         try:
-            for window in self.reader.windows(self.log_start_offset):
+            for window in self.reader.windows(self.offsets.log_start_offset):
                 yield window
-                self._readable_end(self.log_end_offset)
+                self.files.readable_end(self.offsets.log_end_offset)
         except (CorruptLog, CorruptIndex, OSError) as error:
             raise self._read_failed(error) from error
 
@@ -638,19 +607,20 @@ class PartitionLog(RetainedLog):
         timestamp. Raises KafkaError KAFKA_STORAGE_ERROR, LEADER_NOT_AVAILABLE, INVALID_REQUEST.
         """
         committed = isolation is READ_COMMITTED
-        limit = self._readable_end(self.last_stable_offset if committed else self.high_watermark)
+        offsets = self.offsets
+        limit = self.files.readable_end(offsets.last_stable_offset if committed else offsets.high_watermark)
         if timestamp == LATEST:
             return -1, limit, self.leader_epoch
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return -1, self.log_start_offset, self.leader_epochs.epoch_of(self.log_start_offset)
+            return -1, offsets.log_start_offset, self.leader_epochs.epoch_of(offsets.log_start_offset)
         if timestamp == LATEST_TIERED:
             return -1, -1, -1
         if timestamp == MAX_TIMESTAMP:
-            search = self.reader.timestamps.newest(self.log_start_offset, limit)
+            search = self.reader.timestamps.newest(offsets.log_start_offset, limit)
         elif timestamp < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} is negative and has no special meaning")
         else:
-            search = self.reader.timestamps.first_not_older(timestamp, self.log_start_offset, limit)
+            search = self.reader.timestamps.first_not_older(timestamp, offsets.log_start_offset, limit)
         try:
             while True:
                 try:
@@ -660,53 +630,65 @@ class PartitionLog(RetainedLog):
                 except (CorruptLog, CorruptIndex, OSError) as error:
                     raise self._read_failed(error) from error
                 yield units
-                self._readable_end(limit)
+                self.files.readable_end(limit)
         finally:
             search.close()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest leader epoch not above `epoch` and its end offset; (-1, -1) if not known (KIP-101)."""
-        return self.leader_epochs.end_offset(epoch, self.log_end_offset)
+        return self.leader_epochs.end_offset(epoch, self.offsets.log_end_offset)
 
     @property
     def leader_epoch(self) -> int:
         """The newest leader epoch; -1 if the log has neither a batch nor an owner."""
         return self.leader_epochs.latest
 
-    # --- the rest ----------------------------------------------------------------------------------------------------
+    # --- segments ----------------------------------------------------------------------------------------------------
 
-    def update_config(self, config: LogConfig) -> None:
-        """Replace the log's settings, from the next operation on."""
-        was_os = self.config.durability == "os"
-        self.config = config
-        if config.durability == "os" and not was_os and self._failure is None:
-            self._advance(self.log_end_offset)
-        elif was_os and config.durability != "os" and self.flusher is not None:
-            self.flusher.request(self)
+    def roll(self) -> None:
+        """Start a new active segment, unless the current one is empty; raise KAFKA_STORAGE_ERROR if that fails."""
+        self._writer.roll(self.clock.now_ms())
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether a start after a crash would have much to scan, so that `SavedState.save_grown` is due."""
+        return self.files.failure is None and self.saved_state.has_grown(self.config)
+
+    def retain(self, now_ms: int) -> int:
+        """Do the work of `retain_in_steps` without pauses, and return its result."""
+        return run_at_once(self.retain_in_steps(now_ms))
+
+    def retain_in_steps(self, now_ms: int) -> Steps[int]:
+        """Expire idle producers, apply the retention settings, and return the number of segments deleted.
+
+        The idle time of producers is measured by the monotonic clock, because a jump of the wall clock, which `now_ms`
+        is from, must not make a repeated batch look like a new one. Raises KAFKA_STORAGE_ERROR.
+        """
+        yield from self.producers.expire(self.clock.monotonic(), self.config.producer_id_expiration_ms)
+        return self.retention.apply(self.config, now_ms)
+
+    def delete_records_before(self, offset: int) -> int:
+        """Advance the log start offset to `offset` (-1: the high watermark); return the resulting log start offset.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE and KAFKA_STORAGE_ERROR, as `Retention.delete_records_before` does.
+        """
+        return self.retention.delete_records_before(offset)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
 
     def prepare_close(self) -> None:
         """Save the state if the next start would otherwise have much to scan; raise KAFKA_STORAGE_ERROR if that fails.
 
         The files are not synced: if a loss of power damages them, their checksums show it, and they are rebuilt.
         """
-        if self.closed or self._failure is not None:
+        if self.files.closed or self.failure is not None:
             return
-        if self._refusing_writes:
-            self._cut_leftovers()
-        if not self._untouched and self._must_save:
+        self._writer.cut_leftovers()
+        if not self.files.untouched and self.saved_state.is_worth_saving(self.config):
             try:
-                self.save_state()
+                self.saved_state.save()
             except OSError as error:
                 raise storage_error(f"{self.name}: the indexes cannot be written: {error}") from error
-
-    @property
-    def _must_save(self) -> bool:
-        """Whether the next start would have too much to scan, or would miss producer state that is only in memory.
-
-        A small log is not saved, because scanning it takes less time than writing the files.
-        """
-        base_offset = self.segments.active.base_offset
-        return self.unsaved_bytes > self.config.unsaved_bytes or not self.producers.is_saved_at(base_offset)
 
     def close(self, *, clean: bool = True) -> None:
         """Close the files. With `clean`, first save the state and flush everything, so that the next start is fast.
@@ -714,29 +696,37 @@ class PartitionLog(RetainedLog):
         Waiting writers get NOT_LEADER_OR_FOLLOWER, after which they may try again. If the save or the flush fails, the
         files are closed, and KAFKA_STORAGE_ERROR is raised.
         """
-        if self.closed:
+        files = self.files
+        if files.closed:
             return
         try:
-            if clean and self._failure is None:
+            if clean and files.failure is None:
                 self.prepare_close()
-                if not self._untouched:
-                    self.flush()
+                if not files.untouched:
+                    files.flush()
         finally:
             reason = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is being closed; try again")
             run_at_once(self._close_in_steps(reason))
 
-    @property
-    def _untouched(self) -> bool:
-        """Whether nothing was ever appended to the log, so that nothing has to be saved or flushed."""
-        return self.log_end_offset == 0 and not (self._unsynced_segments or self._unsynced_paths)
+    def discard(self) -> None:
+        """Do the work of `discard_in_steps` without pauses."""
+        run_at_once(self.discard_in_steps())
 
-    def _cut_leftovers(self) -> None:
-        """Cut off bytes that failed writes left after the end of the log; raise KAFKA_STORAGE_ERROR if that fails."""
-        active = self.segments.active
-        try:
-            active.file.truncate(active.size)
-        except OSError as error:
-            raise storage_error(f"{self.name}: {active.path()} cannot be truncated: {error}") from error
+    def discard_in_steps(self) -> Steps[None]:
+        """Close the log of a deleted partition at once, then its files in steps. The caller removes the files.
+
+        Waiting writers get UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        if not self.files.closed:
+            yield from self._close_in_steps(
+                KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
+            )
+
+    def _close_in_steps(self, reason: KafkaError) -> Steps[None]:
+        """Close the log in the first step: readers and writers get `reason` from now on. Then close all files."""
+        self.reader.forget()
+        yield from self.files.close_in_steps(reason)
+        yield from self.retention.close_in_steps()
 
 
 def _corrected(batch: bytearray | memoryview, header: BatchHeader, max_timestamp: int) -> BatchHeader:

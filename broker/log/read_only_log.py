@@ -47,8 +47,10 @@ class ReadOnlyLog(PartitionLog):
         super().__init__(topic, partition, directory, **parts)
         self._known_end = known_end
         self._stored_bytes = stored_bytes
-        self._failure = storage_error(
-            f"{damage.place}. The partition is read-only and ends at offset {self.log_end_offset}; {damage.remedy}"
+        self.fail(
+            storage_error(
+                f"{damage.place}. The partition is read-only and ends at offset {self.log_end_offset}; {damage.remedy}"
+            )
         )
 
     @property
@@ -62,8 +64,8 @@ class ReadOnlyLog(PartitionLog):
 
     def _damage_error(self) -> KafkaError:
         """Return the KAFKA_STORAGE_ERROR for a request whose answer could depend on records after the damage."""
-        assert self._failure is not None
-        return self._failure
+        assert self.failure is not None
+        return self.failure
 
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
         """Read batches before the damage, and return `known_end` as the high watermark.
@@ -80,7 +82,7 @@ class ReadOnlyLog(PartitionLog):
         So a Fetch at the damage waits for its maximum time before it gets the error. Without this wait, consumers would
         repeat the request all the time.
         """
-        if self.closed or offset < self._sound_end(isolation):
+        if self.files.closed or offset < self._sound_end(isolation):
             return super().readable_bytes(offset, wanted, isolation)
         return 0
 

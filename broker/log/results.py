@@ -120,3 +120,10 @@ class CorruptLog(KafkaError):
 def storage_error(message: str) -> KafkaError:
     """Return a KafkaError KAFKA_STORAGE_ERROR."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+def no_descriptor_error(partition: str) -> KafkaError:
+    """Return the KAFKA_STORAGE_ERROR for a request that needs a file descriptor when none is free."""
+    return storage_error(
+        f"{partition}: the process has no file descriptor left; close connections or raise the limit (ulimit -n)"
+    )

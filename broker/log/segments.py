@@ -41,6 +41,11 @@ class LogSegments:
         return self._segments[position]
 
     @property
+    def size(self) -> int:
+        """The size of all segments without their indexes, in bytes."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
     def first(self) -> LogSegment:
         """The oldest segment."""
         return self._segments[0]

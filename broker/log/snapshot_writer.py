@@ -18,7 +18,7 @@ import structlog
 
 from ..system.ports import Threads
 from .file_names import TEMPORARY
-from .flushed_log import FlushedLog
+from .log_files import LogFiles
 from .producer_snapshot import CorruptSnapshot, check_snapshot, write_snapshot
 from .producer_state import ProducerStateEntry
 from .producer_state_manager import ProducerStateManager
@@ -46,19 +46,21 @@ class _PendingSnapshot:
 
     def __init__(
         self,
-        log: FlushedLog,
+        files: LogFiles,
+        producers: ProducerStateManager,
         entries: Sequence[ProducerStateEntry],
         lock: AbstractContextManager[object],
         *,
         sync: bool,
         replaces: int | None,
     ) -> None:
-        self.offset = log.producers.end_offset
+        self.offset = producers.end_offset
         self.cost = max(len(entries), _LEAST_COUNTED)
         self.is_written = False
         self._entries: Sequence[ProducerStateEntry] = entries
+        self._files = files
         self._lock = lock
-        self._log = log
+        self._producers = producers
         self._replaces = replaces
         self._sync = sync
 
@@ -67,13 +69,13 @@ class _PendingSnapshot:
 
         The name is not synced. The lock that flushes need is not held while the content is written.
         """
-        log, fs = self._log, self._log.fs
-        path = log.producers.snapshot_path(self.offset)
+        files, fs = self._files, self._files.fs
+        path = self._producers.snapshot_path(self.offset)
         with self._lock:
             if self.is_written:
                 return
-            with log.files_lock:
-                if log.closed:
+            with files.lock:
+                if files.closed:
                     return  # the directory's name may belong to another partition by now
                 file = fs.open(path + TEMPORARY, create=True)
             try:
@@ -82,13 +84,13 @@ class _PendingSnapshot:
                     file.fdatasync()
             finally:
                 file.close()
-            with log.files_lock:
-                if log.closed:
+            with files.lock:
+                if files.closed:
                     return  # the next start removes the temporary file
                 fs.rename(path + TEMPORARY, path)
                 self.is_written = True
                 if self._replaces is not None:
-                    log.producers.remove_snapshot(self._replaces)
+                    self._producers.remove_snapshot(self._replaces)
             self._entries = ()
 
 
@@ -98,10 +100,11 @@ class SnapshotWriter:
     All methods except `require` are called on the event loop's thread.
     """
 
-    __slots__ = ("_log", "_new_lock", "_pending")
+    __slots__ = ("_files", "_new_lock", "_pending", "_producers")
 
-    def __init__(self, log: FlushedLog, threads: Threads | None) -> None:
-        self._log = log
+    def __init__(self, files: LogFiles, producers: ProducerStateManager, threads: Threads | None) -> None:
+        self._files = files
+        self._producers = producers
         self._new_lock: Callable[[], AbstractContextManager[object]] = nullcontext if threads is None else threads.lock
         self._pending: dict[int, _PendingSnapshot] = {}
 
@@ -111,20 +114,22 @@ class SnapshotWriter:
         With `sync` its content is on disk before the file gets its name. Then the snapshot at offset `replaces` is
         removed. Without a flusher nothing is synced, and OSError may be raised.
         """
-        log = self._log
+        files, producers = self._files, self._producers
         self._collect()
-        if log.flusher is None:
+        if files.flusher is None:
             for snapshot in list(self._pending.values()):
                 snapshot.write()
             self._collect()
-            log.producers.take_snapshot()
+            producers.take_snapshot()
             if replaces is not None:
-                log.producers.remove_snapshot(replaces)
-        elif log.producers.end_offset not in (log.producers.snapshot_offset, *self._pending):
-            snapshot = _PendingSnapshot(log, log.producers.capture(), self._new_lock(), sync=sync, replaces=replaces)
+                producers.remove_snapshot(replaces)
+        elif producers.end_offset not in (producers.snapshot_offset, *self._pending):
+            snapshot = _PendingSnapshot(
+                files, producers, producers.capture(), self._new_lock(), sync=sync, replaces=replaces
+            )
             self._pending[snapshot.offset] = snapshot
-            what = f"producer snapshot of {log.name} at {snapshot.offset}"
-            log.flusher.submit(snapshot.write, what).add_done_callback(lambda _: self._collect())
+            what = f"producer snapshot of {files.name} at {snapshot.offset}"
+            files.flusher.submit(snapshot.write, what).add_done_callback(lambda _: self._collect())
 
     @property
     def are_pending(self) -> bool:
@@ -142,7 +147,7 @@ class SnapshotWriter:
 
         All are checked, because failed jobs are repeated in the background.
         """
-        producers = self._log.producers
+        producers = self._producers
         for snapshot in list(self._pending.values()):
             if snapshot.is_written:
                 del self._pending[snapshot.offset]
@@ -154,15 +159,15 @@ class SnapshotWriter:
         If it was never written or is damaged, it is rebuilt from the batches in `segments` and an older snapshot. Does
         nothing if the log is closed. Raises CorruptLog, OSError.
         """
-        log = self._log
+        files, known = self._files, self._producers
         pending = self._pending.get(offset)
         if pending is not None:
             pending.write()
             return
-        if log.closed:
+        if files.closed:
             return
-        path = log.producers.snapshot_path(offset)
-        content = read_derived(log.fs, path)
+        path = known.snapshot_path(offset)
+        content = read_derived(files.fs, path)
         try:
             if content is not None:
                 check_snapshot(content)
@@ -171,11 +176,11 @@ class SnapshotWriter:
         except CorruptSnapshot as error:
             reason = str(error)
         logger.info("producer snapshot made again", file=path, reason=reason)
-        producers = ProducerStateManager(log.fs, log.directory, log.name)
-        start = producers.load(segments[0].base_offset, offset, log.producers.snapshot_offsets())
+        producers = ProducerStateManager(files.fs, files.directory, files.name)
+        start = producers.load(segments[0].base_offset, offset, known.snapshot_offsets())
         for _ in replay(segments, producers, start):
             pass
         producers.skip_to(offset)
-        with log.files_lock:
-            if not log.closed:
+        with files.lock:
+            if not files.closed:
                 producers.take_snapshot()

@@ -15,7 +15,7 @@ Rules:
   without unsynced bytes are closed first.
 * If that sync fails, the error belongs to the file: every later write or sync of the file raises the error, so that its
   log fails and no other log does. The sync is never tried again. A sync that finds no disk space is the exception: the
-  next fdatasync raises the error once, and the log writes its bytes again (`FlushedLog.take_back`).
+  next fdatasync raises the error once, and the log writes its bytes again (`LogFiles.take_back`).
 * `rename` through this file system also updates the handles of a renamed file, or of the files directly in a renamed
   directory. A file that is unlinked or replaced keeps an open descriptor until the file is closed. If its descriptor
   was already closed, a read raises FileNotFoundError; another file with that name is never opened instead.

@@ -140,7 +140,7 @@ async def test_nothing_is_left_of_two_thousand_connections(broker: BrokerNode) -
     del writer, reader, raw
     assert live_connections() <= living
     log: Any = broker.replica_manager.partition("t", 0).log
-    assert not log._listeners
+    assert not log.offsets.listeners
     await serves(broker.address)
 
 
@@ -226,7 +226,7 @@ async def test_a_partition_asked_for_twice_in_one_waiting_fetch(broker: BrokerNo
         _, answer = await wire.receive(FetchRequest, 12)
         assert any(part.records for part in answer.responses[0].partitions)
         log: Any = broker.replica_manager.partition("t", 0).log
-    assert not log._listeners
+    assert not log.offsets.listeners
 
 
 async def test_a_topic_asked_for_a_thousand_times_is_told_once(

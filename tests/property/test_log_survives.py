@@ -313,18 +313,18 @@ class LogMachine(RuleBasedStateMachine):
         self.note_durable()
 
     def note_durable(self) -> None:
-        self.durable = max(self.durable, self.log.flushed_offset)
+        self.durable = max(self.durable, self.log.files.flushed_offset)
 
     @precondition(lambda self: self.task is None)
     @rule()
     def begin_flush(self) -> None:
-        self.task = self.log.begin_flush()
+        self.task = self.log.files.begin_flush()
 
     @rule()
     def finish_flush(self) -> None:
         if self.task is not None:
             self.task.run(self.fs)
-            self.log.finish_flush(self.task)
+            self.log.files.finish_flush(self.task)
             self.task = None
             self.note_durable()
 
@@ -334,11 +334,11 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def save_state(self) -> None:
-        self.log.save_state()
+        self.log.saved_state.save()
 
     @rule()
     def checkpoint(self) -> None:
-        self.recovery_point = self.log.flushed_offset
+        self.recovery_point = self.log.files.flushed_offset
 
     @rule(ms=st.sampled_from([10, DELETE_RETENTION_MS]))
     def pass_time(self, ms: int) -> None:
@@ -347,7 +347,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def compact(self) -> None:
         self.flush()
-        self.recovery_point = self.log.flushed_offset
+        self.recovery_point = self.log.files.flushed_offset
         self.compacted_to = max(self.compacted_to, self.log.segments.active.base_offset)
         self.first_dirty = self.cleaner.clean(self.log, self.first_dirty, self.clock.now)
 
@@ -443,7 +443,7 @@ class LogMachine(RuleBasedStateMachine):
             elif action == "roll":
                 self.log.roll()
             elif action == "save":
-                self.log.save_state()
+                self.log.saved_state.save()
             elif action == "delete":
                 self.log.delete_records_before(self.log.last_stable_offset)
             elif action == "close":
@@ -467,7 +467,7 @@ class LogMachine(RuleBasedStateMachine):
         log = self.log
         assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset
         if self.config.durability == "flush":
-            assert log.high_watermark <= max(log.flushed_offset, self.durable)
+            assert log.high_watermark <= max(log.files.flushed_offset, self.durable)
         assert log.log_end_offset == (self.batches[-1].end if self.batches else log.log_end_offset)
 
     @invariant()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from crc32c import crc32c
@@ -77,6 +77,7 @@ def open_log(
     clock: StandingClock | None = None,
     topic: str = "t",
     threads: Threads | None = None,
+    on_start_offset: Callable[[Callable[[], None]], None] | None = None,
     **config: Any,
 ) -> PartitionLog:
     """Return the log in /data/t-0, which is created if it is missing."""
@@ -93,6 +94,7 @@ def open_log(
         config=LogConfig(**config),
         point=point,
         threads=threads,
+        on_start_offset=on_start_offset,
     )
 
 

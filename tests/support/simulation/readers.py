@@ -74,7 +74,7 @@ class Readers:
         """Return the records that a read_committed consumer keeps, by its own filtering."""
         end = log.last_stable_offset
         if log.failure is not None:
-            end = min(end, log.flushed_offset)  # what follows is refused
+            end = min(end, log.files.flushed_offset)  # what follows is refused
         with log.reader.side_reads.at_once():  # also indexes that have to be rebuilt
             if log.failure is not None or self._rng.random() > BY_FETCH:
                 return committed_records(log, end, partial(log.read, max_bytes=1 << 20, isolation=_COMMITTED))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from oncelog.broker.log import PartitionLog
-from oncelog.broker.log.retention import RetainedLog
+from oncelog.broker.log.retention import Retention as LogRetention
 
 if TYPE_CHECKING:
     from .world import World
@@ -71,14 +71,16 @@ def retention_of(seed: int) -> Retention | None:
 @contextmanager
 def observed(world: World) -> Iterator[None]:
     """Within this context, call `world.before_deletion(log, offset)` before retention deletes anything."""
-    advance = RetainedLog._advance_start
+    advance = LogRetention._advance_start
 
-    def judged(log: PartitionLog, offset: int, reason: str) -> int:
+    def judged(retention: LogRetention, offset: int, reason: str) -> int:
+        logs = world.broker.broker.log_manager.logs()
+        log = next(log for log in logs if log.retention is retention)
         if reason == "retention" and log.failure is None:
             world.before_deletion(log, offset)
-        return advance(log, offset, reason)
+        return advance(retention, offset, reason)
 
-    with mock.patch.object(RetainedLog, "_advance_start", judged):
+    with mock.patch.object(LogRetention, "_advance_start", judged):
         yield
 
 

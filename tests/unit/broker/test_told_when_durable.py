@@ -84,7 +84,7 @@ def test_transaction_is_complete_when_all_markers_are_on_disk() -> None:
         while broker.transaction_coordinator.describe("id").state is TransactionState.PREPARE_COMMIT:
             await asyncio.sleep(FLUSH_S / 10)
         assert broker.transaction_coordinator.describe("id").state is TransactionState.COMPLETE_COMMIT
-        assert log.flushed_offset == log.log_end_offset == 2
+        assert log.files.flushed_offset == log.log_end_offset == 2
 
     on_a_slow_disk(work)
 
@@ -126,11 +126,11 @@ def test_offsets_in_a_transaction_are_answered_when_they_are_on_disk() -> None:
         request = TxnOffsetCommitRequest("id", "g", *who, topics=topics)
         answer = txn_offset_commit.handle(context, request)
         log = data_log(broker, home[0])
-        assert log.flushed_offset < log.log_end_offset
+        assert log.files.flushed_offset < log.log_end_offset
         assert isinstance(answer, Deferred)
         assert isinstance(answer.awaitable, asyncio.Future)
         await answer.awaitable
-        assert log.flushed_offset == log.log_end_offset
+        assert log.files.flushed_offset == log.log_end_offset
 
     on_a_slow_disk(work)
 

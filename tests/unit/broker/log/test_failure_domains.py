@@ -58,7 +58,7 @@ async def test_a_drain_waits_for_the_round_behind_a_failure(fs: FaultyFileSystem
     log.append(batch("a"))
     await settle(manager)
     assert log.failure is not None
-    assert other.flushed_offset == 1
+    assert other.files.flushed_offset == 1
 
 
 async def test_a_failed_sync_takes_writes_from_its_partition_alone(fs: FaultyFileSystem) -> None:
@@ -97,11 +97,11 @@ async def test_what_is_on_disk_of_a_partition_that_takes_no_writes_is_read(
 ) -> None:
     log = manager.create("t", 0, LogConfig(durability="os"))
     log.append(batch("a"))
-    log.sync_later()
+    log.files.sync_later()
     await settle(manager)
     log.append(batch("b"))
     fs.fail("fdatasync")
-    log.sync_later()
+    log.files.sync_later()
     await settle(manager)
     assert log.failure is not None
     assert values_of(at_once(log.read(0, 1000)).records) == ["a"], "what may be lost is not shown"

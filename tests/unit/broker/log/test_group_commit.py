@@ -130,7 +130,7 @@ async def test_a_log_that_somebody_waits_for_goes_before_those_that_nobody_waits
     fs.before = lambda operation, path: order.append(path) if operation == "fdatasync" else None
     for log in others:
         log.append(batch("a"))
-        log.sync_later()
+        log.files.sync_later()
     urgent.append(batch("b"))
     flush = urgent.flushed(1)
     assert flush is not None
@@ -161,7 +161,7 @@ async def test_a_stop_puts_logs_on_disk_side_by_side(fs: FaultyFileSystem) -> No
     manager = new_manager(fs)
     manager.open()
     assert manager.clean_start
-    assert all(log.unsaved_bytes == 0 for log in manager.logs()), "none was scanned"
+    assert all(log.saved_state.unsaved_bytes == 0 for log in manager.logs()), "none was scanned"
     manager.abandon()
 
 

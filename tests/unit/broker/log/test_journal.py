@@ -250,7 +250,7 @@ async def test_a_log_is_flushed_while_its_file_is_synced_for_the_journal(fs: Fau
     async with journaled(fs, "a", "b") as manager:
         await round_of(manager, "a", "b")
         log = log_of(manager, "a")
-        settling = log.begin_settling()
+        settling = log.files.begin_settling()
         assert settling is not None
         await round_of(manager, "a", "b")
         assert log.high_watermark == 3
@@ -258,9 +258,9 @@ async def test_a_log_is_flushed_while_its_file_is_synced_for_the_journal(fs: Fau
         await turns()
         assert not alone.done(), "two syncs of a file at a time: only one of them would learn of a lost write"
         settling.run(fs)
-        log.end_settling(settling, None)
+        log.files.end_settling(settling, None)
         await alone
-        assert log.synced_offset == log.log_end_offset == 4
+        assert log.files.synced_offset == log.log_end_offset == 4
 
 
 async def test_a_clean_stop_leaves_no_journal_and_loses_nothing(fs: FaultyFileSystem) -> None:
@@ -304,7 +304,7 @@ async def test_where_the_first_write_to_the_journal_fails_the_logs_sync_their_ow
         fs.before = look
         await round_of(manager, "a", "b")
         assert synced[:3] == ["00000000000000000001.journal", "a-0", "b-0"]
-        assert [log.synced_offset for log in manager.logs()] == [2, 2]
+        assert [log.files.synced_offset for log in manager.logs()] == [2, 2]
 
 
 @pytest.mark.parametrize("operation", ["write", "fdatasync"])
@@ -382,7 +382,7 @@ async def test_a_log_that_cannot_be_synced_for_the_journal_keeps_its_records_in_
         a, b = log_of(manager, "a"), log_of(manager, "b")
         assert a.failure is not None
         assert b.failure is None
-        end = a.flushed_offset
+        end = a.files.flushed_offset
         for _ in range(100):
             await round_of(manager, "b", value="." * 300)
         await turns()
@@ -395,7 +395,7 @@ async def test_a_log_that_cannot_be_synced_for_the_journal_keeps_its_records_in_
         manager = reopened(fs)
         assert manager.offline == {}
         assert log_of(manager, "a").log_end_offset >= end
-        assert log_of(manager, "b").log_end_offset == b.flushed_offset
+        assert log_of(manager, "b").log_end_offset == b.files.flushed_offset
         assert journal_files(fs) == []
         manager.abandon()
 
@@ -422,12 +422,12 @@ async def test_a_log_without_space_for_its_own_file_is_written_again(fs: FaultyF
         await turns()
         a = log_of(manager, "a")
         assert a.failure is None
-        assert a.synced_offset > 2
+        assert a.files.synced_offset > 2
         manager._look()
         await turns()
         assert "00000000000000000001.journal" not in journal_files(fs)
         manager = after_power_failed(fs, manager)
-        assert log_of(manager, "a").log_end_offset == a.flushed_offset
+        assert log_of(manager, "a").log_end_offset == a.files.flushed_offset
         manager.abandon()
 
 
@@ -468,7 +468,7 @@ async def test_a_failed_log_and_deletions_do_not_end_the_use_of_the_journal(fs: 
         with syncs(fs) as counted:
             await round_of(manager, "b", "c")
         assert counted == {"journal": 1}
-        end = log_of(manager, "a").flushed_offset
+        end = log_of(manager, "a").files.flushed_offset
         manager = after_power_failed(fs, manager)
         assert (manager.offline, log_of(manager, "a").log_end_offset) == ({}, end)
         manager.abandon()
@@ -572,7 +572,7 @@ def fail_round_and_settling(fs: FaultyFileSystem, log: PartitionLog, number: int
 
     The list that is returned gets the log's files that are synced after that.
     """
-    settling = log.begin_settling()
+    settling = log.files.begin_settling()
     assert settling is not None
     again: list[str] = []
 
@@ -582,7 +582,7 @@ def fail_round_and_settling(fs: FaultyFileSystem, log: PartitionLog, number: int
         fs.before = failing("fdatasync", f"/{log.name}/", number)
         with pytest.raises(OSError, match="failed on purpose") as raised:
             settling.run(fs)
-        log.end_settling(settling, raised.value)
+        log.files.end_settling(settling, raised.value)
         fs.before = lambda name, path: again.append(path) if name == "fdatasync" and log.name in path else None
         raise OSError(errno.EIO, "failed on purpose", path)
 
@@ -625,14 +625,14 @@ async def test_a_deleted_log_waits_for_no_flush(fs: FaultyFileSystem) -> None:
         assert manager._flusher is not None
         await round_of(manager, "a", "b")
         log = log_of(manager, "a")
-        settling = log.begin_settling()
+        settling = log.files.begin_settling()
         assert settling is not None
         waiting = asyncio.ensure_future(written(log, "alone"))
         await turns(20)
         await manager.delete([("a", 0)])
         with pytest.raises(KafkaError):
             await waiting
-        log.end_settling(settling, None)
+        log.files.end_settling(settling, None)
         await turns()
         assert manager._flusher.oldest_flush_s == 0
 
@@ -717,15 +717,15 @@ async def test_what_only_the_journal_has_is_written_again_after_a_lack_of_space(
         for _ in range(3):
             await round_of(manager, "a", "b")
         log = log_of(manager, "a")
-        settling = log.begin_settling()
+        settling = log.files.begin_settling()
         assert settling is not None
         written_again: list[str] = []
         fs.before = lambda name, path: written_again.append(path) if name == "write" and path.endswith(".log") else None
-        log.end_settling(settling, OSError(errno.ENOSPC, "no space"))
-        assert log.begin_settling() is None, "a sync could succeed although bytes are lost"
+        log.files.end_settling(settling, OSError(errno.ENOSPC, "no space"))
+        assert log.files.begin_settling() is None, "a sync could succeed although bytes are lost"
         await turns()
         assert written_again == ["/data/a-0/00000000000000000000.log"] * 3
-        assert log.synced_offset == log.log_end_offset == 4
+        assert log.files.synced_offset == log.log_end_offset == 4
 
 
 async def test_a_sync_that_lacked_space_is_not_repeated_when_the_journal_fails(fs: FaultyFileSystem) -> None:

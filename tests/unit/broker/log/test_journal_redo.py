@@ -70,7 +70,7 @@ async def test_what_only_the_journal_has_is_redone(fs: FaultyFileSystem) -> None
 async def test_what_the_disk_has_refused_is_written_although_the_page_cache_has_it(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
         await round_of(manager, "a", "b")
-        settling = log_of(manager, "a").begin_settling()
+        settling = log_of(manager, "a").files.begin_settling()
         assert settling is not None
         fs.before = failing("fdatasync", "/a-0/", errno.EIO)
         with pytest.raises(OSError, match="failed on purpose"):
@@ -311,7 +311,7 @@ async def left_with_saved_indexes(fs: FaultyFileSystem) -> None:
     async with journaled(fs, "a", "b") as manager:
         for value in ("second", "third", "fourth"):
             await round_of(manager, "a", "b", value=value)
-        for path in log_of(manager, "a").save_state():
+        for path in log_of(manager, "a").saved_state.save():
             sync_path(fs, path)
         fs.sync_directory("/data/a-0")
         power_fails(fs, manager)
@@ -518,7 +518,7 @@ async def test_damage_on_the_same_boot_hides_nothing_that_the_disk_has_refused(
     async with journaled(fs, "a", "b") as manager:
         await round_of(manager, "a", "b", value="second")
         await round_of(manager, "a", "b", value="third")
-        settling = log_of(manager, "a").begin_settling()
+        settling = log_of(manager, "a").files.begin_settling()
         assert settling is not None
         fs.before = failing("fdatasync", "/a-0/", errno.EIO)
         with pytest.raises(OSError, match="failed on purpose"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from oncelog.broker.log import AppendOrigin, DataDirectoryError, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.cleaner import Cleaner, CleaningPlan
+from oncelog.broker.log.log_files import LogFiles
 from oncelog.broker.system.ports import RealFileSystem, SystemClock, SystemRandomIds
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
@@ -527,10 +528,10 @@ async def test_a_file_that_cannot_be_opened_for_its_flush_is_flushed_later(
     log = manager.create("t", 0, CONFIG)
     await settle(manager)
 
-    def exhausted(_: PartitionLog) -> None:
+    def exhausted(_: LogFiles) -> None:
         raise OSError(errno.EMFILE, "too many open files")
 
-    monkeypatch.setattr(PartitionLog, "begin_flush", exhausted)
+    monkeypatch.setattr(LogFiles, "begin_flush", exhausted)
     log.append(batch("a"))
     waiting = log.flushed(1)
     assert waiting is not None

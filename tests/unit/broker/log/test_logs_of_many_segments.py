@@ -92,7 +92,7 @@ async def test_a_deleted_log_takes_nothing_from_the_first_turn_of_its_deletion_o
     deletion = asyncio.ensure_future(manager.delete([("t", 0)]))
     await asyncio.sleep(0)
     assert not deletion.done()
-    assert log.closed
+    assert log.files.closed
     for refused in (lambda: log.append(batch("c")), lambda: log.read(0, 1000)):
         with pytest.raises(KafkaError) as caught:
             refused()
@@ -115,7 +115,7 @@ async def test_no_turn_closes_all_segments_below_a_new_log_start_offset(
         await asyncio.sleep(0)
     assert max(counted.closed.values()) <= MOST
     counted.end()
-    while len([name for name in fs.list(log.directory) if name.endswith((".log", ".deleted"))]) > 2:
+    while len([name for name in fs.list(log.files.directory) if name.endswith((".log", ".deleted"))]) > 2:
         await asyncio.sleep(0)
     await settle(manager)
 

@@ -302,11 +302,11 @@ def test_decided_transaction_is_not_stable_before_its_marker_is_on_disk(tmp_path
     log.append(data(0, transactional=True))
     log.flush()
     log.append(data(0, producer_id=8))
-    flush = log.begin_flush()  # covers the batch of another producer, and not the marker
+    flush = log.files.begin_flush()  # covers the batch of another producer, and not the marker
     assert flush is not None
     marker(log, 0)
     flush.run(fs)
-    log.finish_flush(flush)
+    log.files.finish_flush(flush)
     assert log.high_watermark == 2
     assert log.last_stable_offset == 0, "a crash now would take the marker back"
     assert not at_once(log.read(0, 1000, IsolationLevel.READ_COMMITTED)).records

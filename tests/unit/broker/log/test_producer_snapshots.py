@@ -86,7 +86,7 @@ async def test_the_event_loop_neither_encodes_nor_writes_a_snapshot(fs: FaultyFi
     await settle(manager)
     for sequence in range(1, 3):
         log.append(of(1, sequence))
-        log.save_grown()
+        log.saved_state.save_grown()
         await settle(manager)
     log.append(of(1, 3))
     await manager.stop()
@@ -321,7 +321,7 @@ async def _life(manager: LogManager, log: PartitionLog, acknowledged: dict[int, 
                 await asyncio.shield(flush)
             acknowledged[producer_id] = sequence
         if rng.random() < 0.2:
-            log.save_grown()
+            log.saved_state.save_grown()
         if rng.random() < 0.2:
             manager._checkpoint()
         if rng.random() < 0.15:
@@ -437,5 +437,5 @@ async def test_the_segments_of_a_log_are_looked_at_in_slices_before_a_compaction
         log.append(batch("a"))
         log.roll()
     await settle(manager)
-    steps = list(Cleaner(log.fs).plan_in_steps(log, 0, NOW, force=True))
+    steps = list(Cleaner(log.files.fs).plan_in_steps(log, 0, NOW, force=True))
     assert len(steps) >= 40

@@ -722,7 +722,7 @@ def test_a_segment_that_could_not_be_begun_leaves_no_file_behind(fs: FaultyFileS
         if operation == "truncate" and path.endswith("01.log"):
             raise OSError(errno.ENOSPC, "no space")
 
-    fs.open(f"{log.directory}/{1:020}.log", create=True).write_at([b"left by a crash"], 0)
+    fs.open(f"{log.files.directory}/{1:020}.log", create=True).write_at([b"left by a crash"], 0)
     fs.before = full
     with pytest.raises(KafkaError):
         log.append(batch("b" * 150))
@@ -1011,16 +1011,15 @@ def test_deleted_segments_are_not_missed(fs: FaultyFileSystem) -> None:
 
 
 def test_what_a_flush_covers_is_on_disk_until_a_new_start_is(fs: FaultyFileSystem) -> None:
-    log = open_log(fs, durability="os")
     moved: list[Callable[[], None]] = []
-    log._on_start_offset = moved.append
+    log = open_log(fs, on_start_offset=moved.append, durability="os")
     for number in range(3):
         log.append(batch(f"value {number}"))
     log.roll()
     log.append(batch("value 3"))
     log.delete_records_before(3)
     log.flush()
-    assert log.flushed_offset == 4
+    assert log.files.flushed_offset == 4
     node = fs._get("/data/t-0/00000000000000000000.log")
     assert node.disk == bytes(node.data), "a crash may take the new start back, and what is flushed is not damaged"
     (then,) = moved

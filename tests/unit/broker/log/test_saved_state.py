@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from oncelog.broker.log import AppendOrigin, CorruptLog, LoadPoint, LogConfig, LogManager, PartitionLog
 from oncelog.broker.log.flusher import sync_path
+from oncelog.broker.log.log_files import LogFiles
 from oncelog.protocol.control_records import control_batch
 from structlog.testing import capture_logs
 from support.faulty_filesystem import FaultyFileSystem
@@ -93,8 +94,8 @@ def test_a_clean_stop_leaves_no_more_to_scan_than_a_bounded_part(fs: FaultyFileS
         fill(log, 2)
         end, size = log.log_end_offset, log.size
         log.close()
-        assert log.unsaved_bytes <= 500
-    assert log.unsaved_bytes < size / 2
+        assert log.saved_state.unsaved_bytes <= 500
+    assert log.saved_state.unsaved_bytes < size / 2
     log = open_log(fs, point=LoadPoint(clean=True, recovery_point=end), unsaved_bytes=500)
     assert log.log_end_offset == end
     log.close()
@@ -134,7 +135,7 @@ def test_producers_whose_batches_are_in_deleted_segments_alone_are_saved_at_a_st
 def test_a_start_after_a_kill_scans_what_came_behind_the_saved_state_alone(fs: FaultyFileSystem, snapshot: str) -> None:
     log = open_log(fs, index_interval_bytes=100)
     fill(log, 30)
-    log.save_state()
+    log.saved_state.save()
     saved = log.size
     fill(log, 3)
     log.flush()
@@ -143,7 +144,7 @@ def test_a_start_after_a_kill_scans_what_came_behind_the_saved_state_alone(fs: F
     if snapshot == "lost":
         fs.unlink(f"{DIRECTORY}/{30:020}.snapshot")
     log = open_log(fs, point=KILLED, index_interval_bytes=100)
-    assert log.unsaved_bytes == size - saved
+    assert log.saved_state.unsaved_bytes == size - saved
     assert everything(log) == before
     fs.kill()
     flip(fs, FIRST, saved + 70)
@@ -162,7 +163,7 @@ def test_a_kill_while_state_is_saved_leaves_what_was_saved_before(fs: FaultyFile
         fs = FaultyFileSystem()
         log = open_log(fs, index_interval_bytes=100)
         fill(log, 20)
-        log.save_state()
+        log.saved_state.save()
         saved = log.size
         fill(log, 20)
         log.flush()
@@ -177,17 +178,17 @@ def test_a_kill_while_state_is_saved_leaves_what_was_saved_before(fs: FaultyFile
 
         fs.before = count
         try:
-            log.save_state()
+            log.saved_state.save()
             finished = True
         except Killed:
             finished = False
         fs.before = None
         fs.kill()
         log = open_log(fs, point=KILLED, index_interval_bytes=100)
-        assert log.unsaved_bytes in (0, size - saved), operations
+        assert log.saved_state.unsaved_bytes in (0, size - saved), operations
         assert everything(log) == before
         if finished:
-            assert log.unsaved_bytes == 0
+            assert log.saved_state.unsaved_bytes == 0
             assert operations > 10
             return
     raise AssertionError("it was never saved")
@@ -201,7 +202,7 @@ def test_what_was_saved_of_records_that_a_loss_of_power_took_is_not_believed_lat
     fill(log, 1)
     log.flush()
     fill(log, 20)
-    for path in log.save_state():
+    for path in log.saved_state.save():
         sync_path(fs, path)
     file = fs.open(FIRST)
     file.truncate(log.segments.active.position_of(log.log_end_offset - lost))
@@ -269,7 +270,7 @@ def test_records_that_were_not_on_disk_are_scanned_after_a_loss_of_power_whateve
     fill(log, 1)
     log.flush()
     fill(log, 20)
-    log.save_state()
+    log.saved_state.save()
     position = log.segments.active.position_of(7)
     fs.kill()
     flip(fs, FIRST, position + 70)
@@ -302,7 +303,7 @@ def test_index_files_that_do_not_say_how_far_they_reach_are_made_again(fs: Fault
     """Those of older releases and of Kafka, and those of which a loss of power has left some."""
     log = open_log(fs, index_interval_bytes=100)
     fill(log, 20)
-    log.save_state()
+    log.saved_state.save()
     fill(log, 20)
     log.close()
     before = everything(open_log(fs, point=CLEAN, index_interval_bytes=100))
@@ -315,7 +316,7 @@ def test_index_files_that_do_not_say_how_far_they_reach_are_made_again(fs: Fault
         node.data = node.data[: struct.calcsize(">III")]
     for point in (CLEAN, KILLED):
         log = open_log(fs, point=point, index_interval_bytes=100)
-        assert log.unsaved_bytes == log.size
+        assert log.saved_state.unsaved_bytes == log.size
         assert everything(log) == before
         log.close()
 
@@ -329,7 +330,7 @@ def test_leader_epochs_are_known_without_their_file(fs: FaultyFileSystem, conten
         log.append(batch("a"), leader_epoch=epoch)
         log.roll()
     log.append(batch("b"), leader_epoch=5)
-    log.save_state()
+    log.saved_state.save()
     log.close()
     before = [log.end_offset_for_epoch(epoch) for epoch in range(7)]
     assert before[3] == (3, 2)
@@ -348,7 +349,7 @@ def test_leader_epochs_are_known_without_their_file(fs: FaultyFileSystem, conten
 def test_state_is_saved_as_a_whole_behind_a_torn_tail(fs: FaultyFileSystem) -> None:
     log = open_log(fs, index_interval_bytes=100)
     fill(log, 30)
-    log.save_state()
+    log.saved_state.save()
     fill(log, 3)
     log.flush()
     size = log.size
@@ -358,11 +359,11 @@ def test_state_is_saved_as_a_whole_behind_a_torn_tail(fs: FaultyFileSystem) -> N
     file.close()
     log = open_log(fs, point=LoadPoint(same_boot=True, recovery_point=33), index_interval_bytes=100)
     assert log.size == size
-    log.save_state()
+    log.saved_state.save()
     before = everything(log)
     fs.kill()
     log = open_log(fs, point=KILLED, index_interval_bytes=100)
-    assert log.unsaved_bytes == 0
+    assert log.saved_state.unsaved_bytes == 0
     assert everything(log) == before
 
 
@@ -370,7 +371,7 @@ def test_state_that_is_saved_again_costs_what_is_new_in_it(fs: FaultyFileSystem)
     log = open_log(fs, index_interval_bytes=0)
     for _ in range(20):
         fill(log, 50)
-        log.save_state()
+        log.saved_state.save()
     for suffix in (".index", ".timeindex", ".txnindex"):
         node = fs._get(FIRST.replace(".log", suffix))
         assert sum(len(write[1]) for write in node.writes if isinstance(write, tuple)) == len(node.data) > 500
@@ -378,7 +379,7 @@ def test_state_that_is_saved_again_costs_what_is_new_in_it(fs: FaultyFileSystem)
     content = everything(log)
     fs.kill()
     log = open_log(fs, point=KILLED, index_interval_bytes=0)
-    assert log.unsaved_bytes == 0
+    assert log.saved_state.unsaved_bytes == 0
     assert everything(log) == content
     fill(log, 50)
     log.roll()
@@ -400,7 +401,7 @@ async def test_a_stop_lets_others_in_between_while_it_asks_for_flushes(
     for number in range(100):
         manager.create("t", number, LogConfig(durability="os")).append(batch("a"))
     events: list[str] = []
-    monkeypatch.setattr(PartitionLog, "sync_later", lambda *_, **__: events.append("log"))
+    monkeypatch.setattr(LogFiles, "sync_later", lambda *_, **__: events.append("log"))
     stopping = asyncio.ensure_future(manager.stop())
     while not stopping.done():
         events.append("other")
@@ -431,7 +432,7 @@ async def test_the_state_of_logs_that_have_grown_is_saved_now_and_then(fs: Fault
         while not log.has_grown:
             fill(log, 1)
         await saved(manager)
-        assert log.unsaved_bytes == 0
+        assert log.saved_state.unsaved_bytes == 0
         (snapshot,) = [name for name in fs.list(DIRECTORY) if name.endswith(".snapshot")]
         assert snapshot == f"{log.log_end_offset:020}.snapshot"
     assert not [name for name in fs.list("/data/u-0") if name.endswith((".index", ".snapshot"))]
@@ -442,7 +443,7 @@ async def test_the_state_of_logs_that_have_grown_is_saved_now_and_then(fs: Fault
     reopened = manager.get("t", 0)
     assert reopened is not None
     log = reopened
-    assert log.unsaved_bytes == 0
+    assert log.saved_state.unsaved_bytes == 0
     manager.abandon()
 
 
@@ -469,12 +470,12 @@ async def test_state_that_cannot_be_saved_keeps_nobody_from_writing(fs: FaultyFi
     fs.capacity = fs.used()
     with capture_logs() as lines:
         await saved(manager)
-    assert log.unsaved_bytes == log.size
+    assert log.saved_state.unsaved_bytes == log.size
     assert [line for line in lines if "saving the state of t-0" in line.values()]
     fs.capacity = None
     fill(log, 1)
     await saved(manager)
-    assert log.unsaved_bytes == 0
+    assert log.saved_state.unsaved_bytes == 0
     await manager.stop()
 
 

@@ -176,7 +176,7 @@ async def write(manager: LogManager, log: PartitionLog, rng: random.Random) -> H
         number = current.get(producer_id, -1)
         history.records += [(offset + delta, text, number) for delta, text in enumerate(texts)]
         if rng.random() < 0.1:
-            log.save_grown()
+            log.saved_state.save_grown()
         if log.config.compacted and rng.random() < 0.1:
             await manager._clean_all()
     log.flush()
@@ -316,7 +316,7 @@ def test_everything_but_reading_is_refused(fs: FaultyFileSystem) -> None:
     ):
         assert refused(call)
     assert not log.has_grown
-    assert log.begin_flush() is None
+    assert log.files.begin_flush() is None
     assert log.failure is not None
     assert log.failure is manager.offline["t", 0]
     assert path(log.segments.active.base_offset) in log.failure.message

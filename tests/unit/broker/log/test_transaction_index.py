@@ -101,7 +101,7 @@ def test_a_damaged_index_of_aborted_transactions_is_made_again(fs: FaultyFileSys
         earlier = FaultyFileSystem()
         shorter = open_log(earlier)
         shorter.append(batch("plain"))
-        shorter.save_state()
+        shorter.saved_state.save()
         fs._get(f"{FIRST}.checksums").data = bytearray(earlier.read_file(f"{FIRST}.checksums"))
     if after == "another index":
         if fs.exists(f"{FIRST}.index"):

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from oncelog.broker.log import AppendOrigin, LogConfig, LogManager, PartitionLog
+from oncelog.broker.log.log_files import LogFiles
+from oncelog.broker.log.saved_state import SavedState
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import at_once, batch, new_manager, settle, values, values_of
@@ -39,8 +41,8 @@ def raising_once(error: Exception, method: Callable[..., Any], name: str = "") -
     """`method`, whose first call (for the log of that name) raises."""
     left = [1]
 
-    def broken(log: PartitionLog, *arguments: Any, **options: Any) -> Any:
-        if left[0] and name in ("", log.name):
+    def broken(log: Any, *arguments: Any, **options: Any) -> Any:
+        if left[0] and (not name or log.name == name):
             left[0] -= 1
             raise error
         return method(log, *arguments, **options)
@@ -124,7 +126,7 @@ async def test_the_state_of_other_logs_is_saved_although_that_of_one_cannot_be(
     for log in logs:
         log.append(batch("a"))
     await settle(manager)
-    monkeypatch.setattr(PartitionLog, "save_grown", raising_once(MemoryError(), PartitionLog.save_grown))
+    monkeypatch.setattr(SavedState, "save_grown", raising_once(MemoryError(), SavedState.save_grown))
     await manager._save_all(logs)
     assert [log.has_grown for log in logs] == [True, False]
     await manager._save_all(logs)
@@ -255,8 +257,8 @@ async def test_an_unexpected_error_before_or_behind_a_sync_fails_its_waiters(
 ) -> None:
     log, other = manager.create("t", 0, CONFIG), manager.create("u", 0, CONFIG)
     await settle(manager)
-    broken = raising_once(AssertionError("a bug"), getattr(PartitionLog, method), "t-0")
-    monkeypatch.setattr(PartitionLog, method, broken)
+    broken = raising_once(AssertionError("a bug"), getattr(LogFiles, method), "t-0")
+    monkeypatch.setattr(LogFiles, method, broken)
     log.append(batch("a"))
     other.append(batch("b"))
     first, second = log.flushed(1), other.flushed(1)
