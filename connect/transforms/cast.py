@@ -14,6 +14,7 @@ from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type
 from ..config.types import parse
 from ..data import logical
 from ..data.floats import shortest_float32
+from ..data.logical import python_type
 from ..data.schema import INTEGER_BITS, Schema, SchemaType
 from ..data.struct import Struct
 from ..data.text import header_text
@@ -102,7 +103,7 @@ class Cast(PartTransformation):
             return record
         if self._whole is not None:
             whole = self._whole
-            target = None if schema is None else self._schemas.get(schema, lambda old: _retyped(old, whole))
+            target = None if schema is None else self._schemas.get(schema, lambda old: _whole_schema(old, whole))
             return self.changed(record, target, cast_value(value, whole, schema))
         if schema is None:
             given = self.require_map(value)
@@ -122,12 +123,20 @@ class Cast(PartTransformation):
         for field in schema.fields:
             kind = self._fields.get(field.name)
             fields.append((field.name, field.schema if kind is None else _retyped(field.schema, kind)))
-        return with_fields(schema, fields)
+        return with_fields(schema, fields, schema.optional)
 
 
 def _retyped(schema: Schema, kind: SchemaType) -> Schema:
     default = None if schema.default is None else cast_value(schema.default, kind, schema)
-    return replace(Schema(kind), optional=schema.optional, default=default)
+    return Schema(kind, optional=schema.optional, default=default)
+
+
+def _whole_schema(schema: Schema, kind: SchemaType) -> Schema:
+    """Return the schema of a whole value that is cast. It keeps its name, unless this is the name of a logical type."""
+    cast = _retyped(schema, kind)
+    if python_type(schema.name) is not None:
+        return cast
+    return replace(cast, name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters)
 
 
 def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> Any:
@@ -139,7 +148,7 @@ def cast_value(value: Any, kind: SchemaType, schema: Schema | None = None) -> An
     ):
         raise DataError(f"Cast transformation does not support casting a {type(value).__name__} to {kind.value}")
     if kind is SchemaType.STRING:
-        return base64.b64encode(value).decode() if isinstance(value, bytes) else header_text(value)
+        return base64.b64encode(value).decode() if isinstance(value, bytes) else header_text(value, schema)
     known = _NAMES.get(type(value))
     if known is not None:
         value = logical.encode(known, value)
@@ -171,8 +180,13 @@ def _whole(value: Any, bits: int) -> int:
     if isinstance(value, float):  # as Java's cast: NaN becomes 0, a number beyond 32 or 64 bits the nearest one
         limit = 2 ** (max(bits, 32) - 1)
         value = max(-limit, min(limit - 1, value)) if value == value else 0
-    number: int = int(value) & (2**bits - 1)
-    return number - 2**bits if number >= 2 ** (bits - 1) else number
+    return wrapped(int(value), bits)
+
+
+def wrapped(number: int, bits: int) -> int:
+    """Return the signed number that the lowest `bits` bits of an integer represent, as Java's casts do."""
+    rest = number & (2**bits - 1)
+    return rest - 2**bits if rest >= 2 ** (bits - 1) else rest
 
 
 class Key(Cast):

@@ -1,4 +1,7 @@
-"""Parses names of fields, or paths to nested fields with syntax V2: a.b, or `a.b`.c if a name has a dot (KIP-821)."""
+"""Parses names of fields, or paths to nested fields with syntax V2: a.b, or `a.b`.c if a name has a dot (KIP-821).
+
+In a name between backticks, a backtick before a dot is written with a backslash; any other backtick stands for itself.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from ..data.struct import Struct
 from ..errors import ConfigValueError
 from .structs import field_value
 
-_STEP: Final = re.compile(r"`((?:[^`\\]|\\.)*)`(?:\.|$)|([^.`][^.]*)(?:\.|$)")
+_STEP: Final = re.compile(r"`(.*?)(?<!\\)`(?:\.|$)|((?!`)[^.]*)(?:\.|$)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\`(?=\.)")
 
 
 @cache
@@ -20,14 +24,17 @@ def field_path(text: str, version: str) -> tuple[str, ...]:
     """Return the names on the path to a field; raises ConfigValueError for an invalid path."""
     if version.upper() == "V1":
         return (text,)
+    if not text:
+        raise ConfigValueError("field", text, "is not a path: name a field")
     steps, at = [], 0
     while at < len(text):
         step = _STEP.match(text, at)
         if step is None:
-            raise ConfigValueError("field", text, "is not a path: write a.b, or `a.b`.c if a name has a dot")
-        steps.append(step[2] if step[1] is None else step[1].replace("\\`", "`"))
+            problem = f"Incomplete backtick pair in path, consider adding a backslash before backtick at position {at}"
+            raise ConfigValueError("field", text, f"{problem} to escape it")
+        steps.append(step[2] if step[1] is None else _ESCAPED.sub("`", step[1]))
         at = step.end()
-    return tuple(steps)
+    return (*steps, "") if text.endswith(".") else tuple(steps)
 
 
 def value_at(

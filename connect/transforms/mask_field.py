@@ -9,13 +9,15 @@ from typing import Any, Final
 
 from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyList, NonEmptyString, Type
-from ..data.schema import INTEGER_BITS, Schema, SchemaType
+from ..data.schema import INTEGER_BITS, Schema
 from ..data.struct import check
 from ..errors import ConfigValueError, DataError
+from .cast import wrapped
 from .structs import field_value, struct_of
 from .transformation import PartTransformation
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MAX_EXPONENT: Final = 400
 
 
 class MaskField(PartTransformation):
@@ -47,14 +49,17 @@ class MaskField(PartTransformation):
             raise ConfigValueError("fields", self.settings["fields"], "Empty list")
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with masked fields. A record whose key or value is None stays unchanged."""
+        """Return the record with masked fields. A record whose key or value is None stays unchanged.
+
+        Without a schema, a field that is missing becomes null. Raises DataError for a field that cannot be masked.
+        """
         schema, value = self.operand(record)
         if value is None:
             return record
         masked = self.settings["fields"]
         if schema is None:
             given = dict(self.require_map(value))
-            given |= {name: self._mask(given[name]) for name in masked if name in given}
+            given |= {name: self._mask(given.get(name)) for name in masked}
             return self.changed(record, None, given)
         struct, defaults = self.require_struct(value), self.settings["replace.null.with.default"]
         values = {each.name: field_value(struct, each, defaults) for each in schema.fields}
@@ -89,18 +94,28 @@ class MaskField(PartTransformation):
 
     @staticmethod
     def _replaced(value: Any, schema: Schema | None, replacement: str) -> Any:
-        kinds = {int: int, float: float, str: str, Decimal: Decimal}
-        convert = kinds.get(type(value))
-        if schema is not None and schema.type in INTEGER_BITS:
-            convert = int
-        elif schema is not None and schema.type in (SchemaType.FLOAT32, SchemaType.FLOAT64):
-            convert = float
-        if convert is None or isinstance(value, bool):
-            raise DataError(f"Cannot mask value of type {type(value).__name__} with custom replacement.")
-        try:
-            return convert(replacement)
-        except (ValueError, ArithmeticError):
-            raise DataError(f"Unable to convert {replacement} ({type(value).__name__}) to number") from None
+        match value:
+            case str():
+                return replacement
+            case int() | float() | Decimal() if not isinstance(value, bool):
+                number = _number(replacement)
+                if isinstance(value, Decimal):
+                    return number
+                bits = 64 if schema is None else INTEGER_BITS.get(schema.type)
+                if isinstance(value, float) or bits is None:
+                    return float(number)
+                return wrapped(int(number), bits)
+        raise DataError(f"Cannot mask value of type {type(value).__name__} with custom replacement.")
+
+
+def _number(text: str) -> Decimal:
+    try:
+        number = Decimal("NaN" if "_" in text else text)
+    except ArithmeticError:
+        number = Decimal("NaN")
+    if not number.is_finite() or number.adjusted() > _MAX_EXPONENT:
+        raise DataError(f"Unable to convert {text} to a number")
+    return number
 
 
 class Key(MaskField):

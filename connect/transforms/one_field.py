@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyList, OneOfIgnoringCase, Type
 from ..data.schema import struct
 from ..errors import DataError
 from .field_paths import field_path, value_at
 from .structs import SchemaCache, field_value, struct_of
-from .transformation import PartTransformation, Transformation
+from .transformation import PartTransformation, Transformation, require_map, require_struct
 
 
 class ExtractField(PartTransformation):
@@ -29,21 +31,25 @@ class ExtractField(PartTransformation):
             ),
         )  # fmt: skip
 
+    def configure(self, config: Any) -> None:
+        """Apply the settings; raises ConfigValueError for a path that is not complete."""
+        super().configure(config)
+        self._path = field_path(self.settings["field"], self.settings["field.syntax.version"])
+
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record with the field's value as its key or value.
 
         Raises DataError if the schema lacks the field. Without a schema, a missing field becomes None.
         """
         schema, value = self.operand(record)
-        path = field_path(self.settings["field"], self.settings["field.syntax.version"])
         if schema is None:
             if value is not None:
                 self.require_map(value)
-            _, found = value_at(None, value, path)
+            _, found = value_at(None, value, self._path)
             return self.changed(record, None, found)
         if value is not None:
             self.require_struct(value)
-        kind, found = value_at(schema, value, path, self.settings["replace.null.with.default"])
+        kind, found = value_at(schema, value, self._path, self.settings["replace.null.with.default"])
         if kind is None:
             raise DataError(f"Unknown field: {self.settings['field']}")
         return self.changed(record, kind, found)
@@ -94,13 +100,16 @@ class ValueToKey(Transformation):
         )
 
     def apply(self, record: SourceRecord) -> SourceRecord:
-        """Return the record with the new key; raises DataError if the value's schema lacks a field."""
+        """Return the record with the new key.
+
+        Raises DataError if the value is None or has no fields, and if its schema lacks a field.
+        """
         names, schema = self.settings["fields"], record.value_schema
         purpose = "copying fields from value to key"
         if schema is None:
-            if not isinstance(record.value, dict):
-                raise DataError(f"Only Map objects supported in absence of schema for [{purpose}]")
-            return record.replace(key_schema=None, key={name: record.value.get(name) for name in names})
+            given = require_map(record.value, purpose)
+            return record.replace(key_schema=None, key={name: given.get(name) for name in names})
+        row = require_struct(record.value, purpose)
         fields = [schema.field(name) for name in names]
         for name, field in zip(names, fields, strict=True):
             if field is None:
@@ -108,7 +117,7 @@ class ValueToKey(Transformation):
         known = [field for field in fields if field is not None]
         keys = self._schemas.get(schema, lambda old: struct([(field.name, field.schema) for field in known]))
         defaults = self.settings["replace.null.with.default"]
-        values = {field.name: field_value(record.value, field, defaults) for field in known}
+        values = {field.name: field_value(row, field, defaults) for field in known}
         return record.replace(key_schema=keys, key=struct_of(keys, values))
 
 

@@ -31,10 +31,10 @@ class SchemaCache:
         return known[1]
 
 
-def with_fields(schema: Schema, fields: Iterable[tuple[str, Schema]]) -> Schema:
-    """Return a copy of a struct schema with other fields and without a default."""
+def with_fields(schema: Schema, fields: Iterable[tuple[str, Schema]], optional: bool = False) -> Schema:
+    """Return a copy of a struct schema with other fields, without a default, and by default not optional."""
     numbered = tuple(Field(name, index, each) for index, (name, each) in enumerate(fields))
-    return replace(schema, fields=numbered, default=None)
+    return replace(schema, fields=numbered, default=None, optional=optional)
 
 
 def struct_of(schema: Schema, values: Mapping[str, Any]) -> Struct:

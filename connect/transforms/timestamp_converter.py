@@ -76,13 +76,15 @@ class TimestampConverter(PartTransformation):
         if not name:
             target = None if schema is None else self._target_schema(schema)
             return self.changed(record, target, self._converted(schema, value))
-        if value is None:
-            return record
         if schema is None:
+            if value is None:
+                return record
             fields = dict(self.require_map(value))
             return self.changed(record, None, {**fields, name: self._converted(None, fields.get(name))})
-        row = self.require_struct(value)
         target = self._schemas.get(schema, self._with_target)
+        if value is None:
+            return self.changed(record, target, None)
+        row = self.require_struct(value)
         defaults = self.settings["replace.null.with.default"]
         values = {field.name: field_value(row, field, defaults) for field in schema.fields}
         field = schema.field(name)
@@ -96,7 +98,7 @@ class TimestampConverter(PartTransformation):
             (field.name, self._target_schema(field.schema) if field.name == name else field.schema)
             for field in schema.fields
         )
-        return with_fields(schema, fields)
+        return with_fields(schema, fields, schema.optional)
 
     def _target_schema(self, schema: Schema) -> Schema:
         target = _TARGETS[self._target]

@@ -61,17 +61,25 @@ class PartTransformation(Transformation):
 
     def require_map(self, value: Any) -> Mapping[Any, Any]:
         """Return a value without a schema as a mapping; raises DataError for other types."""
-        if not isinstance(value, Mapping):
-            raise DataError(
-                f"Only Map objects supported in absence of schema for [{self.purpose}], found: {_kind(value)}"
-            )
-        return value
+        return require_map(value, self.purpose)
 
     def require_struct(self, value: Any) -> Struct:
         """Return a value with a schema as a Struct; raises DataError for other types."""
-        if not isinstance(value, Struct):
-            raise DataError(f"Only Struct objects supported for [{self.purpose}], found: {_kind(value)}")
-        return value
+        return require_struct(value, self.purpose)
+
+
+def require_map(value: Any, purpose: str) -> Mapping[Any, Any]:
+    """Return a value without a schema as a mapping; raises DataError, with the purpose, for other types."""
+    if not isinstance(value, Mapping):
+        raise DataError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_kind(value)}")
+    return value
+
+
+def require_struct(value: Any, purpose: str) -> Struct:
+    """Return a value with a schema as a Struct; raises DataError, with the purpose, for other types."""
+    if not isinstance(value, Struct):
+        raise DataError(f"Only Struct objects supported for [{purpose}], found: {_kind(value)}")
+    return value
 
 
 def _kind(value: Any) -> str:

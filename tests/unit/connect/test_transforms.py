@@ -478,3 +478,122 @@ def test_regex_router_replaces_as_java_does(topic: str, regex: str, replacement:
 def test_regex_router_refuses_what_java_refuses(replacement: str) -> None:
     with pytest.raises(DataError, match="replacement"):
         apply("RegexRouter", PLAIN, regex="(t)", replacement=replacement)
+
+
+OPTIONAL_ROW = ROW.as_optional()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "optional"),
+    [
+        ("ReplaceField$Value", {"exclude": "inner"}, False),
+        ("InsertField$Value", {"static_field": "s", "static_value": "x"}, False),
+        ("Flatten$Value", {}, False),
+        ("HeaderFrom$Value", {"fields": "id", "headers": "h", "operation": "move"}, False),
+        ("Cast$Value", {"spec": "id:string"}, True),
+        ("TimestampConverter$Value", {"field": "name", "target_type": "unix", "format": "yyyy"}, True),
+        ("MaskField$Value", {"fields": "id"}, True),
+        ("SetSchemaMetadata$Value", {"schema_version": "2"}, True),
+    ],
+)
+def test_schemas_of_changed_structs_are_optional_as_in_kafka_connect(
+    name: str, settings: dict[str, str], optional: bool
+) -> None:
+    row = Struct(OPTIONAL_ROW, id=1, name="2020", inner=Struct(INNER, b=2))
+    record = apply(name, PLAIN.replace(value_schema=OPTIONAL_ROW, value=row), **settings)
+    assert record is not None
+    assert record.value_schema is not None
+    assert record.value_schema.optional is optional
+
+
+@pytest.mark.parametrize(("schema", "kind"), [(OPTIONAL_ROW, "Struct"), (None, "Map")])
+def test_a_key_is_not_taken_from_a_value_that_is_null(schema: Schema | None, kind: str) -> None:
+    with pytest.raises(DataError, match=rf"Only {kind} objects supported.*copying fields.*found: null"):
+        apply("ValueToKey", PLAIN.replace(value=None, value_schema=schema), fields="id")
+
+
+NESTED = {"a": {"b": 1, "": 2}, "": {"a": 3}, "a.b": 4, "a`b": 5, "a``b": 6, "a`.b": 7}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("a.b", 1),
+        ("a.", 2),
+        ("`a`.", 2),
+        (".a", 3),
+        ("`a.b`", 4),
+        ("a`b", 5),
+        ("`a`b`", 5),
+        ("`a``b`", 6),
+        (r"`a\`.b`", 7),
+        (r"`a\`b`", None),
+    ],
+)
+def test_paths_of_fields_are_those_of_kafka_connect(path: str, found: int | None) -> None:
+    record = apply("ExtractField$Value", PLAIN.replace(value=NESTED), field=path, field_syntax_version="V2")
+    assert record is not None
+    assert record.value == found
+
+
+@pytest.mark.parametrize(("path", "problem"), [("`a", "position 0"), ("a.`b.c", "position 2"), ("", "name a field")])
+def test_an_incomplete_path_is_refused_before_the_first_record(path: str, problem: str) -> None:
+    transform = load_class("ExtractField$Value")()
+    with pytest.raises(ConfigValueError, match=problem):
+        transform.configure({"field": path, "field.syntax.version": "V2"})
+
+
+def test_the_schema_of_a_null_has_the_converted_timestamp() -> None:
+    schema = struct({"at": INT64}, optional=True)
+    record = apply(
+        "TimestampConverter$Value", PLAIN.replace(value=None, value_schema=schema), field="at", target_type="Date"
+    )
+    assert record is not None
+    assert (record.value, record.value_schema) == (None, struct({"at": date_schema()}, optional=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "replacement", "masked"),
+    [
+        (7, INT8, "300", 44),
+        (7, INT64, "-1.9", -1),
+        (7, INT32, "1e3", 1000),
+        (7, None, "99999999999999999999", 7_766_279_631_452_241_919),
+        (1.5, None, ".5", 0.5),
+        (Decimal("1.5"), None, "2.50", Decimal("2.50")),
+        ("x", STRING, "1_0", "1_0"),
+    ],
+)
+def test_replacements_of_numbers_are_converted_as_java_does(
+    value: Any, kind: Schema | None, replacement: str, masked: Any
+) -> None:
+    schema = None if kind is None else struct({"f": kind})
+    row = {"f": value} if schema is None else Struct(schema, f=value)
+    record = apply(
+        "MaskField$Value", PLAIN.replace(value=row, value_schema=schema), fields="f", replacement=replacement
+    )
+    assert record is not None
+    assert record.value["f"] == masked
+    assert type(record.value["f"]) is type(masked)
+
+
+@pytest.mark.parametrize("replacement", ["NaN", "1_0", "x", "1e999999999"])
+def test_replacements_that_are_no_numbers_are_refused(replacement: str) -> None:
+    with pytest.raises(DataError, match="Unable to convert"):
+        apply("MaskField$Value", PLAIN, fields="id", replacement=replacement)
+
+
+def test_masked_fields_that_a_value_without_a_schema_lacks_are_null() -> None:
+    record = apply("MaskField$Value", PLAIN, fields="id,missing")
+    assert record is not None
+    assert record.value == {**PLAIN.value, "id": 0, "missing": None}
+
+
+def test_cast_of_a_whole_value_keeps_the_name_of_its_schema_unless_it_is_a_logical_type() -> None:
+    named = Schema(SchemaType.INT32, name="id", version=2, doc="the id", parameters={"a": "b"})
+    record = apply("Cast$Value", PLAIN.replace(value=5, value_schema=named), spec="string")
+    assert record is not None
+    assert record.value_schema == replace(named, type=SchemaType.STRING)
+    date = apply("Cast$Value", PLAIN.replace(value=AT.date(), value_schema=date_schema()), spec="int32")
+    assert date is not None
+    assert (date.value, date.value_schema) == (18_263, INT32)
