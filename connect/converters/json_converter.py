@@ -107,7 +107,7 @@ class JsonConverter(Converter):
                 "additional fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in your "
                 "converter configuration."
             )
-        schema = schema_from_json(message["schema"])
+        schema = schema_from_json(message["schema"], self._defaults)
         return schema, value_from_json(schema, message["payload"], self._defaults)
 
     def _schema_json(self, schema: Schema | None) -> bytes:
@@ -115,7 +115,7 @@ class JsonConverter(Converter):
             return b"null"
         cached = self._schemas.get(id(schema))
         if cached is None:
-            cached = (schema, json_text.dumps(schema_to_json(schema, self._numeric)))
+            cached = (schema, json_text.dumps(schema_to_json(schema, self._numeric, self._defaults)))
             self._schemas[id(schema)] = cached
             while len(self._schemas) > self._cache_size:
                 self._schemas.popitem(last=False)

@@ -11,20 +11,26 @@ from .json_values import value_from_json, value_to_json
 _TYPES: Final = {kind.value: kind for kind in SchemaType}
 
 
-def schema_to_json(schema: Schema | None, numeric_decimals: bool = False) -> dict[str, Any] | None:
-    """Return the JSON object of a schema; None for no schema."""
+def schema_to_json(
+    schema: Schema | None, numeric_decimals: bool = False, defaults: bool = True
+) -> dict[str, Any] | None:
+    """Return the JSON object of a schema; None for no schema.
+
+    With `defaults`, a null inside of a default becomes the default of its own schema.
+    """
     if schema is None:
         return None
     answer: dict[str, Any] = {"type": schema.type.value}
     match schema.type:
         case SchemaType.ARRAY:
-            answer["items"] = schema_to_json(schema.value_schema, numeric_decimals)
+            answer["items"] = schema_to_json(schema.value_schema, numeric_decimals, defaults)
         case SchemaType.MAP:
-            answer["keys"] = schema_to_json(schema.key_schema, numeric_decimals)
-            answer["values"] = schema_to_json(schema.value_schema, numeric_decimals)
+            answer["keys"] = schema_to_json(schema.key_schema, numeric_decimals, defaults)
+            answer["values"] = schema_to_json(schema.value_schema, numeric_decimals, defaults)
         case SchemaType.STRUCT:
             answer["fields"] = [
-                {**(schema_to_json(each.schema, numeric_decimals) or {}), "field": each.name} for each in schema.fields
+                {**(schema_to_json(each.schema, numeric_decimals, defaults) or {}), "field": each.name}
+                for each in schema.fields
             ]
     answer["optional"] = schema.optional
     if schema.name is not None:
@@ -36,12 +42,12 @@ def schema_to_json(schema: Schema | None, numeric_decimals: bool = False) -> dic
     if schema.parameters:
         answer["parameters"] = dict(schema.parameters)
     if schema.default is not None:
-        answer["default"] = value_to_json(schema, schema.default, numeric_decimals)
+        answer["default"] = value_to_json(schema, schema.default, numeric_decimals, defaults)
     return answer
 
 
-def schema_from_json(json_schema: Any) -> Schema | None:
-    """Return the schema that a JSON object describes; raises DataError."""
+def schema_from_json(json_schema: Any, defaults: bool = True) -> Schema | None:
+    """Return the schema that a JSON object describes; raises DataError. `defaults` is that of `schema_to_json`."""
     if json_schema is None:
         return None
     if not isinstance(json_schema, dict) or not isinstance(json_schema.get("type"), str):
@@ -54,18 +60,19 @@ def schema_from_json(json_schema: Any) -> Schema | None:
         match kind:
             case SchemaType.ARRAY:
                 schema = array(
-                    _inner(json_schema, "items", "Array schema did not specify the element type"), **attributes
+                    _inner(json_schema, "items", "Array schema did not specify the element type", defaults),
+                    **attributes,
                 )
             case SchemaType.MAP:
-                keys = _inner(json_schema, "keys", "Map schema did not specify the key type")
-                values = _inner(json_schema, "values", "Map schema did not specify the value type")
+                keys = _inner(json_schema, "keys", "Map schema did not specify the key type", defaults)
+                values = _inner(json_schema, "values", "Map schema did not specify the value type", defaults)
                 schema = mapping(keys, values, **attributes)
             case SchemaType.STRUCT:
-                schema = struct(_fields(json_schema), **attributes)
+                schema = struct(_fields(json_schema, defaults), **attributes)
             case _:
                 schema = Schema(kind, **attributes)
         if "default" in json_schema:
-            default = value_from_json(schema, json_schema["default"])
+            default = value_from_json(schema, json_schema["default"], defaults)
             schema = Schema(**{**schema.__dict__, "default": default}) if default is not None else schema
     except SchemaError as error:
         raise DataError(str(error)) from None
@@ -86,14 +93,14 @@ def _attributes(json_schema: dict[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-def _inner(json_schema: dict[str, Any], name: str, problem: str) -> Schema:
-    schema = schema_from_json(json_schema.get(name))
+def _inner(json_schema: dict[str, Any], name: str, problem: str, defaults: bool) -> Schema:
+    schema = schema_from_json(json_schema.get(name), defaults)
     if schema is None:
         raise DataError(problem)
     return schema
 
 
-def _fields(json_schema: dict[str, Any]) -> list[tuple[str, Schema]]:
+def _fields(json_schema: dict[str, Any], defaults: bool) -> list[tuple[str, Schema]]:
     fields = json_schema.get("fields")
     if not isinstance(fields, list):
         raise DataError('Struct schema\'s "fields" argument is not an array.')
@@ -101,7 +108,7 @@ def _fields(json_schema: dict[str, Any]) -> list[tuple[str, Schema]]:
     for each in fields:
         if not isinstance(each, dict) or not isinstance(each.get("field"), str):
             raise DataError("Struct schema's field name not specified properly")
-        schema = schema_from_json(each)
+        schema = schema_from_json(each, defaults)
         assert schema is not None
         pairs.append((each["field"], schema))
     return pairs

@@ -7,6 +7,7 @@ from typing import Any
 from ..data.inference import parse_text
 from ..data.schema import BYTES, Schema
 from ..data.text import header_text
+from ..errors import DataError
 from .converter import HeaderConverter, SchemaAndValue
 
 
@@ -15,7 +16,12 @@ class SimpleHeaderConverter(HeaderConverter):
 
     def header_to_bytes(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         """Return the value's text in UTF-8; raises DataError for a value without a text form."""
-        return None if value is None else header_text(value).encode()
+        if value is None:
+            return None
+        try:
+            return header_text(value, schema).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"a text has a lone surrogate, which UTF-8 cannot encode: {error}") from None
 
     def header_from_bytes(self, topic: str, name: str, data: bytes | None) -> SchemaAndValue:
         """Return the value that the text represents. Bytes that are not valid UTF-8 stay bytes."""

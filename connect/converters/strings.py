@@ -45,7 +45,7 @@ class StringConverter(Converter):
         if value is None:
             return None
         try:
-            return (value if isinstance(value, str) else java_text(value)).encode(self._encoding)
+            return (value if isinstance(value, str) else java_text(value, schema)).encode(self._encoding)
         except UnicodeEncodeError as error:
             raise DataError(f"Failed to serialize to a string: {error}") from None
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from ..config.types import java_double
 from ..errors import DataError
+from .floats import shortest_float32
+from .schema import Schema, SchemaType
 from .struct import Struct
 
 
-def header_text(value: Any, embedded: bool = False) -> str:
-    """Return a value as the text of a header, as Java's Values.convertToString does.
+def header_text(value: Any, schema: Schema | None = None, embedded: bool = False) -> str:
+    """Return a value as the text of a header, as Java's Values.convertToString does; raises DataError.
 
     Containers are JSON-like, bytes in base64, times in ISO 8601. A text has quotes only if it is `embedded` in a
     container.
@@ -24,8 +26,8 @@ def header_text(value: Any, embedded: bool = False) -> str:
             return "null"
         case bool():
             return "true" if value else "false"
-        case float():
-            return java_double(value)
+        case int() | float():
+            return _number_text(value, schema)
         case Decimal():
             return str(value)
         case bytes() | bytearray() | memoryview():
@@ -37,24 +39,30 @@ def header_text(value: Any, embedded: bool = False) -> str:
         case datetime.time():
             return f"{value:%H:%M:%S}.{value.microsecond // 1000:03}Z"
         case Mapping():
-            members = (f"{header_text(key, True)}:{header_text(each, True)}" for key, each in value.items())
+            keys, values = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
+            members = (
+                f"{header_text(key, keys, True)}:{header_text(each, values, True)}" for key, each in value.items()
+            )
             return f"{{{','.join(members)}}}"
         case list() | tuple():
-            return f"[{','.join(header_text(each, True) for each in value)}]"
+            values = None if schema is None else schema.value_schema
+            return f"[{','.join(header_text(each, values, True) for each in value)}]"
         case Struct():
             members = (
-                f"{header_text(each.name, True)}:{header_text(value[each.name], True)}" for each in value.schema.fields
+                f"{_quoted(each.name, True)}:{header_text(value[each.name], each.schema, True)}"
+                for each in value.schema.fields
             )
             return f"{{{','.join(members)}}}"
         case str():
             return _quoted(value, embedded)
-        case int():
-            return str(value)
     raise DataError(f"a {type(value).__name__} has no text form")
 
 
-def java_text(value: Any) -> str:
-    """Return a value as Java's toString prints it; the string converter uses this for values that are not text."""
+def java_text(value: Any, schema: Schema | None = None) -> str:
+    """Return a value as Java's toString prints it, and dates and times in ISO 8601; raises DataError.
+
+    The string converter uses this for values that are not text.
+    """
     match value:
         case None:
             return "null"
@@ -62,23 +70,34 @@ def java_text(value: Any) -> str:
             return value
         case bool():
             return "true" if value else "false"
-        case float():
-            return java_double(value)
-        case int() | Decimal():
+        case int() | float():
+            return _number_text(value, schema)
+        case Decimal():
             return str(value)
         case datetime.date() | datetime.time():
             return header_text(value)
         case Mapping():
-            return f"{{{', '.join(f'{java_text(key)}={java_text(each)}' for key, each in value.items())}}}"
+            keys, values = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
+            pairs = (f"{java_text(key, keys)}={java_text(each, values)}" for key, each in value.items())
+            return f"{{{', '.join(pairs)}}}"
         case list() | tuple():
-            return f"[{', '.join(map(java_text, value))}]"
+            values = None if schema is None else schema.value_schema
+            return f"[{', '.join(java_text(each, values) for each in value)}]"
         case Struct():
-            given = [(each.name, value.values[each.index]) for each in value.schema.fields]
-            shown = (f"{name}={java_text(each)}" for name, each in given if each is not None)
+            given = [(each, value.values[each.index]) for each in value.schema.fields]
+            shown = (f"{each.name}={java_text(one, each.schema)}" for each, one in given if one is not None)
             return f"Struct{{{','.join(shown)}}}"
     raise DataError(
         f"a {type(value).__name__} has no text form: use a converter that keeps its type, such as ByteArrayConverter"
     )
+
+
+def _number_text(value: float, schema: Schema | None) -> str:
+    if schema is not None and schema.type is SchemaType.FLOAT32:
+        return java_double(shortest_float32(value))
+    if isinstance(value, float) or (schema is not None and schema.type is SchemaType.FLOAT64):
+        return java_double(float(value))
+    return str(value)
 
 
 def _time_text(at: datetime.datetime) -> str:

@@ -361,3 +361,44 @@ def test_a_float_has_the_digits_that_32_bits_need(value: float, text: str) -> No
     converter = JsonConverter()
     converter.configure({"converter.type": "value", "schemas.enable": "false"})
     assert converter.to_bytes("t", FLOAT32, value) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "header", "text"),
+    [
+        (FLOAT32, 123456.789, "123456.79", "123456.79"),
+        (FLOAT32, 3, "3.0", "3.0"),
+        (FLOAT64, 3, "3.0", "3.0"),
+        (array(FLOAT32), [0.1234567891], "[0.12345679]", "[0.12345679]"),
+        (mapping(STRING, FLOAT64), {"a": 1}, '{"a":1.0}', "{a=1.0}"),
+        (
+            struct({"f": FLOAT32}),
+            Struct(struct({"f": FLOAT32}), f=123456.789),
+            '{"f":123456.79}',
+            "Struct{f=123456.79}",
+        ),
+    ],
+)
+def test_numbers_have_the_text_of_their_schema(schema: Schema, value: Any, header: str, text: str) -> None:
+    strings = StringConverter()
+    assert SimpleHeaderConverter().header_to_bytes("t", "h", schema, value) == header.encode()
+    assert strings.to_bytes("t", schema, value) == text.encode()
+
+
+def test_a_header_with_half_a_character_is_refused() -> None:
+    with pytest.raises(DataError, match="lone surrogate"):
+        SimpleHeaderConverter().header_to_bytes("t", "h", STRING, "\ud800")
+
+
+@pytest.mark.parametrize(("replaced", "element"), [("true", b"7"), ("false", b"null")])
+def test_a_null_inside_of_a_default_is_kept_if_defaults_do_not_replace_nulls(replaced: str, element: bytes) -> None:
+    number = Schema(SchemaType.INT64, optional=True, default=7)
+    schema = array(number, optional=True, default=[None])
+    text = json_converter(replace_null_with_default=replaced).to_bytes("t", schema, [])
+    assert text == (
+        b'{"schema":{"type":"array","items":{"type":"int64","optional":true,"default":7},"optional":true,'
+        b'"default":[%b]},"payload":[]}' % element
+    )
+    back, _ = json_converter(replace_null_with_default="false").from_bytes("t", text)
+    assert back is not None
+    assert back.default == ([None] if element == b"null" else [7])
