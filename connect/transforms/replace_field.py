@@ -11,6 +11,14 @@ from .structs import SchemaCache, field_value, struct_of, with_fields
 from .transformation import PartTransformation
 
 
+def _check_renames(name: str, pairs: list[str] | None) -> None:
+    for pair in pairs or []:
+        if pair.count(":") != 1:
+            raise ConfigValueError(
+                name, f"[{', '.join(pairs or [])}]", f"Invalid rename mapping: {pair}, write old:new"
+            )
+
+
 class ReplaceField(PartTransformation):
     """Removes, keeps and renames fields, as Kafka Connect's transform does."""
 
@@ -26,17 +34,14 @@ class ReplaceField(PartTransformation):
         return ConfigDef(
             ConfigKey("exclude", Type.LIST, [], medium, "Fields to remove; takes precedence over include."),
             ConfigKey("include", Type.LIST, [], medium, "Fields to keep; by default all."),
-            ConfigKey("renames", Type.LIST, [], medium, "New names: old:new,old2:new2."),
+            ConfigKey("renames", Type.LIST, [], medium, "New names: old:new,old2:new2.", _check_renames),
             ConfigKey("replace.null.with.default", Type.BOOLEAN, True, medium, "Whether null fields get the default."),
         )
 
     def configure(self, config: Any) -> None:
         """Apply the settings; raises ConfigValueError."""
         super().configure(config)
-        pairs = [pair.split(":") for pair in self.settings["renames"]]
-        if any(len(pair) != 2 for pair in pairs):
-            raise ConfigValueError("renames", self.settings["renames"], "Invalid rename mapping: write old:new")
-        self._renames: dict[str, str] = dict(pairs)
+        self._renames: dict[str, str] = dict(pair.split(":") for pair in self.settings["renames"])
 
     def apply(self, record: SourceRecord) -> SourceRecord:
         """Return the record with the remaining, renamed fields. A record whose key or value is None stays unchanged."""

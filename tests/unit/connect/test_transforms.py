@@ -68,8 +68,20 @@ def test_replace_field_leaves_out_and_renames() -> None:
     assert plain == typed == {"key": 1, "id": "x"}
     plain, typed = both("ReplaceField$Value", include="id")
     assert plain == typed == {"id": 1}
-    with pytest.raises(ConfigValueError, match="Invalid rename mapping"):
+    with pytest.raises(ConfigValueError, match="Invalid rename mapping: a, write old:new"):
         apply("ReplaceField$Value", PLAIN, renames="a")
+
+
+def test_renames_are_checked_when_settings_are_validated() -> None:
+    given = {"transforms": "a", "transforms.a.type": "ReplaceField$Value", "transforms.a.renames": "x:y,z"}
+    errors = {
+        outcome.name: outcome.errors for outcome in enriched(ConfigDef(), given).validate(given) if outcome.errors
+    }
+    assert errors == {
+        "transforms.a.renames": [
+            "Invalid value [x:y, z] for configuration renames: Invalid rename mapping: z, write old:new"
+        ]
+    }
 
 
 def test_mask_field_empties_or_replaces() -> None:
