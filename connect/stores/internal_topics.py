@@ -6,12 +6,13 @@ A topic that would lose records is refused: cleanup.policy must be `compact` alo
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...client.admin import Admin, ConfigResource, NewTopic
 from ...client.admin.values import ResourceType
 from ...client.errors import KafkaError
-from ...client.producer import Producer
+from ...client.producer import Delivery, Producer
 from ...client.producer.partitioner import partition_for_key
 from ...protocol.errors import ErrorCode
 from ..errors import ConnectError
@@ -38,12 +39,22 @@ async def prepare(admin: Admin, topic: NewTopic, setting: str, purpose: str) -> 
     await _require_compaction(admin, topic.name, setting, purpose)
 
 
-async def partition_of(producer: Producer[Any, Any], topic: str, key: bytes) -> int:
-    """Return the partition of a key, whatever the producer's own partitioner is; raises KafkaError.
+async def enqueue(
+    producer: Producer[Any, Any], topic: str, key: bytes, value: bytes | None, places: Mapping[int, int]
+) -> list[Delivery]:
+    """Hand a record of an internal topic to a producer; raises KafkaError.
 
-    The records of one key must be in one partition: compaction and readers keep the last one of each partition.
+    The partition is that of the key, whatever the producer's own partitioner is, because compaction and readers keep
+    the last record of each partition. A deletion also goes to all other partitions of `places`, those with records of
+    the key: these would be valid again when compaction has removed the deletion. There it has their timestamp, so that
+    no reader takes it for newer than a later record of the key.
     """
-    return partition_for_key(key, await producer.partitions_for(topic))
+    home = partition_for_key(key, await producer.partitions_for(topic))
+    others = [] if value is not None else [(number, at) for number, at in places.items() if number != home]
+    return [
+        await producer.enqueue(topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms)
+        for partition, timestamp_ms in [(home, None), *others]
+    ]
 
 
 async def _require_compaction(admin: Admin, topic: str, setting: str, purpose: str) -> None:

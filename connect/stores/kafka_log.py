@@ -19,10 +19,10 @@ from typing import Any, Final
 from ...client.admin import Admin, NewTopic
 from ...client.consumer import Consumer, ConsumerRecord
 from ...client.errors import InvalidTopicError, KafkaError, RetriableError
-from ...client.producer import Producer
+from ...client.producer import Delivery, Producer
 from ...client.values import TopicPartition
 from ..errors import ConnectError
-from .internal_topics import partition_of, prepare
+from .internal_topics import enqueue, prepare
 from .latest import LatestRecords
 from .topic_log import Apply, LogRecord
 
@@ -187,9 +187,12 @@ class KafkaLog:
         """Append (key, value) pairs and wait until they are acknowledged; raises KafkaError."""
         deliveries = []
         for key, value in records:
-            partition = await self._partition_of(self._producer, key)
-            deliveries.append(await self._producer.enqueue(self.topic, value, key=key, partition=partition))
+            deliveries += await self._enqueue(self._producer, key, value)
         await asyncio.gather(*deliveries)
+
+    def places(self, key: bytes) -> Mapping[int, int]:
+        """Return the partitions that have had records of a key, with the timestamp of the newest of them, in ms."""
+        return self._latest.places(key)
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Append (key, value) pairs in one transaction. Raises KafkaError; call `claim` again after an error."""
@@ -199,16 +202,17 @@ class KafkaLog:
         if self._leader is None:
             raise ConnectError(f"cannot write to {self.topic} before write privileges are claimed")
         try:
-            async with self._leader.transaction() as transaction:
+            async with self._leader.transaction():
                 for key, value in records:
-                    partition = await self._partition_of(self._leader, key)
-                    await transaction.enqueue(self.topic, value, key=key, partition=partition)
+                    await self._enqueue(self._leader, key, value)
         except BaseException:
             await self._relinquish()
             raise
 
-    async def _partition_of(self, producer: Producer[Any, Any], key: bytes) -> int:
-        return 0 if self._single else await partition_of(producer, self.topic, key)
+    async def _enqueue(self, producer: Producer[Any, Any], key: bytes, value: bytes | None) -> list[Delivery]:
+        if self._single:
+            return [await producer.enqueue(self.topic, value, key=key, partition=0)]
+        return await enqueue(producer, self.topic, key, value, self.places(key))
 
     async def claim(self) -> None:
         """Fence the previous leader and become the only client that may call `append_fenced`. May be called again."""

@@ -6,6 +6,8 @@ timestamps order the records of two partitions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...client.producer.partitioner import partition_for_key
 
 
@@ -18,6 +20,8 @@ class LatestRecords:
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[int, int]] = {}
+        self._older: dict[bytes, dict[int, int]] = {}
+        """The timestamps of the records in other partitions, of the few keys that have any."""
 
     def add(self, key: bytes, partition: int, timestamp_ms: int, partitions: int) -> bool:
         """Return whether a record is newer than the known records of its key. Each partition must be added in order.
@@ -31,11 +35,18 @@ class LatestRecords:
             known_partition, known_ms = known
             if partition == known_partition:
                 timestamp_ms = max(timestamp_ms, known_ms)
-            elif timestamp_ms < known_ms:
-                return False
-            elif timestamp_ms == known_ms:
+            else:
                 home = partition_for_key(key, partitions)
-                if (known_partition == home, known_partition) > (partition == home, partition):
+                older = self._older.setdefault(key, {})
+                if (known_ms, known_partition == home, known_partition) > (timestamp_ms, partition == home, partition):
+                    older[partition] = max(timestamp_ms, older.get(partition, timestamp_ms))
                     return False
+                older.pop(partition, None)
+                older[known_partition] = known_ms
         self._known[key] = partition, timestamp_ms
         return True
+
+    def places(self, key: bytes) -> Mapping[int, int]:
+        """Return the partitions that have had records of a key, with the timestamp of the newest of them, in ms."""
+        known = self._known.get(key)
+        return {} if known is None else {**self._older.get(key, {}), known[0]: known[1]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .topic_log import Apply, LogRecord
 
@@ -24,6 +24,10 @@ class MemoryLog:
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
         """Return at once, because appended records are applied immediately."""
+
+    def places(self, key: bytes) -> Mapping[int, int]:
+        """Return no partitions, because the log has only one."""
+        return {}
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Apply the (key, value) pairs as records."""

@@ -8,7 +8,7 @@ key, or else another key of the same partition. Writes and deletions by a user a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..api.records import SourceOffset, SourcePartition
@@ -88,6 +88,10 @@ class OffsetStore:
     async def refresh(self) -> None:
         """Wait until all records that the topic holds now are applied."""
         await self._topic.read_to_end()
+
+    def places(self, key: bytes) -> Mapping[int, int]:
+        """Return the partitions of the topic that have had records of a key, as `TopicLog.places` does."""
+        return self._topic.places(key)
 
     async def write_raw(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write records that were built with `offset_key` and `offset_value`."""

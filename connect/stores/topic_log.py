@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -34,6 +34,12 @@ class TopicLog(Protocol):
         """Wait until all records that the topic holds now are applied, and its open transactions have ended.
 
         Raises TimeoutError after `timeout_s` seconds, if given.
+        """
+
+    def places(self, key: bytes) -> Mapping[int, int]:
+        """Return the partitions that have had records of a key, with the timestamp of the newest of them, in ms.
+
+        The log may leave out the only partition that it has.
         """
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:

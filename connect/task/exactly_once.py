@@ -19,7 +19,7 @@ from ...protocol.errors import ErrorCode
 from ..api.records import SourceRecord
 from ..errors import ConnectError, FencedError, UnknownCommitError
 from ..stores.ids import ConnectorTaskId
-from ..stores.internal_topics import partition_of
+from ..stores.internal_topics import enqueue
 from .boundaries import Boundary, End
 from .delivery import Acknowledged, Copies, PendingOffsets
 from .pipeline import ProducerRecord
@@ -56,7 +56,7 @@ class ExactlyOnceDelivery:
 
     `prepare` ensures that a topic exists. `committed` is called after each commit. If `keep_records` is set,
     `acknowledged` is called before `committed`, with the records of the transaction. `copies` copies the offsets to the
-    worker's topic, if the connector has its own.
+    worker's topic, if the connector has its own. `places` is that of the offsets topic (`OffsetStore.places`).
     """
 
     def __init__(
@@ -72,8 +72,9 @@ class ExactlyOnceDelivery:
         keep_records: bool,
         copies: Copies | None = None,
         checks: StartChecks | None = None,
+        places: Callable[[bytes], Mapping[int, int]] = lambda key: {},
     ) -> None:
-        self._task, self._boundary, self._checks = task, boundary, checks
+        self._task, self._boundary, self._checks, self._places = task, boundary, checks, places
         self._producer = Producer(dict(client))
         self._offsets_topic = offsets_topic
         self._prepare, self._acknowledged, self._committed = prepare, acknowledged, committed
@@ -187,8 +188,7 @@ class ExactlyOnceDelivery:
             if self._copies is not None:
                 await self._copies.before_commit(pairs)
             for key, value in pairs:
-                partition = await partition_of(self._producer, self._offsets_topic, key)
-                await self._producer.enqueue(self._offsets_topic, value, key=key, partition=partition)
+                await enqueue(self._producer, self._offsets_topic, key, value, self._places(key))
             await self._producer.commit_transaction()
             self._open = False
             if self._copies is not None:

@@ -11,7 +11,7 @@ from ...client.producer import Producer
 from ..api.records import SourceOffset, SourcePartition
 from ..settings.connector import ConnectorConfig
 from ..settings.worker import WorkerConfig
-from ..stores.internal_topics import partition_of
+from ..stores.internal_topics import enqueue
 from ..stores.kafka_log import KafkaLog
 from ..stores.offset_store import OffsetStore
 from .clients import client_settings, require_one_cluster, writes_to_workers_cluster
@@ -106,10 +106,9 @@ class OffsetStores:
                 await producer.init_transactions()  # aborts a transaction that a task left open
                 await write_to_workers_topic(deletions=True)
                 await stores[0].refresh()
-                async with producer.transaction() as transaction:
+                async with producer.transaction():
                     for key, value in stores[0].records(name, listed):
-                        partition = await partition_of(producer, topic, key)
-                        await transaction.enqueue(topic, value, key=key, partition=partition)
+                        await enqueue(producer, topic, key, value, stores[0].places(key))
         await write_to_workers_topic(deletions=False)
         for store in stores:
             await store.refresh()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ..api.connector import SourceConnector
@@ -15,6 +15,7 @@ from ..plugins import class_name, load_class
 from ..settings.connector import ConnectorConfig, plugin
 from ..settings.worker import WorkerConfig
 from ..stores.ids import ConnectorTaskId
+from ..stores.offset_store import OffsetStore
 from ..task.at_least_once import AtLeastOnceDelivery
 from ..task.boundaries import Boundary, ConnectorBoundary, IntervalBoundary, PollBoundary
 from ..task.delivery import Delivery
@@ -77,11 +78,10 @@ class TaskFactory:
 
         async def delivery() -> Delivery:
             stores = await self._stores.of(task.connector, settings)
-            copies = self._stores.copies if len(stores) > 1 else None
             transactions = boundary if self._config.exactly_once and isinstance(boundary, ConnectorBoundary) else None
             instance.context = TaskContext(dict(config), StoredOffsets(task.connector, stores), transactions)
             if self._config.exactly_once:
-                return self._exactly_once(task, settings, runner, boundary, checks, copies)
+                return self._exactly_once(task, settings, runner, boundary, checks, stores)
             return AtLeastOnceDelivery(
                 task,
                 self._client(task, settings),
@@ -93,7 +93,7 @@ class TaskFactory:
                 keep_records=runner.keeps_records,
                 interval_s=self._config["offset.flush.interval.ms"] / 1000,
                 timeout_s=self._config["offset.flush.timeout.ms"] / 1000,
-                copies=copies,
+                copies=self._copies(stores),
             )
 
         runner.make_delivery = delivery
@@ -114,7 +114,7 @@ class TaskFactory:
         runner: TaskRunner,
         boundary: Boundary,
         checks: StartChecks | None,
-        copies: OffsetCopies | None,
+        stores: Sequence[OffsetStore],
     ) -> ExactlyOnceDelivery:
         return ExactlyOnceDelivery(
             task,
@@ -125,9 +125,13 @@ class TaskFactory:
             runner.acknowledged,
             runner.committed,
             keep_records=runner.keeps_records,
-            copies=copies,
+            copies=self._copies(stores),
             checks=checks,
+            places=stores[0].places,
         )
+
+    def _copies(self, stores: Sequence[OffsetStore]) -> OffsetCopies | None:
+        return self._stores.copies if len(stores) > 1 else None
 
     def _client(self, task: ConnectorTaskId, settings: ConnectorConfig) -> dict[str, Any]:
         return {

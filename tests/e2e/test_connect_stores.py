@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -302,7 +302,56 @@ async def test_a_reader_follows_the_partitions_that_are_added_to_the_offsets_top
     await second.stop()
 
 
-async def commit_offsets(producer: dict[str, str], topic: str, offsets: list[tuple[Any, Any]]) -> None:
+@pytest.mark.parametrize("writer", ["worker", "user", "task"])
+async def test_a_deletion_reaches_all_partitions_that_have_an_offset_of_its_key(
+    bootstrap: str, fresh_name: Names, writer: str
+) -> None:
+    topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
+    source: dict[str, Any] = {"file": "a"}
+    store = OffsetStore(KafkaLog(topic, client, replication_factor=1, read_committed=True))
+    await store.start()
+    await store.write("c", [(source, {"position": 1})])
+    key = offset_key("c", source)
+    total = next(number for number in range(2, 99) if partition_for_key(key, number))
+    async with Admin(client) as admin:
+        await admin.create_partitions({topic: total})
+    await store.stop()
+    store = OffsetStore(KafkaLog(topic, client, read_committed=True))  # whose producer knows all partitions
+    await store.start()
+    assert await store.read("c", [source]) == [{"position": 1}]
+    producer = {**client, "transactional.id": fresh_name("writer")}
+    deleted: list[tuple[Any, Any]] = [(source, None)]
+    if writer == "worker":
+        await store.write("c", deleted)
+    elif writer == "user":
+        converters = {"key.converter": "StringConverter", "value.converter": "StringConverter"}
+        worker = {**converters, **client, "group.id": "g", "offset.storage.topic": topic}
+        stores = OffsetStores(WorkerConfig(STANDALONE, worker), store)
+        settings = ConnectorConfig(source_config_def(converters), {"name": "c", "connector.class": "C"})
+        await stores.write("c", settings, deleted, producer)
+    else:
+        await commit_offsets(producer, topic, deleted, store.places)
+    assert await store.read("c", [source]) == [None]
+    await store.stop()
+    found: list[tuple[int, bytes | None, int]] = []
+    async with Consumer(client, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        consumer.assign([(topic, number) for number in range(total)])
+        async with asyncio.timeout(60):
+            while len(found) < 3:
+                found += [(each.partition, each.value, each.timestamp) for each in await consumer.poll(200)]
+    home = partition_for_key(key, total)
+    first, *rest = [each for each in found if each[0] == 0]
+    assert first[1:] == (b'{"position":1}', first[2])
+    assert rest == [(0, None, first[2])]  # compaction removes both, and no later record is older than the deletion
+    assert [each[:2] for each in found if each[0] != 0] == [(home, None)]
+
+
+async def commit_offsets(
+    producer: dict[str, str],
+    topic: str,
+    offsets: list[tuple[Any, Any]],
+    places: Callable[[bytes], Mapping[int, int]] = lambda key: {},
+) -> None:
     """Commit offsets as a task does, without records."""
 
     async def acknowledged(records: list[Any]) -> None:
@@ -313,7 +362,7 @@ async def commit_offsets(producer: dict[str, str], topic: str, offsets: list[tup
 
     delivery = ExactlyOnceDelivery(
         ConnectorTaskId("c", 0), producer, topic, PollBoundary(), lambda topic: None, acknowledged, committed,
-        keep_records=False,
+        keep_records=False, places=places,
     )  # fmt: skip
     await delivery.start()
     for partition, offset in offsets:

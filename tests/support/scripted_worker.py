@@ -117,6 +117,9 @@ class ScriptedLog:
         async with asyncio.timeout(timeout_s):
             await self.topic.readable.wait()
 
+    def places(self, key: bytes) -> dict[int, int]:
+        return {}
+
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         self.topic.append(records)
 

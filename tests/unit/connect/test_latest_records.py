@@ -45,3 +45,16 @@ def test_the_keys_of_a_topic_do_not_affect_each_other() -> None:
     assert latest.add(b"a", 0, 9, 2)
     assert latest.add(b"b", 1, 1, 2)
     assert latest.add(b"b", 1, 1, 2)
+
+
+def test_all_partitions_with_records_of_a_key_are_known_with_their_newest_timestamps() -> None:
+    latest = LatestRecords()
+    assert latest.places(KEY) == {}
+    for partition, timestamp_ms in ((ELSEWHERE, 5), (ELSEWHERE, 3)):
+        latest.add(KEY, partition, timestamp_ms, PARTITIONS)
+    assert latest.places(KEY) == {ELSEWHERE: 5}
+    for partition, timestamp_ms in ((HOME, 7), (FURTHER, 2), (FURTHER, 6), (ELSEWHERE, 4)):
+        latest.add(KEY, partition, timestamp_ms, PARTITIONS)
+    assert latest.places(KEY) == {ELSEWHERE: 5, HOME: 7, FURTHER: 6}
+    latest.add(KEY, FURTHER, 9, PARTITIONS)
+    assert latest.places(KEY) == {ELSEWHERE: 5, HOME: 7, FURTHER: 9}
