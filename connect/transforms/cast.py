@@ -185,8 +185,9 @@ def _whole(value: Any, bits: int) -> int:
 
 def wrapped(number: int, bits: int) -> int:
     """Return the signed number that the lowest `bits` bits of an integer represent, as Java's casts do."""
-    rest = number & (2**bits - 1)
-    return rest - 2**bits if rest >= 2 ** (bits - 1) else rest
+    size = 1 << bits
+    rest = number % size
+    return rest - size if rest >= size // 2 else rest
 
 
 class Key(Cast):
