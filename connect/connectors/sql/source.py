@@ -87,10 +87,7 @@ def table_source(
     engine: sa.Engine, schema: str | None, name: str, settings: Mapping[str, Any], null_timestamps: bool = False
 ) -> Source:
     """Return a table as the source that the mode needs; raises ConnectError if its columns do not allow the mode."""
-    try:
-        table = sa.Table(name, sa.MetaData(), schema=schema, autoload_with=engine, resolve_fks=False)
-    except sa.exc.NoSuchTableError:
-        raise ConnectError(f"table {name} does not exist: create it, or change table.whitelist") from None
+    table = _reflected(engine, schema, name)
     dialect, zone = engine.dialect.name, ZoneInfo(settings["db.timezone"])
     decimals = settings["decimal.handling.mode"]
     columns = [column_of(each.name, each.type, bool(each.nullable), dialect, zone, decimals) for each in table.columns]
@@ -114,6 +111,22 @@ def table_source(
     return _source(
         mode, read_columns(table, dialect), table, incrementing, raw, keys, row_type, null_timestamps=null_timestamps
     )
+
+
+def _reflected(engine: sa.Engine, schema: str | None, name: str) -> sa.Table:
+    try:
+        table = sa.Table(name, sa.MetaData(), schema=schema, autoload_with=engine, resolve_fks=False)
+    except sa.exc.NoSuchTableError:
+        raise ConnectError(f"table {name} does not exist: create it, or change table.whitelist") from None
+    keys = list(table.primary_key.columns)
+    if engine.dialect.name == "sqlite" and len(keys) == 1 and keys[0].nullable:
+        # Only a column declared as INTEGER PRIMARY KEY has no index of its own: it is the row's number, and never null.
+        with engine.connect() as connection:
+            keys[0].nullable = connection.scalar(_SQLITE_KEYS, {"name": name, "schema": schema or "main"}) > 0
+    return table
+
+
+_SQLITE_KEYS: Final = sa.text("SELECT count(*) FROM pragma_index_list(:name, :schema) WHERE origin = 'pk'")
 
 
 def read_columns(table: sa.Table, dialect: str) -> tuple[Any, ...]:

@@ -80,6 +80,24 @@ async def test_incrementing_reads_new_rows_behind_the_last_one(database: sqlite3
     await new.nothing()
 
 
+async def test_the_number_of_a_row_of_sqlite_is_never_null(database: sqlite3.Connection, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE numbered (id INTEGER PRIMARY KEY, name TEXT)")
+    rows(database, "numbered", (1, "a"), (2, "b"))
+    records = await source(tmp_path, "incrementing", table_whitelist="numbered").read(2)
+    assert names(records) == ["a", "b"]
+    schema = records[0].value_schema
+    assert schema is not None
+    assert [field.schema.optional for field in schema.fields] == [False, True]
+
+
+@pytest.mark.parametrize("key", ["INT PRIMARY KEY", "TEXT PRIMARY KEY", "INTEGER PRIMARY KEY DESC"])
+async def test_other_keys_of_sqlite_can_be_null(database: sqlite3.Connection, tmp_path: Path, key: str) -> None:
+    database.execute(f"CREATE TABLE keyed (id {key}, name TEXT)")
+    rows(database, "keyed", (None, "no key"))
+    with pytest.raises(ConnectError, match=r"incrementing\.column\.name of table keyed: id can be null"):
+        await source(tmp_path, "incrementing", table_whitelist="keyed").read(1)
+
+
 @pytest.mark.parametrize("mode", ["incrementing", "timestamp", "timestamp+incrementing", "bulk"])
 @pytest.mark.parametrize("batch", ["1", "3", "100"])
 async def test_a_task_goes_on_behind_any_row(
