@@ -42,9 +42,9 @@ for command in COMMANDS:
 def standalone(worker: Path, connectors: tuple[Path, ...]) -> int:
     """Run a standalone worker with the connectors of the given files, until SIGTERM or SIGINT.
 
-    WORKER is a .properties or .toml file with Kafka Connect's settings. CONNECTORS are .properties or .json files. The
-    command prints the line `ready URL` when the REST interface answers and the connectors are started. Log lines go to
-    stderr.
+    WORKER is a .properties or .toml file with Kafka Connect's settings. CONNECTORS are .properties or .json files; JSON
+    with {"name", "config"} may have an "initial_state". The command prints the line `ready URL` when the REST interface
+    answers and the connectors are started. Log lines go to stderr.
 
     \b
     oncelog connect standalone worker.properties file-source.json

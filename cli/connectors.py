@@ -99,21 +99,22 @@ def status(name: str, url: str, as_json: bool) -> int:
 def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, as_json: bool) -> int:
     """Create a connector from FILE.
 
-    FILE is a .properties or .toml file, or a JSON file with settings or with {"name", "config"}. - reads JSON from
-    stdin.
+    FILE is a .properties or .toml file, or a JSON file with settings, or with {"name", "config"} and perhaps
+    "initial_state". - reads JSON from stdin.
 
     \b
     oncelog connect create --wait lines.properties
     oncelog connect create --stopped shop.json
     """
-    name, config = _read(file)
+    name, config, given = _read(file)
     if not name:
         raise click.UsageError(f"{file}: the setting name is missing. Set it to the connector's name")
+    initial = given if state is None else state
     body: dict[str, Any] = {"name": name, "config": config}
-    if state is not None:
-        body["initial_state"] = state
+    if initial is not None:
+        body["initial_state"] = initial
     made = request(url, "POST", "/connectors", body)
-    known = _settled(url, name, state or "RUNNING", timeout) if wait else None
+    known = _settled(url, name, str(initial or "RUNNING").upper(), timeout) if wait else None
     _done(known or made, as_json, f"Created connector {name}.")
     failed = [] if known is None else [part for part in _parts(known) if part[1] == "FAILED"]
     for part, _, each in failed if not as_json else []:
@@ -141,7 +142,7 @@ def update(
     if file is not None:
         if settings or unset:
             raise click.UsageError("--file cannot be combined with KEY=VALUE or --unset")
-        _, config = _read(file)
+        _, config, _ = _read(file)
         changed = request(url, "PUT", path("connectors", name, "config"), {**config, "name": name})
     else:
         if not settings and not unset:
@@ -165,7 +166,7 @@ def validate(file: Path, url: str, as_json: bool) -> int:
     \b
     oncelog connect validate lines.properties
     """
-    name, config = _read(file)
+    name, config, _ = _read(file)
     plugin = config.get("connector.class")
     if not plugin:
         raise click.UsageError(f"{file}: the setting connector.class is missing. Set it to the class of the connector")
@@ -343,8 +344,8 @@ def _each(names: tuple[str, ...], action: str, done: str, url: str, as_json: boo
         _done(request(url, "PUT", path("connectors", name, action)), as_json, f"{done} connector {name}.")
 
 
-def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
-    """Return the connector's name, if the file has one, and the settings of a connector file."""
+def _read(file: Path) -> tuple[str | None, dict[str, Any], Any]:
+    """Return the name, the settings and the initial state of a connector file; without name or state, None."""
     if file.suffix in (".properties", ".toml"):
         from ..connect.settings.files import read_settings
 
@@ -355,8 +356,8 @@ def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
         raise click.ClickException(f"{file}: a JSON object of settings is expected, not {type(given).__name__}")
     if isinstance(given.get("config"), dict):
         name = given.get("name") or given["config"].get("name")
-        return name, given["config"]
-    return given.get("name"), given
+        return name, given["config"], given.get("initial_state")
+    return given.get("name"), given, None
 
 
 def _json(file: Path) -> Any:

@@ -20,10 +20,11 @@ from .rest.leader_client import LeaderClient
 from .rest.server import ADMIN_ROUTER, RestServer, make_router
 from .rest.tls import RestTls
 from .settings.distributed import CONFIG_STORAGE, OFFSET_STORAGE, STATUS_STORAGE, DistributedConfig
-from .settings.files import read_settings
+from .settings.files import ConnectorFile, read_connector, read_settings
 from .settings.rest import RestListeners
 from .settings.worker import STANDALONE, WorkerConfig
 from .stopping import StoppedError, unless_stopped
+from .stores.config_records import TargetState
 from .stores.file_log import FileLog
 from .stores.kafka_log import CONFIGS, OFFSETS, STATUSES, KafkaLog
 from .stores.offset_store import OffsetStore
@@ -110,7 +111,7 @@ class StandaloneWorker:
         """The URL of the worker's REST interface; available after `start` was called."""
         return self._rest.url
 
-    async def start(self, connectors: Sequence[Mapping[str, str]] = ()) -> None:
+    async def start(self, connectors: Sequence[ConnectorFile] = ()) -> None:
         """Open the REST interface, connect to the cluster and start these connectors.
 
         Raises ConnectError and KafkaError.
@@ -121,10 +122,11 @@ class StandaloneWorker:
             await self._rest.serve(self.herder)
             await self.herder.start()
             for connector in connectors:
-                name = connector.get("name")
+                name = connector.settings.get("name")
                 if not name:
                     raise ConfigValueError("name", name, "must be set in the connector's file")
-                await self.herder.put_connector(name, connector, None, replace=False)
+                target = TargetState.initial(connector.initial_state)
+                await self.herder.put_connector(name, connector.settings, target, replace=False)
         except BaseException:
             await self.stop()
             raise
@@ -242,7 +244,7 @@ async def run_standalone(
     `ready` is called with the URL of the REST interface once the worker runs.
     """
     alone = StandaloneWorker(read_settings(worker))
-    files = [read_settings(path) for path in connectors]
+    files = [read_connector(path) for path in connectors]
     try:
         await unless_stopped(alone.start(files), stopping, name="start the worker")
     except StoppedError:

@@ -52,11 +52,7 @@ async def create(request: Request) -> Response:
         raise ConnectError('the field "config" is missing: {"name": …, "config": {…}}')
     config = settings(body["config"])
     name = (plain_text("name", body.get("name")) or "").strip(_TRIMMED)
-    state = body.get("initial_state")
-    wanted = {"RUNNING": TargetState.STARTED, "PAUSED": TargetState.PAUSED, "STOPPED": TargetState.STOPPED}
-    if state is not None and str(state).upper() not in wanted:
-        raise ConnectError(f"initial_state {state!r} is not one of RUNNING, PAUSED, STOPPED")
-    target = None if state is None else wanted[str(state).upper()]
+    target = TargetState.initial(body.get("initial_state"))
     put = await request.herder.put_connector(name, check_name(config, name), target, replace=False)
     return _put_answer(request, put)
 

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..errors import ConnectError
 
@@ -33,6 +33,23 @@ def read_settings(path: Path) -> dict[str, str]:
     except ValueError as error:
         raise ConnectError(f"{path}: {error}") from error
     return properties(text)
+
+
+class ConnectorFile(NamedTuple):
+    """The settings of a connector, and the `initial_state` with which it is created, if the file has one."""
+
+    settings: dict[str, str]
+    initial_state: object = None
+
+
+def read_connector(path: Path) -> ConnectorFile:
+    """Read the settings of a connector from a file, as `read_settings` does.
+
+    A JSON file with {"name": …, "config": {…}} may have an "initial_state" (KIP-980). Raises ConnectError.
+    """
+    settings = read_settings(path)
+    content = json.loads(_read(path)) if path.suffix == ".json" else {}
+    return ConnectorFile(settings, content.get("initial_state") if isinstance(content.get("config"), dict) else None)
 
 
 def read_tables(path: Path) -> dict[str, dict[str, str]]:

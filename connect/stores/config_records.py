@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ..data import json_text
+from ..errors import ConnectError
 from .ids import ConnectorTaskId
 
 Record = tuple[bytes, bytes | None]
@@ -29,6 +30,19 @@ class TargetState(Enum):
     STARTED = "STARTED"
     PAUSED = "PAUSED"
     STOPPED = "STOPPED"
+
+    @classmethod
+    def initial(cls, state: object) -> TargetState | None:
+        """Return the state for the initial_state of a new connector: RUNNING, PAUSED or STOPPED, in any case (KIP-980).
+
+        None stays None. Raises ConnectError for any other value.
+        """
+        if state is None:
+            return None
+        wanted = {"RUNNING": cls.STARTED, "PAUSED": cls.PAUSED, "STOPPED": cls.STOPPED}.get(str(state).upper())
+        if wanted is None:
+            raise ConnectError(f"initial_state {state!r} is not one of RUNNING, PAUSED, STOPPED")
+        return wanted
 
 
 @dataclass(frozen=True)

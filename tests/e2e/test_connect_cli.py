@@ -134,6 +134,11 @@ def test_a_connector_from_standard_input_may_begin_stopped(command: Command, fre
     text = json.dumps({"name": name, "config": config})
     assert command("create", "-", "--stopped", input=text).code == 0
     command.until(lambda known: known["connector"]["state"] == "STOPPED", "status", name)
+    for options, state in (([], "PAUSED"), (["--stopped"], "STOPPED")):
+        assert command("delete", name).code == 0
+        stateful = json.dumps({"name": name, "config": config, "initial_state": "paused"})
+        assert command("create", "-", "--wait", *options, input=stateful).code == 0
+        assert command.json("status", name)["connector"]["state"] == state
     again = command("create", "-", input=text)
     assert again.code == 1
     assert "already exists\n`oncelog connect update` changes it." in again.err

@@ -17,6 +17,7 @@ from oncelog import Consumer
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
 from aiohttp import web  # noqa: E402
 from oncelog.connect.process import StandaloneWorker  # noqa: E402
+from oncelog.connect.settings.files import ConnectorFile  # noqa: E402
 
 Names = Callable[[str], str]
 
@@ -37,7 +38,7 @@ async def worker(bootstrap: str, group: str, config: dict[str, str]) -> AsyncIte
             "offset.storage.replication.factor": "1",
         }
     )
-    await alone.start([config])
+    await alone.start([ConnectorFile(config)])
     try:
         yield alone
     finally:

@@ -17,7 +17,9 @@ import pytest
 from oncelog import Admin, Consumer
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra: pip install 'oncelog[connect]'")
+from oncelog.connect.errors import ConnectError  # noqa: E402
 from oncelog.connect.process import StandaloneWorker  # noqa: E402
+from oncelog.connect.settings.files import read_connector  # noqa: E402
 from oncelog.protocol.messages.list_transactions import ListTransactionsRequest  # noqa: E402
 from support.connect_workers import all_committed, assert_exactly_once, beats  # noqa: E402
 from support.proxy import FaultProxy  # noqa: E402
@@ -49,23 +51,25 @@ class Rest:
                 await asyncio.sleep(0)
 
 
+def alone_settings(bootstrap: str, name: str, **settings: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "listeners": "http://127.0.0.1:0",
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "exactly.once.source.support": "enabled",
+        "group.id": name,
+        "offset.storage.topic": f"{name}-offsets",
+        "offset.storage.replication.factor": "1",
+        **{key.replace("_", "."): value for key, value in settings.items()},
+    }
+
+
 @asynccontextmanager
 async def worker(bootstrap: str, name: str, **settings: str) -> AsyncIterator[Rest]:
     """Run a worker that does exactly-once."""
-    alone = StandaloneWorker(
-        {
-            "bootstrap.servers": bootstrap,
-            "listeners": "http://127.0.0.1:0",
-            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-            "value.converter.schemas.enable": "false",
-            "exactly.once.source.support": "enabled",
-            "group.id": name,
-            "offset.storage.topic": f"{name}-offsets",
-            "offset.storage.replication.factor": "1",
-            **{key.replace("_", "."): value for key, value in settings.items()},
-        }
-    )
+    alone = StandaloneWorker(alone_settings(bootstrap, name, **settings))
     await alone.start()
     try:
         async with aiohttp.ClientSession() as session:
@@ -85,6 +89,24 @@ async def committed(bootstrap: str, topic: str, count: int) -> list[Any]:
             while len(values) < count:
                 values += [json.loads(record.value or b"null") for record in await consumer.poll(200)]
     return values
+
+
+async def test_a_file_says_in_which_state_its_connector_begins(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    name, file = fresh_name("files"), tmp_path / "files.json"
+    config = {"connector.class": "FileStreamSource", "file": str(tmp_path / "source.txt"), "topic": name}
+    alone = StandaloneWorker(alone_settings(bootstrap, name))
+    file.write_text(json.dumps({"name": "files", "config": config, "initial_state": "STOPPED"}))
+    await alone.start([read_connector(file)])
+    async with aiohttp.ClientSession() as session:
+        await Rest(session, alone.url).until("/connectors/files/status", lambda known: "connector" in known)
+    status = await alone.herder.connector_status("files")
+    await alone.stop()
+    assert (status["connector"]["state"], status["tasks"]) == ("STOPPED", [])
+    file.write_text(json.dumps({"name": "files", "config": config, "initial_state": "SLEEPING"}))
+    with pytest.raises(ConnectError, match="initial_state 'SLEEPING' is not one of RUNNING, PAUSED, STOPPED"):
+        await StandaloneWorker(alone_settings(bootstrap, name)).start([read_connector(file)])
 
 
 async def test_lines_of_a_file_come_once_over_restarts(bootstrap: str, fresh_name: Names, tmp_path: Path) -> None:

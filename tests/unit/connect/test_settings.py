@@ -12,7 +12,7 @@ from oncelog.client.login.settings import login_of
 from oncelog.connect.errors import ConfigValueError, ConnectError
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.distributed import DistributedConfig
-from oncelog.connect.settings.files import properties, read_settings
+from oncelog.connect.settings.files import properties, read_connector, read_settings
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.task.topics import topic_groups
 
@@ -65,6 +65,18 @@ def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
     assert read_settings(json) == {"tasks.max": "1", "name": "f1"}
     other.write_text("name=f1\n")
     assert read_settings(other) == {"name": "f1"}
+
+
+def test_a_connectors_file_may_have_its_initial_state(tmp_path: Path) -> None:
+    file, other = tmp_path / "c.json", tmp_path / "c.properties"
+    file.write_text('{"name": "f1", "config": {"tasks.max": 1}, "initial_state": "paused"}')
+    assert read_connector(file) == ({"tasks.max": "1", "name": "f1"}, "paused")
+    file.write_text('{"name": "f1", "config": {"tasks.max": 1}}')
+    assert read_connector(file) == ({"tasks.max": "1", "name": "f1"}, None)
+    file.write_text('{"name": "f1", "initial_state": "a setting"}')
+    assert read_connector(file) == ({"name": "f1", "initial_state": "a setting"}, None)
+    other.write_text("name=f1\ninitial_state=PAUSED\n")
+    assert read_connector(other) == ({"name": "f1", "initial_state": "PAUSED"}, None)
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.toml", "="), ("a.json", "{"), ("a.json", "[]"), ("a.json", '{"a":{}}')])
