@@ -144,6 +144,11 @@ def _message(line: bytes) -> dict[str, Any]:
         raise _no_message(line, f": {error}") from None
     except (KeyError, TypeError, AttributeError):
         raise _no_message(line) from None
+    if kind == "BATCH":  # an extension of Singer's SDKs
+        raise ConnectError(
+            f"the tap writes the records of {message.get('stream')} to files, and sends only the names of the files "
+            "(BATCH): remove batch_config from tap.config"
+        )
     return dict(message)
 
 

@@ -169,6 +169,16 @@ async def test_what_is_no_tap_is_said(tmp_path: Path, command: str, message: str
             await task.poll()
 
 
+async def test_records_in_files_are_refused_before_the_state_after_them(tmp_path: Path) -> None:
+    path = tmp_path / "tap.py"
+    batch = {"type": "BATCH", "stream": "items", "encoding": {"format": "jsonl"}, "manifest": ["file://a.json.gz"]}
+    path.write_text(f'print({json.dumps(batch)!r})\nprint(\'{{"type": "STATE", "value": 1}}\')\n')
+    new = source(shlex.join([sys.executable, str(path)]), tmp_path, {})
+    async with await new.task() as task:
+        with pytest.raises(ConnectError, match=r"writes the records of items to files.*remove batch_config"):
+            await task.poll()
+
+
 def test_validation_refuses_what_is_no_command_and_no_json() -> None:
     config = {"tap.command": "'", "tap.config": "[]"}
     errors = [error for outcome in SingerSourceConnector.settings.validate(config) for error in outcome.errors]
