@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ..errors import ConfigValueError
 
@@ -112,8 +112,21 @@ class RegularExpression:
         return "valid regex"
 
 
+_ELEMENT: Final = re.compile(r"\\.|\[\^?\]?|\]|&&|.", re.DOTALL)
+
+
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a regular expression whose named groups may have Java's syntax, `(?<name>…)`; raises re.error."""
+    """Compile a regular expression whose named groups may have Java's syntax, `(?<name>…)`; raises re.error.
+
+    Java's intersections and unions of character classes, such as `[a-z&&[^x]]`, are refused, because Python would
+    compile them to something else.
+    """
+    inside = False
+    for element in _ELEMENT.finditer(pattern):
+        text = element[0]
+        if inside and (text[0] == "[" or text == "&&"):
+            raise re.error(f"a character class in another one, or &&, at position {element.start()} is not supported")
+        inside = text[0] == "[" or (inside and text != "]")
     return re.compile(re.sub(r"\(\?<(?=\w)", "(?P<", pattern))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from oncelog.connect.config import (
 )
 from oncelog.connect.config.report import key_info, merged, validation_report
 from oncelog.connect.config.types import java_double, parse, text_of
+from oncelog.connect.config.validators import compiled
 from oncelog.connect.errors import ConfigValueError, ConnectError
 
 NAME = ConfigKey(
@@ -229,3 +231,17 @@ def test_an_unknown_plugin_says_how_plugins_are_named() -> None:
         load_class("no_such_module:Class")
     with pytest.raises(ConnectError, match="is not a class"):
         load_class("os:path")
+
+
+@pytest.mark.parametrize("pattern", ["[a-z&&[^x]]", "[a[bc]]", "x[^]&&a]", r"[\]a[b]]"])
+def test_character_classes_that_python_reads_differently_are_refused(pattern: str) -> None:
+    with pytest.raises(re.error, match="not supported"):
+        compiled(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [("[a-z]+&&[0-9]", "ab&&7"), (r"[\[a]+", "[a"), (r"\[[ab]\]", "[b]"), ("[]a]", "]"), ("(?<n>a)[&]", "a&")],
+)
+def test_other_character_classes_are_accepted(pattern: str, text: str) -> None:
+    assert compiled(pattern).fullmatch(text)
