@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..config import ConfigDef, ConfigKey, Importance, Type, Width
 from ..data.schema import OPTIONAL_STRING, Schema
 from ..data.text import java_text
 from ..errors import ConfigValueError, DataError
 from .converter import CONVERTER_TYPE, Converter, SchemaAndValue
+
+_MARKS: Final = {"utf-16": codecs.BOM_UTF16_BE, "utf-32": b""}
+"""What Java writes first in encodings with a byte order mark. It takes the big-endian order, Python the machine's."""
+
+_ANY_MARK: Final = (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE)
 
 
 class StringConverter(Converter):
@@ -36,6 +41,7 @@ class StringConverter(Converter):
         """Apply the settings; raises ConfigValueError for an unknown character set."""
         encoding = self.config_def().parse(config)["converter.encoding"]
         try:
+            "".encode(encoding)  # refuses codecs that do not encode text, such as base64
             self._encoding = codecs.lookup(encoding).name
         except LookupError:
             raise ConfigValueError("converter.encoding", encoding, "is not the name of a character set") from None
@@ -45,13 +51,23 @@ class StringConverter(Converter):
         if value is None:
             return None
         try:
-            return (value if isinstance(value, str) else java_text(value, schema)).encode(self._encoding)
+            return self._encoded(value if isinstance(value, str) else java_text(value, schema))
         except UnicodeEncodeError as error:
             raise DataError(f"Failed to serialize to a string: {error}") from None
+
+    def _encoded(self, text: str) -> bytes:
+        mark = _MARKS.get(self._encoding)
+        if mark is None:
+            return text.encode(self._encoding)
+        return mark + text.encode(f"{self._encoding}-be") if text else b""
+
+    def _decoded(self, data: bytes) -> str:
+        unmarked = self._encoding in _MARKS and not data.startswith(_ANY_MARK)
+        return data.decode(f"{self._encoding}-be" if unmarked else self._encoding)
 
     def from_bytes(self, topic: str, data: bytes | None) -> SchemaAndValue:
         """Return the text; raises DataError for bytes that are invalid in the character set."""
         try:
-            return OPTIONAL_STRING, None if data is None else data.decode(self._encoding)
+            return OPTIONAL_STRING, None if data is None else self._decoded(data)
         except UnicodeDecodeError as error:
             raise DataError(f"Failed to deserialize string: {error}") from None

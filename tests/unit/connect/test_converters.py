@@ -402,3 +402,26 @@ def test_a_null_inside_of_a_default_is_kept_if_defaults_do_not_replace_nulls(rep
     back, _ = json_converter(replace_null_with_default="false").from_bytes("t", text)
     assert back is not None
     assert back.default == ([None] if element == b"null" else [7])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "data"),
+    [
+        ("UTF-16", "aé", b"\xfe\xff\x00a\x00\xe9"),
+        ("UTF-16", "", b""),
+        ("UTF-32", "a", b"\x00\x00\x00a"),
+        ("UTF-16LE", "a", b"a\x00"),
+        ("ISO-8859-1", "é", b"\xe9"),
+    ],
+)
+def test_text_has_the_byte_order_of_java(encoding: str, text: str, data: bytes) -> None:
+    converter = StringConverter()
+    converter.configure({"converter.type": "value", "converter.encoding": encoding})
+    assert converter.to_bytes("t", STRING, text) == data
+    assert converter.from_bytes("t", data)[1] == text
+
+
+@pytest.mark.parametrize("encoding", ["nope", "base64", "rot13"])
+def test_what_encodes_no_text_is_no_character_set(encoding: str) -> None:
+    with pytest.raises(ConfigValueError, match="is not the name of a character set"):
+        StringConverter().configure({"converter.type": "value", "converter.encoding": encoding})
