@@ -23,13 +23,15 @@ _ZONE: Final = rf"(?:UTC|GMT)?[+-]\d\d(?::?\d\d)?|{_UTC_NAME}|Z|UTC|GMT"
 
 
 class DatePattern:
-    """A pattern such as yyyy-MM-dd'T'HH:mm:ss.SSSX. Raises ValueError for an unsupported letter.
+    """A pattern such as yyyy-MM-dd'T'HH:mm:ss.SSSX. Raises ValueError for an unsupported letter or an open quote.
 
     Names are English. Weeks begin on Sunday, and the first week of a year has January 1, as in Java's locale en_US.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
+        if text.count("'") % 2:
+            raise ValueError("Unterminated quote")
         self._parts: list[tuple[str, int]] = []
         """The parts of the pattern: (letter, its repetitions), or (text, 0) for literal text."""
         for part in _PART.finditer(text):

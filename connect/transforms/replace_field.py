@@ -13,7 +13,7 @@ from .transformation import PartTransformation
 
 def _check_renames(name: str, pairs: list[str] | None) -> None:
     for pair in pairs or []:
-        if pair.count(":") != 1:
+        if pair.count(":") != 1 or pair.endswith(":"):
             raise ConfigValueError(
                 name, f"[{', '.join(pairs or [])}]", f"Invalid rename mapping: {pair}, write old:new"
             )

@@ -50,6 +50,12 @@ def test_texts_are_read_as_java_reads_them(pattern: str, text: str, wanted: str)
     assert DatePattern(pattern).parse(text) == day(wanted)
 
 
+@pytest.mark.parametrize(("pattern", "problem"), [("yyyy'T", "Unterminated quote"), ("yyyy q", "letter 'q'")])
+def test_a_wrong_pattern_is_refused(pattern: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        DatePattern(pattern)
+
+
 @pytest.mark.parametrize(
     ("pattern", "text", "problem"),
     [

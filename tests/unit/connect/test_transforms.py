@@ -68,8 +68,9 @@ def test_replace_field_leaves_out_and_renames() -> None:
     assert plain == typed == {"key": 1, "id": "x"}
     plain, typed = both("ReplaceField$Value", include="id")
     assert plain == typed == {"id": 1}
-    with pytest.raises(ConfigValueError, match="Invalid rename mapping: a, write old:new"):
-        apply("ReplaceField$Value", PLAIN, renames="a")
+    for wrong in ("a", "a:b:c", "a:"):
+        with pytest.raises(ConfigValueError, match=f"Invalid rename mapping: {wrong}, write old:new"):
+            apply("ReplaceField$Value", PLAIN, renames=wrong)
 
 
 def test_renames_are_checked_when_settings_are_validated() -> None:
