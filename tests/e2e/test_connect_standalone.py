@@ -210,8 +210,8 @@ async def test_no_task_starts_before_all_tasks_of_another_worker_are_fenced(boot
     async with FaultProxy(bootstrap) as proxy, worker(bootstrap, group) as old:
         assert (await old("PUT", "/connectors/beats/config", beats(topic, 2)))[0] == 201
         await old.until("/connectors/beats/status", tasks_are("RUNNING", "RUNNING"))
-        settings = {"task_restart_max_attempts": "0", "admin_default_api_timeout_ms": "3000"}
-        async with worker(proxy.address, group, admin_request_timeout_ms="500", **settings) as new:
+        settings = {"task_restart_max_attempts": "0", "admin_default_api_timeout_ms": "8000"}
+        async with worker(proxy.address, group, admin_request_timeout_ms="8000", **settings) as new:
             proxy.break_before(ListTransactionsRequest, times=10_000)
             assert (await new("PUT", "/connectors/beats/config", beats(topic, 2)))[0] == 201
             failed = await new.until("/connectors/beats/status", tasks_are("FAILED", "FAILED"))
