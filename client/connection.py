@@ -148,6 +148,8 @@ class Connection(asyncio.BufferedProtocol):
         self._throttle: asyncio.TimerHandle | None = None
         """The timer that ends the current throttle time; None outside of a throttle time."""
         self._foreign = False
+        self._refused = False
+        """Whether the broker has ended the TLS handshake."""
         self._small = bytearray(SMALL)
         self._small_view = memoryview(self._small)
         self._filled = 0
@@ -178,7 +180,10 @@ class Connection(asyncio.BufferedProtocol):
                     ssl_shutdown_timeout=None if options.tls is None else SHUTDOWN_S,
                 )
         except ssl.SSLError as error:
-            raise TlsError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason_of(error)}") from error
+            reason = reason_of(error)
+            if _is_alert(error):
+                reason += f": {options.doubt}"
+            raise TlsError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
         except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: invalid host or port
             if not scope.expired():
                 reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
@@ -479,7 +484,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._why is None:
-            self._why = f"the connection broke: {exc}" if exc else _CLOSED_BY_PEER
+            reason = reason_of(exc) if isinstance(exc, ssl.SSLError) else exc
+            self._why = f"the connection broke: {reason}" if exc else _CLOSED_BY_PEER
+            # In TLS 1.3, the broker checks the client's certificate when the client's part of the handshake has ended.
+            self._refused = isinstance(exc, ssl.SSLError) and _is_alert(exc) and not self._speaks_kafka
         self._lost()
         if not self.closed.done():
             self.closed.set_result(None)
@@ -597,6 +605,8 @@ class Connection(asyncio.BufferedProtocol):
     def _network_error(self) -> NetworkError:
         if self._foreign:
             return NotKafkaError(ErrorCode.NETWORK_EXCEPTION, self._why)
+        if self._refused:
+            return TlsError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {self._why}: {self.options.doubt}")
         if not self._speaks_kafka and self._why == _CLOSED_BY_PEER:
             why = f"{self._why} before it answered: {self.options.doubt}"
             return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {why}")
@@ -604,6 +614,11 @@ class Connection(asyncio.BufferedProtocol):
             why = f"{self._why} after ApiVersions: does it require a login, as listeners with SASL do?"
             return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {why}")
         return NetworkError(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {self._why or 'not connected'}")
+
+
+def _is_alert(error: ssl.SSLError) -> bool:
+    """Return whether the peer has sent this error, so that it is the peer that refuses the handshake."""
+    return "alert" in reason_of(error)
 
 
 def _is_refusal(frame: Buffer) -> bool:

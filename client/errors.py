@@ -85,11 +85,12 @@ class NotKafkaError(NetworkError):
 
 
 class TlsError(NetworkError):
-    """The TLS handshake with a broker failed, for example because its certificate is not trusted."""
+    """The TLS handshake with a broker failed, for example because one side does not trust the other's certificate."""
 
     remedy = (
         "check security.protocol and the address, that ssl.ca.location names the authority that signed the broker's "
-        "certificate, and that the certificate has the host name of the address"
+        "certificate, that the certificate has the host name of the address, and that the broker trusts the client's "
+        "certificate, if it demands one"
     )
 
 
