@@ -35,11 +35,17 @@ def health(as_json: bool, bootstrap: str, url: str | None) -> int:
     oncelog health --bootstrap 127.0.0.1:9092
     oncelog health --url https://localhost:9404 --ca-file ca.pem
     """
-    problem = run(_problem(bootstrap)) if url is None else _problem_at(url)
-    if as_json:
-        print_json({"broker": url or bootstrap, "healthy": problem is None, "problem": problem})
+    if url is None:
+        settings = client_settings(bootstrap)
+        asked = settings["bootstrap_servers"]
+        broker = ",".join(map(str, asked)) if isinstance(asked, list) else str(asked)
+        problem = run(_problem(broker, settings))
     else:
-        click.echo(f"{url or bootstrap}: {problem or 'healthy'}", err=problem is not None)
+        broker, problem = url, _problem_at(url)
+    if as_json:
+        print_json({"broker": broker, "healthy": problem is None, "problem": problem})
+    else:
+        click.echo(f"{broker}: {problem or 'healthy'}", err=problem is not None)
     return 1 if problem else 0
 
 
@@ -55,16 +61,17 @@ def _problem_at(url: str) -> str | None:
     return f"answers {status}: {body[:500].decode('utf-8', 'replace').strip()}"
 
 
-async def _problem(bootstrap: str) -> str | None:
+async def _problem(address: str, settings: dict[str, object]) -> str | None:
     import asyncio
 
     from ..protocol.errors import DecodeError
 
-    settings = client_settings(bootstrap)
     try:
         async with asyncio.timeout(TIMEOUT_S):
             if settings.keys() == {"bootstrap_servers"}:
-                return _problem_in(await _answer(bootstrap))
+                answer = await _answer(address)
+                if answer.results:
+                    return _problem_in(answer)
             return _problem_in(await _answer_to_client(settings))
     except TimeoutError:
         return f"no answer within {TIMEOUT_S:g} s"
@@ -82,7 +89,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 async def _answer(bootstrap: str) -> DescribeLogDirsResponse:
-    """Ask a PLAINTEXT listener, without the client's modules, so that the command is fast."""
+    """Ask a PLAINTEXT listener, without the client's modules, so that the command is fast.
+
+    The version is one that all brokers have. If the request is refused, the response has no rows and no reason.
+    """
     import asyncio
 
     from ..protocol.framing import decode_response, encode_request
@@ -110,7 +120,8 @@ async def _answer_to_client(settings: dict[str, object]) -> DescribeLogDirsRespo
     try:
         connection = await Connection.open(*_host_and_port(config.bootstrap_servers[0]), connection_options(config))
         try:
-            return await connection.call(DescribeLogDirsRequest(topics=[]), 1)
+            version = connection.version_of(DescribeLogDirsRequest)
+            return await connection.call(DescribeLogDirsRequest(topics=[]), version)
         finally:
             connection.close()
             await connection.wait_closed()
@@ -125,10 +136,16 @@ def _problem_in(answer: DescribeLogDirsResponse) -> str | None:
     """
     from ..protocol.errors import ErrorCode, error_code
 
+    if answer.error_code:
+        needed = ". The command needs Describe on the cluster"
+        code = error_code(answer.error_code)
+        return f"refuses the request: {code.name}{needed if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else ''}"
     for directory in answer.results:
         code = error_code(directory.error_code)
         if code is not ErrorCode.NONE:
             return (
                 f"the broker cannot write to its data directory {directory.log_dir}: {code.name}. See the broker's log"
             )
-    return None if answer.results else "the broker has no working data directory. See the broker's log"
+    if answer.results:
+        return None
+    return "names no data directory. The broker has none that works, or the client may not Describe the cluster"

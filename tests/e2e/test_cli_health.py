@@ -8,15 +8,21 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from oncelog.broker.log.results import storage_error
 from oncelog.broker.node import BrokerNode
 from oncelog.broker.system.ports import RealFile
+from support.access import limited_broker
 
 
 async def health(address: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "oncelog.cli", "health", "--bootstrap", address, *options]
+    return await health_of("--bootstrap", address, *options)
+
+
+async def health_of(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "oncelog.cli", "health", *options]
     return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -72,3 +78,19 @@ async def test_an_idle_broker_whose_disk_does_not_answer_is_not_healthy(monkeypa
         assert broker.data_dir in done.stderr
         assert (await health(broker.address)).returncode == 0
         assert broker.failure is None
+
+
+async def test_a_client_without_the_right_is_told_so() -> None:
+    async with limited_broker() as world:
+        assert (await health(world.broker.address)).returncode == 0
+        await world.only()
+        done = await health(world.broker.address)
+        assert done.returncode == 1
+        assert "CLUSTER_AUTHORIZATION_FAILED. The command needs Describe on the cluster" in done.stderr
+
+
+async def test_the_address_of_a_file_is_shown(bootstrap: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={bootstrap}\n")
+    known = json.loads((await health_of("--client-config", str(file), "--json")).stdout)
+    assert known == {"broker": bootstrap, "healthy": True, "problem": None}
