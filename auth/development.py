@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -25,6 +26,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 825
 """Days for which a certificate is valid: the most that all clients accept."""
+
+_HOST_NAME: Final = re.compile(
+    r"(?:\*\.)?(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*"
+    r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+)
+"""A host name in ASCII. Its first label may be the wildcard of a certificate."""
 
 
 class DevelopmentAuthority:
@@ -72,7 +79,7 @@ class DevelopmentAuthority:
         """Return a new private key, its certificate and the authority's certificate, in PEM.
 
         The new certificate has the common name `name`, and is valid for `hosts`, which are host names or IP addresses.
-        Both brokers and clients can use it.
+        Both brokers and clients can use it. Raises ValueError for a host that is neither.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self._certificate.subject, key, CERTIFICATE_DAYS)
@@ -92,10 +99,37 @@ def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
+def hosts_of(pem: bytes) -> list[str]:
+    """Return the host names and addresses for which the first certificate in `pem` is valid.
+
+    Raises ValueError if there is no certificate.
+    """
+    extensions = x509.load_pem_x509_certificates(pem)[0].extensions
+    try:
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name.value) for name in names]
+
+
+def problem_of_host(host: str) -> str | None:
+    """Return why a certificate cannot be made for a host, or None if it can."""
+    try:
+        _host(host)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if _HOST_NAME.fullmatch(host) is None:
+            raise ValueError(
+                f"{host!r} is neither a host name in ASCII nor an IP address. Use the host of the broker's address,"
+                " without port"
+            ) from None
         return x509.DNSName(host)
 
 

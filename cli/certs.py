@@ -53,6 +53,7 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
     except ImportError:
         raise click.ClickException("certificates need the extra: pip install 'oncelog[security]'") from None
     _check_names(clients)
+    _check_hosts(hosts)
     directory.mkdir(parents=True, exist_ok=True)
     authority = directory / AUTHORITY
     if authority.exists():
@@ -64,8 +65,7 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
     broker = directory / "broker.pem"
     made = []
     if hosts or not broker.exists():
-        names = hosts or ("localhost", "127.0.0.1", "::1")
-        _write(broker, ca.issue("broker", names))
+        _write(broker, ca.issue("broker", hosts or ("localhost", "127.0.0.1", "::1")))
         made.append(broker)
     for name in clients or ("client",):
         file = directory / f"{name}.pem"
@@ -76,7 +76,7 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
     if as_json:
         print_json({"authority": str(authority), "made": [str(file) for file in made]})
     else:
-        click.echo(_settings(authority, broker, client))
+        click.echo(_settings(authority, broker, client, f"{_host_of(broker)}:9093"))
     return 0
 
 
@@ -89,6 +89,29 @@ def _check_names(clients: Iterable[str]) -> None:
                 " ca, ca-key and broker",
                 param_hint="--client",
             )
+
+
+def _check_hosts(hosts: Iterable[str]) -> None:
+    """Raise BadParameter for a host that is neither a name nor an address, such as HOST:PORT."""
+    from ..auth.development import problem_of_host
+
+    for host in hosts:
+        if problem := problem_of_host(host):
+            raise click.BadParameter(problem, param_hint="--host")
+
+
+def _host_of(broker: Path) -> str:
+    """Return a host for which the broker's certificate is valid, as it is written in an address."""
+    from ..auth.development import hosts_of
+
+    try:
+        hosts = [host for host in hosts_of(broker.read_bytes()) if not host.startswith("*")]
+    except (OSError, ValueError) as error:
+        raise click.ClickException(
+            f"{broker} cannot be used: {error}. Remove the file, or give --host for a new certificate"
+        ) from None
+    host = hosts[0] if hosts else "localhost"
+    return f"[{host}]" if ":" in host else host
 
 
 def _authority(certificate: Path, key: Path) -> DevelopmentAuthority:
@@ -114,21 +137,23 @@ def _write(path: Path, content: bytes, *, secret: bool = True) -> None:
     draft.replace(path)
 
 
-def _settings(authority: Path, broker: Path, client: Path) -> str:
+def _settings(authority: Path, broker: Path, client: Path, address: str) -> str:
     return f"""\
 broker (oncelog serve --config broker.toml):
-  listeners = "SSL://localhost:9093"
+  listeners = "SSL://{address}"
   "ssl.keystore.location" = "{broker}"
   "ssl.truststore.location" = "{authority}"       # only if clients must present a certificate:
   "ssl.client.auth" = "required"
 
 clients on librdkafka (confluent-kafka and others):
+  bootstrap.servers={address}
   security.protocol=SSL
   ssl.ca.location={authority}
   ssl.certificate.location={client}
   ssl.key.location={client}
 
 clients in Java:
+  bootstrap.servers={address}
   security.protocol=SSL
   ssl.truststore.type=PEM
   ssl.truststore.location={authority}

@@ -228,6 +228,32 @@ def test_a_name_that_cannot_be_used_leaves_nothing_behind(tmp_path: Path) -> Non
     assert not directory.exists()
 
 
+@pytest.mark.parametrize(
+    "host", ["", "localhost:9093", "SSL://localhost:9093", "two words", "zoë.example", "-x", "a..b"]
+)
+def test_a_host_that_cannot_be_used_leaves_nothing_behind(host: str, tmp_path: Path) -> None:
+    directory = tmp_path / "certs"
+    command = [sys.executable, "-P", "-m", "oncelog.cli", "certs", str(directory), "--host", host]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "is neither a host name" in done.stderr
+    assert not directory.exists()
+
+
+def test_the_printed_settings_have_a_host_of_the_certificate(tmp_path: Path) -> None:
+    def printed(*words: str) -> str:
+        command = [sys.executable, "-P", "-m", "oncelog.cli", "certs", str(tmp_path), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    assert 'listeners = "SSL://localhost:9093"' in printed()
+    for hosts, shown in ((["*.example.org", "kafka.example.org"], "kafka.example.org"), (["::1"], "[::1]")):
+        first = printed(*(word for host in hosts for word in ("--host", host)))
+        later = printed("--client", "alice")  # keeps the broker's certificate
+        for text in (first, later):
+            assert f'listeners = "SSL://{shown}:9093"' in text
+            assert text.count(f"bootstrap.servers={shown}:9093") == 2
+
+
 def test_an_authority_without_its_key_is_named(tmp_path: Path) -> None:
     directory = tmp_path / "certs"
     command = [sys.executable, "-P", "-m", "oncelog.cli", "certs", str(directory)]
