@@ -66,6 +66,13 @@ class TestPagesAreRunAsTheyStand:
         with PageRun("page", tmp_path) as run, pytest.raises(AssertionError, match="page:2"):
             run.run(block)
 
+    def test_a_command_that_should_fail_has_to_fail_as_it_says(self, tmp_path: Path) -> None:
+        with PageRun("page", tmp_path) as run:
+            run.run(blocks("<!-- fails: refused -->\n```console\necho refused; exit 1\n```\n")[0])
+            for command in ("echo refused", "echo refused; exit 2", "exit 1"):
+                with pytest.raises(AssertionError, match="page:3"):
+                    run.run(blocks(f"<!-- fails: refused -->\n```console\n{command}\n```\n")[0])
+
     def test_files_are_there_for_the_next_block_and_hidden_code_runs(self, tmp_path: Path) -> None:
         text = (
             "=== tab\n\n    <!-- file: one_of_a_page.py -->\n    ```python\n    number = 1\n    ```\n\n"

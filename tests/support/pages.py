@@ -4,7 +4,8 @@ A comment in front of a block says what is special about it:
 
 - `<!-- not run: REASON -->`: the block does not run, for this reason;
 - `<!-- file: NAME -->`: the block is the content of a file, which other blocks use;
-- `<!-- prints -->`: the block is the output of the block before it.
+- `<!-- prints -->`: the block is the output of the block before it;
+- `<!-- fails: TEXT -->`: the last command of a shell block fails with exit code 1 and prints TEXT.
 
 A comment `<!-- then: CODE -->` is Python code that runs next and that readers do not see. The Python blocks of a page
 share their names, and may use `await` outside of functions. Shell blocks run in `bash -e`. The first block that needs a
@@ -60,6 +61,11 @@ class Block:
     def reason(self) -> str:
         """Why the block does not run, or an empty text if it runs."""
         return self._of_comment("not run")
+
+    @property
+    def failure(self) -> str:
+        """What the block prints when it fails, or an empty text if it must not fail."""
+        return self._of_comment("fails")
 
     @property
     def output(self) -> bool:
@@ -157,5 +163,7 @@ class PageRun(contextlib.ExitStack):
             timeout=60,
             check=False,
         )
-        assert done.returncode == 0, f"{self._name}:{block.line}\n{done.stdout[-3000:]}"
+        found = f"{self._name}:{block.line}, exit code {done.returncode}\n{done.stdout[-3000:]}"
+        assert done.returncode == (1 if block.failure else 0), found
+        assert block.failure in done.stdout, found
         return done.stdout
