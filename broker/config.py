@@ -8,6 +8,7 @@ tried unchanged.
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -109,12 +110,28 @@ SECURITY_NAMES: Final = frozenset(
 HARMLESS: Final = {
     "security.inter.broker.protocol": tuple(SecurityProtocol),
     "sasl.mechanism.inter.broker.protocol": ("GSSAPI", PLAIN, *SCRAM_NUMBERS, OAUTHBEARER),
+    "sasl.mechanism.controller.protocol": ("GSSAPI", PLAIN, *SCRAM_NUMBERS, OAUTHBEARER),
     "ssl.protocol": ("TLS", "TLSv1.2", "TLSv1.3"),
     "ssl.endpoint.identification.algorithm": ("https",),
+    "ssl.keymanager.algorithm": ("SunX509", "PKIX"),
+    "ssl.trustmanager.algorithm": ("SunX509", "PKIX"),
+    "principal.builder.class": ("org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",),
 }
 """Values of unsupported security settings that need no support.
 
-There is no other broker, and `ssl.enabled.protocols` names the versions of TLS.
+There is no other broker, and `ssl.enabled.protocols` names the versions of TLS. The others are Kafka's defaults.
+"""
+
+LOGIN_MODULES: Final = {
+    **{
+        f".{normal_name(name)}.sasl.jaas.config": ("ScramLoginModule", {"username", "password"})
+        for name in SCRAM_NUMBERS
+    },
+    ".oauthbearer.sasl.jaas.config": ("OAuthBearerLoginModule", set[str]()),
+}
+"""Login modules that Kafka demands, though they say no more than `sasl.enabled.mechanisms`, and their options.
+
+They are by the end of the name of a listener's setting. The name and password are those for logins at other brokers.
 """
 
 
@@ -126,7 +143,23 @@ def is_security_setting(name: str) -> bool:
 def _asks_for_nothing(name: str, value: object) -> bool:
     """Return whether the setting is a security setting whose value means no security."""
     text = str(value).strip().lower() if value is not None else ""
-    return is_security_setting(name) and text in ("", *map(str.lower, HARMLESS.get(name, ())))
+    if not is_security_setting(name):
+        return False
+    return text in ("", *map(str.lower, HARMLESS.get(name, ()))) or _is_login_module(name, str(value))
+
+
+def _is_login_module(name: str, value: str) -> bool:
+    """Return whether a listener's setting names the login module that the listener has anyway."""
+    for end, (module, options) in LOGIN_MODULES.items():
+        if name.startswith(LISTENER_PREFIX) and name.endswith(end):
+            from ..auth.jaas import parse_jaas  # imported at its first use, not at start
+
+            try:
+                entry = parse_jaas(value)
+            except ValueError:
+                return False
+            return entry.module == module and entry.options.keys() <= options
+    return False
 
 
 def _prefix(listener: str) -> str:
@@ -949,12 +982,12 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         if name.startswith(LISTENER_PREFIX) and (row := cls._of_one_listener(name)) is not None:
             return row
         if name not in cls.names and is_security_setting(name):
+            near = difflib.get_close_matches(name, cls.names, n=1, cutoff=0.85)
+            hint = f" Did you mean {near[0]}?" if near else ""
             raise ConfigError(
                 key,
-                "this release does not support it. Every client that reaches a port without TLS and SASL can use the"
-                " broker."
-                " Remove the setting, and limit who can reach the port: by a firewall, by a listener with SASL, or by a"
-                " TLS listener with ssl.client.auth",
+                "the broker has no such setting. It is not ignored, because it could restrict who may do what. Remove"
+                f" it if the broker is protected without it.{hint}",
             )
         return super().find(key)
 

@@ -268,10 +268,10 @@ def test_security_that_the_broker_lacks_is_refused_and_its_value_is_not_shown(na
         (None, {}, [f"{name}=hunter2"]),
     )
     for sources in every:
-        with pytest.raises(ConfigError, match="limit who can reach the port") as caught:
+        with pytest.raises(ConfigError, match="could restrict who may do what") as caught:
             load(*sources)
         assert "hunter2" not in str(caught.value)
-    with pytest.raises(ConfigError, match="limit who can reach the port"):
+    with pytest.raises(ConfigError, match="could restrict who may do what"):
         BrokerConfig({name.replace(".", "_"): "hunter2"})
 
 
@@ -279,6 +279,42 @@ def test_a_setting_that_says_there_is_no_security_is_reported_and_ignored() -> N
     flags = ["principal.builder.class=", "security.inter.broker.protocol=PLAINTEXT", "sasl.jaas.config="]
     _, ignored = load(None, {}, flags)
     assert ignored == ["principal.builder.class", "sasl.jaas.config", "security.inter.broker.protocol"]
+
+
+def test_settings_that_kafka_demands_for_logins_are_accepted() -> None:
+    common = "org.apache.kafka.common.security"
+    flags = [
+        f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={common}.scram.ScramLoginModule required;",
+        "listener.name.b.scram-sha-256.sasl.jaas.config=x.ScramLoginModule required username=a password=b;",
+        f"listener.name.b.oauthbearer.sasl.jaas.config={common}.oauthbearer.OAuthBearerLoginModule required;",
+        f"principal.builder.class={common}.authenticator.DefaultKafkaPrincipalBuilder",
+        "ssl.trustmanager.algorithm=PKIX",
+    ]
+    _, ignored = load(None, {}, flags)
+    assert ignored == sorted(flag.partition("=")[0] for flag in flags)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scram-sha-512", "ScramLoginModule required"),
+        ("scram-sha-512", "PlainLoginModule required;"),
+        ("scram-sha-512", 'ScramLoginModule required user_alice="x";'),
+        ("oauthbearer", 'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="x";'),
+    ],
+)
+def test_a_login_module_with_a_meaning_of_its_own_is_refused(name: str, value: str) -> None:
+    setting = f"listener.name.external.{name}.sasl.jaas.config"
+    with pytest.raises(ConfigError, match="the broker has no such setting"):
+        load(None, {}, [f"{setting}={value}"])
+
+
+def test_a_security_setting_that_is_misspelled_is_suggested() -> None:
+    with pytest.raises(ConfigError, match=r"Did you mean ssl\.keystore\.password\?"):
+        BrokerConfig({"ssl.keystore.passwd": "x"})
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig({"sasl.kerberos.service.name": "kafka"})
+    assert "Did you mean" not in str(raised.value)
 
 
 def test_super_users_are_principals() -> None:
