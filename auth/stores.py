@@ -28,6 +28,15 @@ _OLD_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\\s]*-----END CERTIFICATE-----")
 """A certificate in PEM. Between the certificates of a file, there may be comments, which need not be ASCII."""
 
+_BLOCK: Final = re.compile("[ \\t]*-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\\s]*)-----END \\1-----")
+"""A block of PEM without headers. Its base64 may be on one line, as in a file of Java properties."""
+
+_PLACE: Final = re.compile(r"\s*\(_ssl\.c:[0-9]+\)")
+"""The place in Python's source with which errors of TLS end."""
+
+_LINE: Final = 64
+"""The number of characters of base64 in a line of PEM (RFC 7468)."""
+
 MAX_STORE_BYTES: Final = 16 * 1024 * 1024
 """The size above which a file is refused, because it cannot be a file of keys."""
 
@@ -77,17 +86,24 @@ def trusted_from_store(kind: str, path: Path, store_password: str) -> str:
 
 def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
     """Load a private key and its chain into a context. Raises StoreError."""
+    for what, mark in (("private key", "PRIVATE KEY-----"), ("certificate", "-----BEGIN CERTIFICATE-----")):
+        if mark not in material.pem:
+            raise StoreError(f"there is no {what} in PEM. Both the private key and its certificate chain are needed")
     try:
         # OpenSSL reads keys by path. The file can be read by this user only, and holds the key as it was given.
         with tempfile.NamedTemporaryFile("w", prefix="oncelog-", suffix=".pem", encoding="utf-8") as file:
-            file.write(material.pem)
+            file.write(_in_lines(material.pem))
             file.flush()
             context.load_cert_chain(file.name, password=lambda: material.password)
     except (ssl.SSLError, ValueError, OSError) as error:
-        raise StoreError(
-            f"the private key and its certificates cannot be used: {reason_of(error)}. Check that the private key"
-            " belongs to the first certificate, and check the password of the key"
-        ) from error
+        if "ENCRYPTED" in material.pem and not getattr(error, "reason", None):
+            problem = "the private key is encrypted, and cannot be read with the given password"
+        else:
+            problem = (
+                f"the private key and its certificates cannot be used: {reason_of(error)}. Check that the private key"
+                " belongs to the first certificate"
+            )
+        raise StoreError(problem) from error
 
 
 def load_trusted(context: ssl.SSLContext, pem: str) -> None:
@@ -97,7 +113,7 @@ def load_trusted(context: ssl.SSLContext, pem: str) -> None:
     """
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        context.load_verify_locations(cadata="\n".join(_CERTIFICATE.findall(pem)))
+        context.load_verify_locations(cadata=_in_lines("\n".join(_CERTIFICATE.findall(pem))))
     except (ssl.SSLError, ValueError, TypeError) as error:
         raise StoreError(f"there is no usable certificate: {reason_of(error)}. Use certificates in PEM") from error
 
@@ -107,7 +123,19 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-    return str(reason).replace("_", " ").lower() or type(error).__name__
+    words = _PLACE.sub("", str(reason)).replace("_", " ").lower()
+    return "they are not valid PEM" if words == "[ssl] pem lib" else words or type(error).__name__
+
+
+def _in_lines(pem: str) -> str:
+    """Return PEM with its base64 in lines, without which OpenSSL cannot read it."""
+
+    def wrapped(block: re.Match[str]) -> str:
+        base64 = "".join(block[2].split())
+        lines = [base64[start : start + _LINE] for start in range(0, len(base64), _LINE)]
+        return "\n".join([f"-----BEGIN {block[1]}-----", *lines, f"-----END {block[1]}-----\n"])
+
+    return _BLOCK.sub(wrapped, pem)
 
 
 def _read(path: Path) -> bytes:
