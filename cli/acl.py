@@ -12,6 +12,7 @@ import click
 from .bootstrap import bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .json_output import json_option
+from .parameters import principal_of
 from .tables import print_items
 
 if TYPE_CHECKING:
@@ -22,6 +23,16 @@ _OPERATIONS = (
     *("ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE"),
     *("CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS"),
 )
+_TOPIC = {"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
+_WITH_EFFECT = {
+    "TOPIC": _TOPIC,
+    "GROUP": {"READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"},
+    "TRANSACTIONAL_ID": {"WRITE", "DESCRIBE"},
+    "CLUSTER": _TOPIC - {"READ", "WRITE"} | {"CLUSTER_ACTION", "IDEMPOTENT_WRITE"},
+    "USER": {"CREATE_TOKENS", "DESCRIBE_TOKENS"},
+    "DELEGATION_TOKEN": {"DESCRIBE"},
+}
+"""The operations that a request can need on each kind of resource, besides ALL, which means all of them."""
 _RESOURCES = {
     "topic": "TOPIC",
     "group": "GROUP",
@@ -66,7 +77,9 @@ def _print(rules: list[Acl], empty: str, *, as_json: bool) -> None:
 
 
 @acl.command(name="list", short_help="List access rules.")
-@click.option("--principal", metavar="USER", help="Only rules of this principal, for example User:alice.")
+@click.option(
+    "--principal", type=principal_of, metavar="USER", help="Only rules of this principal, for example User:alice."
+)
 @resource_options
 @json_option
 @bootstrap_option
@@ -130,7 +143,11 @@ def rule_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Operation; may be repeated.",
         ),
         click.option(
-            "--principal", required=True, metavar="USER", help="For example User:alice; User:* is every user."
+            "--principal",
+            required=True,
+            type=principal_of,
+            metavar="USER",
+            help="For example User:alice; User:* is every user.",
         ),
     ):
         decorated = option(decorated)
@@ -150,6 +167,7 @@ def add(rules: list[Acl], as_json: bool, bootstrap: str) -> None:
     oncelog acl add --principal User:bob --operation WRITE --topic '*' --deny --host 10.0.0.7
     oncelog acl add --principal User:carol --operation CREATE_TOKENS --user User:alice
     """
+    _refuse_without_effect(rules)
 
     async def work() -> None:
         async with connect_admin(bootstrap) as admin:
@@ -157,6 +175,25 @@ def add(rules: list[Acl], as_json: bool, bootstrap: str) -> None:
 
     run(work())
     _print(rules, "", as_json=as_json)
+
+
+def _refuse_without_effect(rules: list[Acl]) -> None:
+    """Raise UsageError for a rule that no request can match. A broker accepts such rules."""
+    from ..broker.security.client_host import is_address, spelled_as_in_kafka
+
+    for rule in rules:
+        known = _WITH_EFFECT[rule.kind]
+        if rule.operation not in {"ALL", *known}:
+            raise click.UsageError(
+                f"{rule.operation} on a {rule.kind} has no effect: no request needs it. Use"
+                f" {', '.join(operation for operation in _OPERATIONS if operation in {'ALL', *known})}"
+            )
+        if rule.pattern == "PREFIXED" and rule.name == "*":
+            raise click.UsageError("--prefix with * means names that begin with a star. Leave out --prefix")
+        if rule.host != "*" and not is_address(rule.host):
+            raise click.UsageError(f"--host {rule.host} has no effect: clients are compared by their IP address")
+        if rule.host != (spelling := spelled_as_in_kafka(rule.host)):
+            raise click.UsageError(f"--host {rule.host} has no effect: Kafka compares this address as {spelling}")
 
 
 @acl.command(short_help="Remove access rules.")

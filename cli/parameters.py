@@ -55,6 +55,19 @@ def time_of(text: str) -> int:
         ) from None
 
 
+def principal_of(text: str) -> str:
+    """Return a principal such as `User:alice`. Raise BadParameter for a text that does not name one.
+
+    Options use this function as their type.
+    """
+    from ..auth.principal import Principal
+
+    try:
+        return str(Principal.parse(text))
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
 class TopicSelection(NamedTuple):
     """A topic and the selected partitions. An empty tuple selects all partitions."""
 

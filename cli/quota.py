@@ -87,14 +87,6 @@ def list_quotas(owner: dict[str, str | None], as_json: bool, bootstrap: str) -> 
     print_items(COLUMNS, rows, "There are no such quotas.", as_json=as_json)
 
 
-def _change(bootstrap: str, owner: dict[str, str | None], values: dict[str, float | None]) -> None:
-    async def work() -> None:
-        async with connect_admin(bootstrap) as admin:
-            await admin.set_quotas(owner, values)
-
-    run(work())
-
-
 @quota.command(name="set", short_help="Set quotas of an owner.")
 @click.argument("quotas", nargs=-1, required=True, metavar="KEY=VALUE...")
 @owner_options
@@ -122,7 +114,12 @@ def set_quotas(quotas: tuple[str, ...], owner: dict[str, str | None], as_json: b
             values[key] = float(value)
         except ValueError:
             raise click.UsageError(f"{value!r} is not a number") from None
-    _change(bootstrap, owner, values)
+
+    async def work() -> None:
+        async with connect_admin(bootstrap) as admin:
+            await admin.set_quotas(owner, values)
+
+    run(work())
     report(f"Set {len(values)} quota(s).", {"owner": owner, "quotas": values}, as_json=as_json)
 
 
@@ -140,5 +137,14 @@ def remove(keys: tuple[str, ...], owner: dict[str, str | None], yes: bool, as_js
     """
     _need(owner)
     confirm(f"Remove {', '.join(keys)}?", yes=yes)
-    _change(bootstrap, owner, dict.fromkeys(keys))
-    report(f"Removed {len(keys)} quota(s).", {"owner": owner, "removed": list(keys)}, as_json=as_json)
+
+    async def work() -> list[str]:
+        async with connect_admin(bootstrap) as admin:
+            existing = {key for found in await admin.list_quotas(owner) for key in found.values}
+            if removed := [key for key in dict.fromkeys(keys) if key in existing]:
+                await admin.set_quotas(owner, dict.fromkeys(removed))
+            return removed
+
+    removed = run(work())
+    text = f"Removed {len(removed)} quota(s)." if removed else "There were no such quotas."
+    report(text, {"owner": owner, "removed": removed}, as_json=as_json)

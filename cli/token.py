@@ -10,7 +10,7 @@ import click
 from .bootstrap import bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .json_output import json_option, print_json, report
-from .parameters import duration_of
+from .parameters import duration_of, principal_of
 from .tables import print_items
 from .times import moment
 
@@ -47,10 +47,16 @@ def _moment(at_ms: int) -> str:
 
 
 @token.command(short_help="Create a delegation token, and print its secret.")
-@click.option("--owner", metavar="USER", help="The owner, such as User:bob. By default the user who is logged in.")
+@click.option(
+    "--owner",
+    type=principal_of,
+    metavar="USER",
+    help="The owner, such as User:bob. By default the user who is logged in.",
+)
 @click.option(
     "--renewer",
     "renewers",
+    type=principal_of,
     metavar="USER",
     multiple=True,
     help="A user who may renew the token; may be repeated.",
@@ -85,7 +91,14 @@ def create(owner: str | None, renewers: tuple[str, ...], lifetime: int | None, a
 
 
 @token.command(name="list", short_help="List delegation tokens.")
-@click.option("--owner", "owners", metavar="USER", multiple=True, help="Only tokens of this user; may be repeated.")
+@click.option(
+    "--owner",
+    "owners",
+    type=principal_of,
+    metavar="USER",
+    multiple=True,
+    help="Only tokens of this user; may be repeated.",
+)
 @json_option
 @bootstrap_option
 def list_tokens(owners: tuple[str, ...], as_json: bool, bootstrap: str) -> None:

@@ -142,6 +142,24 @@ def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
         assert secured("acl", *wrong).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--operation", "IDEMPOTENT_WRITE", "--topic", "t"), "IDEMPOTENT_WRITE on a TOPIC has no effect"),
+        (("--operation", "READ", "--cluster"), "READ on a CLUSTER has no effect"),
+        (("--operation", "READ", "--topic", "*", "--prefix"), "Leave out --prefix"),
+        (("--operation", "READ", "--topic", "t", "--host", "localhost"), "compared by their IP address"),
+        (("--operation", "READ", "--topic", "t", "--host", "::1"), "compares this address as 0:0:0:0:0:0:0:1"),
+        (("--operation", "READ", "--topic", "t", "--principal", "alice"), "'alice' is not a principal"),
+    ],
+)
+def test_rules_without_effect_are_refused(secured: Secured, arguments: tuple[str, ...], message: str) -> None:
+    before = secured("acl", "list").stdout
+    done = secured("acl", "add", "--principal", ALICE, *arguments)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert secured("acl", "list").stdout == before
+
+
 async def test_without_an_authorizer_rules_are_refused(bootstrap: str) -> None:
     async with Admin(bootstrap_servers=bootstrap) as admin:
         with pytest.raises(KafkaError, match="SECURITY_DISABLED"):
@@ -171,6 +189,8 @@ def test_quotas_are_set_listed_and_removed(secured: Secured) -> None:
     }
     assert secured.done("quota", "remove", "producer_byte_rate", "request_percentage", *both) == "Removed 2 quota(s).\n"
     assert "There are no such quotas" in secured("quota", "list", *both).stderr
+    assert secured.done("quota", "remove", "producer_byte_rate", *both) == "There were no such quotas.\n"
+    secured.done("quota", "remove", "connection_creation_rate", "--default-ip")
 
 
 @pytest.mark.parametrize(

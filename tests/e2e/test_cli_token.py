@@ -172,8 +172,14 @@ def test_json_has_the_secret_only_when_a_token_is_created(secured: Secured) -> N
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["create", "--lifetime", "soon"], "is not a duration"), (["renew", "x", "--period", "-1s"], "is not a duration")],
+    [
+        (["create", "--lifetime", "soon"], "is not a duration"),
+        (["renew", "x", "--period", "-1s"], "is not a duration"),
+        (["create", "--owner", "bob"], "'bob' is not a principal"),
+        (["create", "--renewer", "bob"], "'bob' is not a principal"),
+        (["list", "--owner", "User:"], "'User:' is not a principal"),
+    ],
 )
-def test_wrong_durations_are_refused(secured: Secured, arguments: list[str], message: str) -> None:
+def test_wrong_options_are_refused(secured: Secured, arguments: list[str], message: str) -> None:
     done = secured("alice", "token", *arguments)
     assert (done.returncode, message in done.stderr) == (2, True)
