@@ -75,6 +75,8 @@ class Sender:
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._in_flight: dict[int, int] = {}
         self._connecting: set[int] = set()
+        self._unreachable: set[int] = set()
+        """Nodes to which no connection could be made at the last attempt."""
         self._pass: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -330,14 +332,18 @@ class Sender:
     async def _connect(self, node_id: int) -> None:
         try:
             await self._cluster.connection(node_id)
+            self._unreachable.discard(node_id)
         except AuthenticationError as error:  # it would fail again, until delivery.timeout.ms
             for queue in list(self._accumulator.active):
                 while queue.node_id == node_id and queue.waiting:
                     self._outcomes.give_up(queue.waiting[0], error)
         except KafkaError as error:
-            log.debug("node %d: %s", node_id, error)
             if error.code is ErrorCode.BROKER_NOT_AVAILABLE:  # no attempt was made, so there is no backoff
                 await asyncio.sleep(self._cluster.retry_backoff(0))
+            else:
+                level = logging.DEBUG if node_id in self._unreachable else logging.WARNING
+                log.log(level, "records wait for a connection to node %d: %s", node_id, error)
+                self._unreachable.add(node_id)
         finally:
             self._connecting.discard(node_id)
             self.wake()

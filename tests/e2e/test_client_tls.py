@@ -109,6 +109,26 @@ async def test_a_client_whose_certificate_is_refused_is_told_at_once(authority: 
                 assert "_ssl.c" not in str(raised.value)
 
 
+async def test_a_producer_says_why_records_wait(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    """The first address has a valid certificate, and the address that the broker advertises has not."""
+    port = free_port()
+    listeners = {
+        "listeners": f"PLAINTEXT://127.0.0.1:0,SSL://{HOST}:{port}",
+        "advertised.listeners": f"SSL://127.0.0.1:{port}",
+    }
+    async with broker_with_tls(authority, **listeners) as broker:
+        settings = settings_of(broker, authority)
+        async with Admin(settings) as admin:
+            await admin.create_topics([NewTopic("orders", 1)])
+        short = {"linger_ms": 0, "request_timeout_ms": 1000, "delivery_timeout_ms": 1500}
+        async with Producer({**settings, **short}) as producer:
+            with pytest.raises(KafkaTimeoutError):
+                await producer.send("orders", b"x")
+    told = [entry.getMessage() for entry in caplog.records if "records wait for a connection" in entry.getMessage()]
+    assert len(told) == 1
+    assert "certificate is not valid for '127.0.0.1'" in told[0]
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
