@@ -176,23 +176,35 @@ class ClientConfig(Settings):
         "File in PEM with the certificates of the authorities that sign brokers' certificates, as in librdkafka. "
         "Empty: those of the system.",
     )
+    ssl_ca_pem: str = setting("", "The same certificates as text in PEM, as in librdkafka.")
     ssl_certificate_location: str = setting(
         "", "File in PEM with the client's certificate chain, as in librdkafka. Empty: no certificate."
     )
+    ssl_certificate_pem: str = setting("", "The client's certificate chain as text in PEM, as in librdkafka.")
     ssl_key_location: str = setting(
         "", "File in PEM with the client's private key, as in librdkafka. It may be the file of the certificate."
     )
+    ssl_key_pem: str = setting("", "The client's private key as text in PEM, as in librdkafka.", secret=True)
     ssl_key_password: str = setting("", "Password of the private key, if the key itself is encrypted.", secret=True)
     ssl_truststore_type: str = setting(
         "PEM", "Format of ssl.truststore.location; JKS means PKCS12. Kafka's default is JKS.", choices=STORE_TYPES
     )
     ssl_truststore_location: str = setting("", "File with trusted certificates, as in Kafka's Java client.")
+    ssl_truststore_certificates: str = setting(
+        "", "Trusted certificates as text in PEM, as in Kafka's Java client (KIP-651)."
+    )
     ssl_truststore_password: str = setting("", "Password of a PKCS12 file in ssl.truststore.location.", secret=True)
     ssl_keystore_type: str = setting(
         "PEM", "Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS.", choices=STORE_TYPES
     )
     ssl_keystore_location: str = setting(
         "", "File with the client's private key and certificate chain, as in Kafka's Java client."
+    )
+    ssl_keystore_certificate_chain: str = setting(
+        "", "The client's certificate chain as text in PEM, as in Kafka's Java client (KIP-651)."
+    )
+    ssl_keystore_key: str = setting(
+        "", "The client's private key as text in PEM, as in Kafka's Java client (KIP-651).", secret=True
     )
     ssl_keystore_password: str = setting("", "Password of a PKCS12 file in ssl.keystore.location.", secret=True)
     ssl_enabled_protocols: tuple[str, ...] = setting(

@@ -97,8 +97,12 @@ class ClientKeywords(TypedDict, total=False):
     """File in PEM with the certificates of the authorities that sign brokers' certificates, as in librdkafka.
     Empty: those of the system.
     """
+    ssl_ca_pem: str
+    """The same certificates as text in PEM, as in librdkafka."""
     ssl_certificate_location: str
     """File in PEM with the client's certificate chain, as in librdkafka. Empty: no certificate."""
+    ssl_certificate_pem: str
+    """The client's certificate chain as text in PEM, as in librdkafka."""
     ssl_cipher_suites: str | Iterable[str]
     """Cipher suites, by their standard names or OpenSSL's. Empty: OpenSSL's defaults."""
     ssl_context: SSLContext | None
@@ -113,12 +117,20 @@ class ClientKeywords(TypedDict, total=False):
     """File in PEM with the client's private key, as in librdkafka. It may be the file of the certificate."""
     ssl_key_password: str
     """Password of the private key, if the key itself is encrypted."""
+    ssl_key_pem: str
+    """The client's private key as text in PEM, as in librdkafka."""
+    ssl_keystore_certificate_chain: str
+    """The client's certificate chain as text in PEM, as in Kafka's Java client (KIP-651)."""
+    ssl_keystore_key: str
+    """The client's private key as text in PEM, as in Kafka's Java client (KIP-651)."""
     ssl_keystore_location: str
     """File with the client's private key and certificate chain, as in Kafka's Java client."""
     ssl_keystore_password: str
     """Password of a PKCS12 file in ssl.keystore.location."""
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
     """Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS."""
+    ssl_truststore_certificates: str
+    """Trusted certificates as text in PEM, as in Kafka's Java client (KIP-651)."""
     ssl_truststore_location: str
     """File with trusted certificates, as in Kafka's Java client."""
     ssl_truststore_password: str

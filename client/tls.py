@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from ..auth.stores import KeyMaterial, StoreError, key_from_store, load_key, load_trusted, trusted_from_store
+from ..auth.stores import StoreError, key_from_pem, key_from_store, load_key, load_trusted, trusted_from_store
 from ..auth.suites import SuitesError, restrict
 from .config import ClientConfig
 from .errors import ConfigError
+
+_TRUSTED: Final = ("ssl.ca.location", "ssl.ca.pem", "ssl.truststore.location", "ssl.truststore.certificates")
+_CHAIN: Final = (
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.location",
+)
+_KEY: Final = ("ssl.key.location", "ssl.key.pem", "ssl.keystore.key", "ssl.keystore.location")
+"""The settings with trusted certificates, with the client's chain and with its key; those of a kind exclude each other.
+
+A chain and a key of the same place belong together.
+"""
 
 
 def context_of(config: ClientConfig) -> ssl.SSLContext | None:
@@ -39,40 +54,55 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
 
 
 def _trusts(config: ClientConfig) -> bool:
-    return bool(config.ssl_ca_location or config.ssl_truststore_location)
+    return bool(_given(config, _TRUSTED))
+
+
+def _given(config: ClientConfig, settings: Sequence[str]) -> str:
+    """Return the one of the settings that has a value, or "". Raises ConfigError if several have one."""
+    given = [setting for setting in settings if _value(config, setting)]
+    if len(given) > 1:
+        raise ConfigError(given[1], f"means the same as {given[0]}: give one of them")
+    return given[0] if given else ""
+
+
+def _value(config: ClientConfig, setting: str) -> str:
+    value: str = getattr(config, setting.replace(".", "_"))
+    return value
 
 
 def _load_trusted(context: ssl.SSLContext, config: ClientConfig) -> None:
-    if config.ssl_ca_location and config.ssl_truststore_location:
-        raise ConfigError("ssl.truststore.location", "means the same as ssl.ca.location: give one of them")
-    setting = "ssl.ca.location" if config.ssl_ca_location else "ssl.truststore.location"
+    setting = _given(config, _TRUSTED)
+    value = _value(config, setting) if setting else ""
     try:
-        if config.ssl_ca_location:
-            load_trusted(context, trusted_from_store("PEM", Path(config.ssl_ca_location), ""))
-        elif config.ssl_truststore_location:
-            path = Path(config.ssl_truststore_location)
-            load_trusted(context, trusted_from_store(config.ssl_truststore_type, path, config.ssl_truststore_password))
+        if setting == "ssl.truststore.location":
+            value = trusted_from_store(config.ssl_truststore_type, Path(value), config.ssl_truststore_password)
+        elif setting == "ssl.ca.location":
+            value = trusted_from_store("PEM", Path(value), "")
+        if setting:
+            load_trusted(context, value)
     except StoreError as error:
         raise ConfigError(setting, str(error)) from error
 
 
 def _load_key(context: ssl.SSLContext, config: ClientConfig) -> None:
-    certificate, key = config.ssl_certificate_location, config.ssl_key_location
-    if config.ssl_keystore_location and (certificate or key):
-        raise ConfigError("ssl.keystore.location", "means the same as ssl.certificate.location: give one of them")
-    if bool(certificate) != bool(key):
-        missing = "ssl.key.location" if certificate else "ssl.certificate.location"
+    chain, key = _given(config, _CHAIN), _given(config, _KEY)
+    if not (chain or key):
+        return
+    if not (chain and key):
+        missing = _KEY[_CHAIN.index(chain)] if chain else _CHAIN[_KEY.index(key)]
         raise ConfigError(missing, "is missing: a certificate and its private key are given together")
-    setting = "ssl.keystore.location" if config.ssl_keystore_location else "ssl.certificate.location"
     try:
-        if config.ssl_keystore_location:
+        if chain == key:
             path = Path(config.ssl_keystore_location)
-            load_key(
-                context,
-                key_from_store(config.ssl_keystore_type, path, config.ssl_keystore_password, config.ssl_key_password),
-            )
-        elif certificate:
-            parts = [key_from_store("PEM", Path(file), "", config.ssl_key_password) for file in (key, certificate)]
-            load_key(context, KeyMaterial("\n".join(part.pem for part in parts), config.ssl_key_password))
+            store = config.ssl_keystore_type, path, config.ssl_keystore_password, config.ssl_key_password
+            load_key(context, key_from_store(*store))
+            return
+        pem = "\n".join(
+            key_from_store("PEM", Path(_value(config, setting)), "", "").pem
+            if setting.endswith(".location")
+            else _value(config, setting)
+            for setting in (key, chain)
+        )
+        load_key(context, key_from_pem(pem, config.ssl_key_password))
     except StoreError as error:
-        raise ConfigError(setting, str(error)) from error
+        raise ConfigError(chain, str(error)) from error

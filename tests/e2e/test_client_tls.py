@@ -56,6 +56,7 @@ async def test_a_certificate_of_the_client_in_each_form(authority: Authority, tm
     alice = str(authority.certificate("alice"))
     (tmp_path / "p12").mkdir()
     pkcs12_store(authority, tmp_path / "alice.p12", "hunter2")
+    pem = Path(alice).read_text()
     demanded = {"ssl.client.auth": "required", "ssl.truststore.location": str(authority.trusted)}
     forms: list[dict[str, Any]] = [
         {"ssl_certificate_location": alice, "ssl_key_location": alice},
@@ -65,10 +66,20 @@ async def test_a_certificate_of_the_client_in_each_form(authority: Authority, tm
             "ssl_keystore_type": "PKCS12",
             "ssl_keystore_password": "hunter2",
         },
+        {"ssl_key_pem": pem, "ssl_certificate_pem": pem},
+        {"ssl_keystore_key": pem.replace("\n", " "), "ssl_keystore_certificate_chain": pem.replace("\n", " ")},
+        {"ssl_key_pem": pem, "ssl_certificate_location": alice},
     ]
     async with broker_with_tls(authority, **demanded) as broker:
         for form in forms:
             async with Admin(settings_of(broker, authority, **form)) as admin:
+                assert await admin.list_topics() == []
+        for trusted in ("ssl_ca_pem", "ssl_truststore_certificates"):
+            inline = settings_of(broker, authority, **forms[0]) | {trusted: authority.trusted.read_text()}
+            with pytest.raises(ConfigError, match="means the same as"):
+                await Admin(inline).start()
+            del inline["ssl_ca_location"]
+            async with Admin(inline) as admin:
                 assert await admin.list_topics() == []
         address, context = f"{HOST}:{tls_port(broker)}", authority.context(Path(alice))
         async with Admin(bootstrap_servers=address, security_protocol="SSL", ssl_context=context) as admin:
@@ -135,6 +146,10 @@ async def test_a_producer_says_why_records_wait(authority: Authority, caplog: py
         ({"ssl_ca_location": "absent.pem"}, "ssl.ca.location"),
         ({"ssl_certificate_location": "a.pem"}, "ssl.key.location"),
         ({"ssl_ca_location": "a.pem", "ssl_truststore_location": "b.pem"}, "ssl.truststore.location"),
+        ({"ssl_key_pem": "hunter2"}, "ssl.certificate.pem"),
+        ({"ssl_key_pem": "hunter2", "ssl_keystore_location": "a.pem"}, "ssl.keystore.location"),
+        ({"ssl_keystore_key": "hunter2", "ssl_keystore_certificate_chain": "x"}, "ssl.keystore.certificate.chain"),
+        ({"ssl_ca_pem": "no certificate"}, "ssl.ca.pem"),
         ({"ssl_keystore_location": "absent.p12", "ssl_keystore_type": "PKCS12"}, "ssl.keystore.location"),
         ({"ssl_cipher_suites": "NONSENSE"}, "ssl.cipher.suites"),
         ({"ssl_context": "yes"}, "ssl.context"),
