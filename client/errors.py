@@ -220,7 +220,7 @@ class UnsupportedVersionError(FatalError):
 class AuthorizationError(_Client):
     """The principal is not authorized for this operation."""
 
-    remedy = "grant the right that the message names, or use another principal"
+    remedy = "grant the missing right, which the log of the broker names, or use another principal"
 
 
 class InvalidTopicError(_Client, ValueError):
