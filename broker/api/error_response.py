@@ -33,8 +33,14 @@ _RESULTS: Final = frozenset({"leader_epoch", "num_partitions", "replication_fact
 
 
 def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
-    """Return the response to `request` in which every item failed with `code`."""
+    """Return the response to `request` in which every item failed with `code`.
+
+    What a response may leave out, beside its items, is null, as in Kafka.
+    """
     response: Response = request.response()
+    for spec in response.fields:
+        if version in spec.nullable:
+            setattr(response, spec.name, None)
     if not _blame(response, version, code, message):
         yield from add_errors(request, response, version, code, message)
     return response

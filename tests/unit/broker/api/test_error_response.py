@@ -11,6 +11,8 @@ from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.protocol.apis import all_apis
 from oncelog.protocol.codec import decode, encode
 from oncelog.protocol.errors import ErrorCode
+from oncelog.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from oncelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from oncelog.protocol.schema import Request, Struct, WireType
 
 CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -79,6 +81,14 @@ def test_delete_topics_blames_plain_names_and_ids() -> None:
     assert [(item.name, item.error_code) for item in old.responses] == [("a", 41), ("b", 41)]  # type: ignore[attr-defined]
     new = run_at_once(error_response(DeleteTopicsRequest(topics=[DeleteTopicState(None, b"i" * 16)]), 6, 41, None))
     assert [(item.topic_id, item.error_code) for item in new.responses] == [(b"i" * 16, 41)]  # type: ignore[attr-defined]
+
+
+def test_what_a_failed_response_may_leave_out_is_null() -> None:
+    quotas = run_at_once(error_response(DescribeClientQuotasRequest(), 1, CODE, "refused"))
+    assert isinstance(quotas, DescribeClientQuotasResponse)
+    assert (quotas.error_code, quotas.error_message, quotas.entries) == (CODE, "refused", None)
+    joined = [run_at_once(error_response(JoinGroupRequest(), version, CODE, None)) for version in (6, 7)]
+    assert [response.protocol_name for response in joined if isinstance(response, JoinGroupResponse)] == ["", None]
 
 
 def test_an_api_with_a_top_level_code_is_blamed_there() -> None:
