@@ -107,6 +107,13 @@ def _timeout_of_tls(options: ConnectionOptions) -> float | None:
     return None if options.tls is None else options.connect_timeout_s
 
 
+def _reason(error: Exception) -> str:
+    """Return why no connection was made, in the words of the operating system if it has a code for it."""
+    if isinstance(error, socket.gaierror):  # its codes are not those of strerror
+        return f"{error.strerror}"
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+
+
 class Connection(asyncio.BufferedProtocol):
     """An open connection to a broker, made by `Connection.open`."""
 
@@ -186,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
             raise TlsError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
         except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: invalid host or port
             if not scope.expired():
-                reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+                reason = _reason(error)
                 if options.tls is not None and isinstance(error, ConnectionResetError):
                     reason = f"it was closed during the TLS handshake: {options.doubt}"
                 raise NetworkError(ErrorCode.NETWORK_EXCEPTION, f"no connection to {address}: {reason}") from error
