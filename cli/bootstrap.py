@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from .failures import Terminated
+
 if TYPE_CHECKING:
     from ..client.admin import Admin
 
@@ -120,11 +122,43 @@ def connect_admin(bootstrap: str) -> Admin:
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine in a new event loop, and return its result.
 
-    Ctrl-C cancels the coroutine, so that its clients close and its consumers leave their groups.
+    Ctrl-C, SIGTERM and SIGHUP cancel the coroutine, so that its clients close, its consumers leave their groups and its
+    transactions are aborted. Then this function raises KeyboardInterrupt, or Terminated for the other signals. A second
+    signal ends the process at once.
     """
     import asyncio
 
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(coroutine)
+        return runner.run(_until_signal(coroutine))
+
+
+async def _until_signal(coroutine: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+    import signal
+    import threading
+
+    loop = asyncio.get_running_loop()
+    running = asyncio.ensure_future(coroutine)
+    received: list[int] = []
+
+    def end(number: int) -> None:
+        received.append(number)
+        running.cancel()
+        for each in handled:
+            loop.remove_signal_handler(each)
+
+    handled = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL
+    ]  # nohup ignores SIGHUP
+    for number in handled:
+        loop.add_signal_handler(number, end, number)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        if received:
+            raise Terminated(received[0]) from None
+        raise

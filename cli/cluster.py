@@ -6,6 +6,7 @@ import click
 
 from .bootstrap import bootstrap_option, connect_admin, run
 from .json_output import json_option, print_json
+from .parameters import Number
 from .tables import print_items, print_items_table
 
 
@@ -51,7 +52,7 @@ def describe(as_json: bool, bootstrap: str) -> None:
 
 @cluster.command()
 @click.argument("names", nargs=-1)
-@click.option("--broker", type=click.IntRange(0), metavar="ID", help="Id of the broker.  [default: the controller]")
+@click.option("--broker", type=Number(), metavar="ID", help="Id of the broker.  [default: the controller]")
 @click.option("--all", "everything", is_flag=True, help="Print configs with default values as well.")
 @json_option
 @bootstrap_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .connectors import COMMANDS
-from .standard_streams import LogLines, announce, log_writer, open_missing, write_last_line
+from .standard_streams import LogLines, announce, log_writer, write_last_line
 
 if TYPE_CHECKING:
     from asyncio import Event
@@ -105,7 +105,6 @@ def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], C
 
     gc.freeze()
     gc.enable()
-    open_missing()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[LogLines()]
     )

@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from .json_output import print_json
+from .parameters import Seconds
 from .tables import print_list, print_table
 from .waiting import Waiting
 from .worker_rest import path, request, worker_options
@@ -92,9 +93,7 @@ def status(name: str, url: str, as_json: bool) -> int:
 @click.option(
     "--wait", is_flag=True, help="Wait until the connector and its tasks run. The exit code is 1 if one of them fails."
 )
-@click.option(
-    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Longest wait of --wait, in seconds."
-)
+@click.option("--timeout", type=Seconds(), default=60.0, show_default=True, help="Longest wait of --wait, in seconds.")
 @worker_options
 def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, as_json: bool) -> int:
     """Create a connector from FILE.

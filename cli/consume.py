@@ -6,15 +6,17 @@ a record may be printed again, but no record is missed.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, client_settings, run
-from .parameters import time_of
+from .parameters import MAX_INT32, MAX_INT64, Number, Seconds, time_of
 from .progress import Progress
 from .starting_points import POLL_MS, seek_to_last, seek_to_time
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from ..client.consumer import Consumer
@@ -32,16 +34,14 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Start at the first record of this time or later (without --group).",
 )
-@click.option("--tail", type=click.IntRange(1), metavar="N", help="Start N records before each partition's end.")
-@click.option("--offset", type=click.IntRange(0), help="Start at this offset (with --partition).")
-@click.option("--partition", type=click.IntRange(0), help="Only this partition (of one topic, without --group).")
+@click.option("--tail", type=Number(1), metavar="N", help="Start N records before each partition's end.")
+@click.option("--offset", type=Number(0, MAX_INT64), help="Start at this offset (with --partition).")
+@click.option("--partition", type=Number(), help="Only this partition (of one topic, without --group).")
 @click.option(
     "--group", metavar="ID", help="Read as a member of this group, and commit the offsets of printed records."
 )
-@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="Stop after this number of records.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after this time without a record."
-)
+@click.option("--max-messages", type=Number(1, MAX_INT64), metavar="N", help="Stop after this number of records.")
+@click.option("--timeout", type=Seconds(), metavar="SECONDS", help="Stop after this time without a record.")
 @click.option("--until-end", is_flag=True, help="Stop at the end that each partition had when reading began.")
 @click.option("--wait", is_flag=True, help="Wait for topics that do not exist yet.  [default: fail]")
 @click.option(
@@ -165,16 +165,17 @@ async def _partitions(consumer: Consumer, topic: str, *, wait: bool) -> list[int
 
     from ..client.errors import UnknownTopicError
 
-    while True:
-        try:
-            return sorted(each.index for each in await consumer.partitions_for(topic))
-        except UnknownTopicError:
-            if not wait:
-                raise click.ClickException(
-                    f"UNKNOWN_TOPIC_OR_PARTITION: topic {topic} does not exist. Create it with"
-                    f" `oncelog topic create {topic}`, or wait for it with --wait"
-                ) from None
-            await asyncio.sleep(POLL_MS / 1000)
+    with Waiting(f"waiting for topic {topic} to be created") if wait else contextlib.nullcontext():
+        while True:
+            try:
+                return sorted(each.index for each in await consumer.partitions_for(topic))
+            except UnknownTopicError:
+                if not wait:
+                    raise click.ClickException(
+                        f"UNKNOWN_TOPIC_OR_PARTITION: topic {topic} does not exist. Create it with"
+                        f" `oncelog topic create {topic}`, or wait for it with --wait"
+                    ) from None
+                await asyncio.sleep(POLL_MS / 1000)
 
 
 def _assign(consumer: Consumer, known: dict[str, list[int]], partition: int | None) -> list[Any]:
@@ -208,7 +209,7 @@ async def _print_all(
     printed = 0
     with Progress("records read", visible=not sys.stdout.isatty()) as progress:
         while True:
-            left = None if max_messages is None else max_messages - printed
+            left = None if max_messages is None else min(max_messages - printed, MAX_INT32)
             records = await consumer.poll(timeout_ms=POLL_MS, max_records=left)
             if records:
                 last = loop.time()

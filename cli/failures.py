@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 FAILURE: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 """Exit codes of all commands."""
+
+
+class Terminated(Exception):
+    """A signal has ended the command, whose clients are closed. The exit code is that of a shell."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
 
 
 def explain(error: BaseException) -> str | None:
@@ -27,3 +36,19 @@ def is_setting(error: BaseException) -> bool:
     from ..client.errors import ConfigError
 
     return isinstance(error, ConfigError)
+
+
+def not_text(error: BaseException, arguments: Iterable[str]) -> str | None:
+    """Return the sentence that reports an error about an argument that is not valid UTF-8; None for any other error.
+
+    Names and settings are sent to brokers in UTF-8. The paths of files may have any bytes.
+    """
+    from ..protocol.errors import EncodeError
+
+    if isinstance(error, ValueError | EncodeError):
+        for argument in arguments:
+            try:
+                argument.encode()
+            except UnicodeEncodeError:
+                return f"the argument {argument!r} is not valid UTF-8"
+    return None

@@ -10,7 +10,7 @@ import click
 from .bootstrap import bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .json_output import json_option, print_json, report
-from .parameters import TopicSelection, time_of, topic_selection
+from .parameters import MAX_INT64, Number, TopicSelection, time_of, topic_selection
 from .tables import Item, print_items_table
 
 NO_MEMBERS: Final = ("Empty", "Dead")
@@ -21,7 +21,7 @@ NO_MEMBERS: Final = ("Empty", "Dead")
 @click.argument("name")
 @click.option("--to-earliest", is_flag=True, help="Move to the first record that is still stored.")
 @click.option("--to-latest", is_flag=True, help="Move to the end, so that only new records are read.")
-@click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="Move to this offset.")
+@click.option("--to-offset", type=Number(0, MAX_INT64), metavar="OFFSET", help="Move to this offset.")
 @click.option(
     "--to-time",
     "--to-datetime",
@@ -30,7 +30,12 @@ NO_MEMBERS: Final = ("Empty", "Dead")
     metavar="TIME",
     help="Move to the first record of this time or later.",
 )
-@click.option("--shift-by", type=int, metavar="N", help="Move N offsets forward, or backward if N is negative.")
+@click.option(
+    "--shift-by",
+    type=int,
+    metavar="N",
+    help="Move N offsets forward, or backward if N is negative.",
+)
 @click.option(
     "--topic", "topics", type=topic_selection, multiple=True, metavar="TOPIC[:PARTITION,...]",
     help="Only this topic, or these partitions of it; may be repeated.  [default: all with committed offsets]",

@@ -10,6 +10,7 @@ import click
 from .bootstrap import bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .json_output import json_option, print_json, report
+from .parameters import MAX_INT64, Number, Seconds
 
 LONGEST_S: Final = 900
 """Kafka's default of transaction.max.timeout.ms, in seconds. A coordinator aborts longer transactions."""
@@ -17,9 +18,9 @@ LONGEST_S: Final = 900
 
 @click.command(short_help="Find transactions that no coordinator will ever end.")
 @click.option("--topic", help="Look at this topic only.  [default: all topics, including internal ones]")
-@click.option("--partition", type=click.IntRange(0), help="Look at this partition of --topic only.")
+@click.option("--partition", type=Number(), help="Look at this partition of --topic only.")
 @click.option(
-    "--older-than", type=click.FloatRange(0), default=LONGEST_S, show_default=True, metavar="SECONDS",
+    "--older-than", type=Seconds(), default=LONGEST_S, show_default=True, metavar="SECONDS",
     help="Leave out transactions that have a younger record. Use the brokers' transaction.max.timeout.ms, in seconds.",
 )  # fmt: skip
 @json_option
@@ -65,9 +66,9 @@ def hanging(topic: str | None, partition: int | None, older_than: float, as_json
 
 @click.command(short_help="Abort a hanging transaction in a partition.")
 @click.argument("topic")
-@click.argument("partition", type=click.IntRange(0))
+@click.argument("partition", type=Number())
 @click.option(
-    "--start-offset", type=click.IntRange(0), required=True, metavar="OFFSET",
+    "--start-offset", type=Number(0, MAX_INT64), required=True, metavar="OFFSET",
     help="First offset of the transaction, as printed by `oncelog txn hanging`.",
 )  # fmt: skip
 @click.option(

@@ -5,7 +5,8 @@ quickly. Command modules import only click at the top. They import broker, clien
 that needs them.
 
 An expected error prints one sentence with its remedy on stderr, and the exit code is 1. Wrong usage and wrong settings
-end with exit code 2, and an interrupt with 130. A traceback means a bug in oncelog.
+end with exit code 2, an interrupt with 130, and the signals SIGTERM and SIGHUP with 143 and 129. A traceback means a
+bug in oncelog.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Final
 
 import click
 
-from .failures import FAILURE, INTERRUPTED, USAGE, explain, is_setting
+from .failures import FAILURE, INTERRUPTED, USAGE, Terminated, explain, is_setting, not_text
 from .kafka_options import with_our_name
+from .standard_streams import end_output, open_missing
 
 COMMANDS: Final = (
     "acl",
@@ -79,6 +81,7 @@ def oncelog() -> None:
 
 def main() -> None:
     """Run the `oncelog` command, and end the process with its exit code."""
+    open_missing()
     try:
         code = oncelog.main(prog_name="oncelog", standalone_mode=False)
     except click.UsageError as error:
@@ -90,10 +93,14 @@ def main() -> None:
         code = FAILURE
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
+    except Terminated as error:
+        code = error.exit_code
     except Exception as error:
-        sentence = explain(error)
+        wrong = not_text(error, sys.argv[1:])
+        sentence = wrong or explain(error)
         if sentence is None:
             raise
         click.echo(f"oncelog: {sentence}", err=True)
-        code = USAGE if is_setting(error) else FAILURE
+        code = USAGE if wrong or is_setting(error) else FAILURE
+    end_output()
     sys.exit(code if isinstance(code, int) else 0)

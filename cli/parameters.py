@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
+
+MAX_INT16: Final = 2**15 - 1
+MAX_INT32: Final = 2**31 - 1
+MAX_INT64: Final = 2**63 - 1
+MAX_SECONDS: Final = 10.0**9
+"""The longest time that an option accepts, 31 years. Milliseconds of it fit into every request."""
 
 _EPOCH_MS: Final = re.compile(r"[0-9]{12,16}")
 _DURATION: Final = re.compile(r"-?([0-9]+) ?(ms|s|m|min|h|d)(?: ago)?")
@@ -15,19 +21,48 @@ _LENGTH: Final = re.compile(r"([0-9]{1,9}) ?(ms|s|m|min|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+class Number(click.IntRange):
+    """The type of an option whose number is sent to a broker: from `at_least` to `at_most`, the largest that fits."""
+
+    def __init__(self, at_least: int = 0, at_most: int = MAX_INT32) -> None:
+        super().__init__(at_least)  # the help text shows only this limit
+        self._most = at_most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number as an int. Raise BadParameter if it is none, or is out of range."""
+        number = super().convert(value, param, ctx)
+        if number > self._most:
+            self.fail(f"{number} is not between {self.min} and {self._most}.", param, ctx)
+        return number
+
+
+class Seconds(click.FloatRange):
+    """The type of an option for a time in seconds: from `at_least` to `MAX_SECONDS`, so neither inf nor nan."""
+
+    def __init__(self, at_least: float = 0) -> None:
+        super().__init__(at_least)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the time as a float. Raise BadParameter if it is none, or is out of range."""
+        seconds = super().convert(value, param, ctx)
+        if not seconds <= MAX_SECONDS:  # nan is not, either
+            self.fail(f"{value} is not a time of at most {MAX_SECONDS:.0f} seconds.", param, ctx)
+        return seconds
+
+
 def moment_ms(text: str, now_ms: int) -> int:
     """Parse a time, and return it in milliseconds since 1970. Raise ValueError if `text` is not a time.
 
     Accepted forms: `2026-03-01`, `2026-03-01T12:30` (local time), `2026-03-01T12:30:00Z`, `15m` (ago), `1772368200000`
-    and `now`.
+    and `now`. Times before 1970 become 0, because requests have no such times.
     """
     if text == "now":
         return now_ms
     if _EPOCH_MS.fullmatch(text):
         return int(text)
     if duration := _DURATION.fullmatch(text):
-        return now_ms - int(duration[1]) * _UNITS_MS[duration[2]]
-    return round(datetime.fromisoformat(text).timestamp() * 1000)
+        return max(now_ms - int(duration[1]) * _UNITS_MS[duration[2]], 0)
+    return max(round(datetime.fromisoformat(text).timestamp() * 1000), 0)
 
 
 def duration_of(text: str) -> int:
@@ -86,6 +121,11 @@ def topic_selection(text: str) -> TopicSelection:
     if not topic or (colon and not re.fullmatch(r"[0-9]+(,[0-9]+)*", partitions)):
         raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:PARTITION,PARTITION, such as orders or orders:0,1")
     return TopicSelection(topic, tuple(sorted({int(each) for each in partitions.split(",") if each})))
+
+
+def bytes_of(text: str) -> bytes:
+    """Return an argument of the command line in UTF-8. Bytes that are not valid UTF-8 stay as they were given."""
+    return text.encode(errors="surrogateescape")
 
 
 def name_and_value(pair: str, option: str) -> tuple[str, str]:

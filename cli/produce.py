@@ -17,6 +17,7 @@ import click
 
 from .bootstrap import PATIENCE_MS, bootstrap_option, client_settings, connect_admin, run
 from .json_output import json_option, print_json
+from .parameters import Number, bytes_of
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ PROGRESS_EVERY = 1000
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated."
 )
-@click.option("--partition", type=click.IntRange(0), help="Partition of every record.  [default: by key]")
+@click.option("--partition", type=Number(), help="Partition of every record.  [default: by key]")
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -77,8 +78,10 @@ def produce(
         raise click.UsageError("--key and --key-separator cannot be combined")
     if txn is not None and acks != "all":
         raise click.UsageError("a transaction needs --acks all")
-    fixed = None if key is None else key.encode()
-    separator = None if key_separator is None else key_separator.encode()
+    if key_separator == "":
+        raise click.BadParameter("is empty", param_hint="--key-separator")
+    fixed = None if key is None else bytes_of(key)
+    separator = None if key_separator is None else bytes_of(key_separator)
     pairs = [_header(header) for header in headers]
 
     async def work() -> int:
@@ -161,7 +164,7 @@ def _header(text: str) -> tuple[str, bytes]:
     name, equals, content = text.partition("=")
     if not equals:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
-    return name, content.encode()
+    return name, bytes_of(content)
 
 
 def _split(line: bytes, key: bytes | None, separator: bytes | None) -> tuple[bytes | None, bytes]:
@@ -184,7 +187,7 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
     import asyncio
 
     if value is not None:
-        yield value.encode()
+        yield bytes_of(value)
         return
     # A daemon thread reads: a regular file cannot be awaited, and a read from a terminal must not delay the exit.
     loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from .formats import record_as_json
+from .parameters import bytes_of
 
 if TYPE_CHECKING:
     from ..client.consumer import ConsumerRecord
@@ -80,7 +81,7 @@ def _template(text: str) -> Format:
     parts: list[bytes | Format] = []
     for part in _PART.finditer(text):
         if part["text"] is not None:
-            parts.append(part["text"].encode())
+            parts.append(bytes_of(part["text"]))
         elif part["hex"] is not None:
             parts.append(bytes.fromhex(part["hex"]))
         elif part["escape"] is not None:

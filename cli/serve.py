@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .standard_streams import announce, open_missing, write_last_line
+from .standard_streams import announce, write_last_line
 
 if TYPE_CHECKING:
     from ..auth.scram import ScramCredential
@@ -168,6 +168,5 @@ def _run(config: BrokerConfig, ignored: list[str], users: dict[tuple[str, str], 
             return 1
         return 0
 
-    open_missing()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve_until_stopped())

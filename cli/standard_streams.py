@@ -1,6 +1,6 @@
-"""Handle missing and blocked standard streams of a long-running process.
+"""Handle missing and blocked standard streams.
 
-Such a process may be started with closed streams, the process that reads its output may end first, or it may not read.
+A process may be started with closed streams, the process that reads its output may end first, or it may not read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import click
 if TYPE_CHECKING:
     from ..broker.observability.line_writer import LineWriter
 
-STANDARD_STREAMS: Final = (0, 1, 2)
+_MISSING: Final = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_RDWR, "w"))
+"""The standard streams by descriptor: name, flags with which a missing one is opened, and mode of Python's stream."""
 STANDARD_OUTPUT: Final = 1
 STANDARD_ERROR: Final = 2
 LAST_LINE_S: Final = 1.0
@@ -26,13 +27,20 @@ LAST_LINE_S: Final = 1.0
 
 
 def open_missing() -> None:
-    """Open /dev/null for each closed standard stream, so that no socket or data file gets the stream's descriptor."""
-    for descriptor in STANDARD_STREAMS:
+    """Open /dev/null for each closed standard stream, so that no socket or data file gets the stream's descriptor.
+
+    A read from a closed stdin and a write to a closed stdout still fail with EBADF, so that no command takes records as
+    printed that nobody can read. What is written to a closed stderr is lost.
+    """
+    for descriptor, (name, flags, mode) in enumerate(_MISSING):
         try:
             os.fstat(descriptor)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number
+            opened = os.open(os.devnull, flags)  # the lowest free number
             assert opened == descriptor, (opened, descriptor)
+            for attribute in (name, f"__{name}__"):
+                if getattr(sys, attribute) is None:
+                    setattr(sys, attribute, os.fdopen(descriptor, mode, closefd=False))
 
 
 def announce(line: str) -> None:
@@ -40,9 +48,21 @@ def announce(line: str) -> None:
     try:
         print(line, flush=True)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, STANDARD_OUTPUT)  # so that the flush of buffered output at exit does not fail
-        os.close(nowhere)
+        _discard_output()
+
+
+def end_output() -> None:
+    """Flush stdout. If that fails, redirect stdout to /dev/null; the command has reported the failure already."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
+
+
+def _discard_output() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, STANDARD_OUTPUT)  # so that the flush of buffered output at exit does not fail
+    os.close(nowhere)
 
 
 def write_last_line(writer: LineWriter | None, line: str) -> None:

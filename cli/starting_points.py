@@ -17,7 +17,7 @@ GROWTH: Final = 4
 
 async def seek_to_time(consumer: Consumer, partitions: Sequence[TopicPartition], time_ms: int) -> None:
     """Seek each partition to its first record at or after a time, in ms since 1970, or to its end if there are none."""
-    at_time = await consumer.offsets_for_times(dict.fromkeys(partitions, max(time_ms, 0)))
+    at_time = await consumer.offsets_for_times(dict.fromkeys(partitions, time_ms))
     for partition, first in at_time.items():
         if first is None:
             await consumer.seek_to_end(partition)

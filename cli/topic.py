@@ -10,7 +10,7 @@ import click
 from .bootstrap import bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .json_output import json_option, print_json, report
-from .parameters import name_and_value
+from .parameters import MAX_INT16, Number, name_and_value
 from .tables import print_items, print_items_table
 from .topic_changes import CHANGES
 
@@ -36,8 +36,10 @@ for change in CHANGES:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="Number of partitions.  [default: the broker's]")
-@click.option("--replication-factor", type=click.IntRange(1), help="Replicas per partition.  [default: the broker's]")
+@click.option("--partitions", type=Number(1), help="Number of partitions.  [default: the broker's]")
+@click.option(
+    "--replication-factor", type=Number(1, MAX_INT16), help="Replicas per partition.  [default: the broker's]"
+)
 @click.option(
     "--config", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a config of the topic; may be repeated."
 )

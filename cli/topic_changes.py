@@ -9,7 +9,7 @@ import click
 from .bootstrap import bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .json_output import json_option, print_json, report
-from .parameters import name_and_value, time_of
+from .parameters import MAX_INT32, MAX_INT64, Number, name_and_value, time_of
 from .tables import print_items_table
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def alter(
 
 @click.command("add-partitions", short_help="Add partitions to a topic.")
 @click.argument("name")
-@click.option("--num", type=click.IntRange(1), help="Number of partitions to add.")
-@click.option("--total", type=click.IntRange(1), help="Number of partitions that the topic has afterwards.")
+@click.option("--num", type=Number(1, MAX_INT32 // 2), help="Number of partitions to add.")
+@click.option("--total", type=Number(1), help="Number of partitions that the topic has afterwards.")
 @json_option
 @bootstrap_option
 def add_partitions(name: str, num: int | None, total: int | None, as_json: bool, bootstrap: str) -> None:
@@ -91,12 +91,10 @@ def add_partitions(name: str, num: int | None, total: int | None, as_json: bool,
 
 @click.command(short_help="Delete the oldest records of a topic.")
 @click.argument("name")
-@click.option("--before-offset", type=click.IntRange(0), metavar="OFFSET", help="Delete records below this offset.")
+@click.option("--before-offset", type=Number(0, MAX_INT64), metavar="OFFSET", help="Delete records below this offset.")
 @click.option("--before-time", type=time_of, metavar="TIME", help="Delete records older than this time.")
 @click.option("--all", "everything", is_flag=True, help="Delete all records.")
-@click.option(
-    "--partition", "only", type=click.IntRange(0), multiple=True, help="Only this partition; may be repeated."
-)
+@click.option("--partition", "only", type=Number(), multiple=True, help="Only this partition; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @yes_option
 @json_option

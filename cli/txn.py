@@ -13,6 +13,7 @@ from .bootstrap import PATIENCE_MS, bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .hanging import COMMANDS
 from .json_output import json_option, print_json
+from .parameters import MAX_INT64, Number, Seconds
 from .tables import print_items
 from .transaction_states import STATES
 
@@ -48,11 +49,15 @@ for command in COMMANDS:
     help="Only ids in this state; may be repeated.",
 )
 @click.option(
-    "--producer-id", "producer_ids", multiple=True, type=int, help="Only ids with this producer id; may be repeated."
+    "--producer-id",
+    "producer_ids",
+    multiple=True,
+    type=Number(0, MAX_INT64),
+    help="Only ids with this producer id; may be repeated.",
 )
 @click.option(
     "--longer-than",
-    type=click.FloatRange(0),
+    type=Seconds(),
     metavar="SECONDS",
     help="Only ids whose transaction has been open for longer (Kafka 3.8 and newer).",
 )
@@ -136,7 +141,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap: str) -> None:
 @txn.command(short_help="Abort open transactions, and fence their producers.")
 @click.argument("transactional_ids", nargs=-1, required=True)
 @click.option(
-    "--timeout", type=click.FloatRange(0.001), default=PATIENCE_MS / 1000, show_default=True, metavar="SECONDS",
+    "--timeout", type=Seconds(0.001), default=PATIENCE_MS / 1000, show_default=True, metavar="SECONDS",
     help="Longest wait until the open transactions are aborted.",
 )  # fmt: skip
 @yes_option

@@ -35,7 +35,11 @@ def _password() -> str:
     """Return a password: prompt for it twice on a terminal, else read the first line of stdin."""
     if sys.stdin.isatty():
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
-    password = sys.stdin.readline().rstrip("\n")
+    try:
+        password = sys.stdin.readline().rstrip("\n")
+        password.encode()  # depending on the locale, other bytes fail here or above
+    except UnicodeError:
+        raise click.UsageError("the password is not valid UTF-8") from None
     if not password:
         raise click.UsageError("the password is empty. Write it to stdin, followed by a newline")
     return password

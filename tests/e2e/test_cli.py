@@ -234,6 +234,48 @@ def test_interrupt_ends_a_reader_quietly(bootstrap: str, fresh_name: Callable[[s
     assert (process.returncode, errors.strip()) == (130, "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_closes_the_clients_of_a_command(
+    bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run, number: signal.Signals
+) -> None:
+    topic, group = fresh_name("terminated"), fresh_name("group")
+    done(oncelog("produce", topic, "--value", "first"))
+    consumer = [*ONCELOG, "consume", topic, "--from-beginning", "--group", group, "--bootstrap", bootstrap]
+    with subprocess.Popen(consumer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        process.send_signal(number)
+        assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 128 + number
+    assert done_json(oncelog("group", "describe", group, "--json"))["members"] == []
+
+    producer = [*ONCELOG, "produce", topic, "--txn", topic, "--bootstrap", bootstrap]
+    with subprocess.Popen(producer, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write("never\n")
+        process.stdin.flush()
+        while "never" not in read_all(oncelog, topic, "--isolation", "read_uncommitted"):
+            assert process.poll() is None
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    state = done_json(oncelog("txn", "describe", topic, "--json"))
+    assert "CompleteAbort" in json.dumps(state)
+
+
+def test_a_command_under_nohup_ignores_a_hangup(bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run) -> None:
+    topic = fresh_name("nohup")
+    done(oncelog("produce", topic, "--value", "first"))
+    consumer = ["nohup", *ONCELOG, "consume", topic, "--from-beginning", "--max-messages", "2"]
+    with subprocess.Popen([*consumer, "--bootstrap", bootstrap], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        process.send_signal(signal.SIGHUP)
+        done(oncelog("produce", topic, "--value", "second"))
+        assert process.communicate(timeout=30)[0] == "second\n"
+    assert process.returncode == 0
+
+
 def test_closed_pipe_ends_a_reader_quietly(bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run) -> None:
     topic = fresh_name("piped")
     done(oncelog("produce", topic, lines="\n".join(f"{number:0100}" for number in range(3000))))
