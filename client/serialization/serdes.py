@@ -4,9 +4,13 @@ deserializer in one object.
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import enum
 import json
+import uuid
 from collections.abc import Callable
-from typing import Any, Generic, Literal
+from typing import Any, Final, Generic, Literal
 
 from .protocols import T
 
@@ -14,6 +18,10 @@ try:
     import orjson
 except ImportError:  # it is faster, and nothing else
     orjson = None  # type: ignore[assignment]
+
+
+NULL: Final = b"null"
+"""What libraries write in place of a number that JSON does not have; it may also be a null or a part of a string."""
 
 
 class StringSerde:
@@ -37,8 +45,8 @@ class StringSerde:
 class JsonSerde:
     """JSON values: dicts, lists, strings, numbers, bools. Uses orjson if it is installed.
 
-    `default` is called with each object that JSON does not know, and returns a value in its place. JSON has no NaN: it
-    is refused, or written as null by orjson.
+    `default` is called with each object that JSON does not know, and returns a value in its place. NaN and infinite
+    numbers, which JSON does not have, are refused.
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
@@ -66,6 +74,8 @@ class MsgspecSerde(Generic[T]):
             raise ImportError("MsgspecSerde needs msgspec: pip install msgspec") from None
         if format not in ("json", "msgpack"):
             raise ValueError(f"format {format!r} is not one of json, msgpack")
+        self._is_json = format == "json"
+        self._to_builtins = msgspec.to_builtins
         self._encode: Callable[[Any], bytes]
         self._decode: Callable[[bytes], T]
         if format == "json":
@@ -74,8 +84,11 @@ class MsgspecSerde(Generic[T]):
             self._encode, self._decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(kind).decode
 
     def serialize(self, topic: str, value: T) -> bytes:
-        """Return the object's bytes."""
-        return self._encode(value)
+        """Return the object's bytes; raises ValueError for NaN and infinite numbers in JSON."""
+        data = self._encode(value)
+        if self._is_json and NULL in data:
+            _refuse_nan(self._to_builtins(value), str)
+        return data
 
     def deserialize(self, topic: str, data: bytes) -> T:
         """Return the object; raises msgspec.ValidationError for data of another type."""
@@ -83,11 +96,36 @@ class MsgspecSerde(Generic[T]):
 
 
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Return a value as JSON in UTF-8."""
+    """Return a value as JSON in UTF-8; raises ValueError for NaN and infinite numbers."""
     if orjson is not None:
-        return orjson.dumps(value, default)
+        data = orjson.dumps(value, default)
+        if NULL in data:
+            _refuse_nan(value, _as_orjson(default))
+        return data
     text = json.dumps(value, default=default, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode()
+
+
+def _refuse_nan(value: Any, default: Callable[[Any], Any]) -> None:
+    """Raise ValueError if a value has a NaN or infinite number. orjson and msgspec write it as null, which could be
+    read neither as a number nor as the number that it was.
+    """
+    json.dumps(value, default=default, allow_nan=False, skipkeys=True)
+
+
+def _as_orjson(default: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """Return a function that gives objects to the json module which orjson knows; `default` has the others."""
+
+    def known(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        if isinstance(value, enum.Enum):
+            return value.value
+        if isinstance(value, datetime.date | datetime.time | uuid.UUID):  # a datetime is a date
+            return None
+        return None if default is None else default(value)
+
+    return known
 
 
 def json_value(data: bytes) -> Any:

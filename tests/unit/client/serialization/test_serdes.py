@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import json
+import math
 import sys
 import uuid
 from typing import Any, Literal
@@ -90,6 +91,33 @@ def test_json_is_compact_and_in_utf_8() -> None:
         JsonSerde().serialize("t", object())
     with pytest.raises(ValueError, match=r"."):
         JsonSerde().deserialize("t", b"{")
+
+
+@pytest.mark.usefixtures("_both_json_libraries")
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
+    for value in (number, {"a": [1, number]}, {"a": 1j}):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            JsonSerde(default=lambda _: number).serialize("t", value)
+    for order in (dataclasses.replace(ORDER, price=number), dataclasses.replace(ORDER, extra={"x": (number,)})):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            DataclassSerde(Order).serialize("t", order)
+
+
+def test_null_in_other_places_is_written() -> None:
+    value = {"null": None, "text": "null", "at": datetime.date(2026, 1, 2), "line": Line("a"), "colour": Colour.RED}
+    data = JsonSerde(default=repr).serialize("t", value)
+    assert JsonSerde().deserialize("t", data)["text"] == "null"
+
+
+def test_msgspec_writes_no_nan_as_null() -> None:
+    pytest.importorskip("msgspec")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        MsgspecSerde(Order).serialize("t", dataclasses.replace(ORDER, price=math.nan))
+    serde = MsgspecSerde(Order)
+    assert serde.deserialize("t", serde.serialize("t", ORDER)) == ORDER
+    binary = MsgspecSerde(float, "msgpack")
+    assert math.isnan(binary.deserialize("t", binary.serialize("t", math.nan)))
 
 
 @pytest.mark.parametrize("format", ["json", "msgpack"])
