@@ -7,6 +7,7 @@ because brokers store it as "no offset", so that the group would start at anothe
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -159,3 +160,12 @@ def names_of(names: Iterable[str], what: str) -> list[str]:
     if isinstance(names, str | bytes):
         raise TypeError(f"{what}: {names!r:.300} is one name: give a list of names")
     return [name_of(name, f"each of {what}") for name in names]
+
+
+def check_callback(callback: object, what: str) -> None:
+    """Raise TypeError for a callback that cannot be called, or whose body would never run (a coroutine function)."""
+    if not callable(callback):
+        raise TypeError(f"{what} must be a function, not {type(callback).__name__}")
+    code = getattr(callback, "__code__", None)
+    if code is not None and code.co_flags & inspect.CO_COROUTINE:
+        raise TypeError(f"{what} is a coroutine function, but it is called and not awaited: give a plain function")

@@ -214,7 +214,11 @@ class Producer(Facade[AsyncProducer[SentK, SentV]], Generic[SentK, SentV]):
         A producer that is not initialised yet is initialised first, unless `init_transactions` was called with an
         assignment or a group. With `partitions` the transaction may write to these partitions only, apart from offsets.
         """
-        return Transaction(self._background, self._client.transaction(partitions))
+
+        async def make() -> AsyncTransaction[SentK, SentV]:
+            return self._client.transaction(partitions)
+
+        return Transaction(self._background, self._background.run(make()))
 
     @property
     def transactional_id(self) -> str | None:

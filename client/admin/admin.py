@@ -19,6 +19,7 @@ from ..errors import IllegalStateError
 from ..keywords import AdminKeywords
 from ..metadata import TopicMetadata
 from ..offset_lookup import ListedOffset, list_offsets, list_offsets_or_errors
+from ..threads import OwnThread
 from ..validation import MAX_INT32, MAX_INT64, name_of, names_of, partitions_of, positions_of, whole_number
 from ..values import ByPartition, OffsetAndMetadata, Offsets, TopicPartition
 from . import access, claims, delegation_tokens, groups, quotas, topics, transactions
@@ -70,6 +71,7 @@ class Admin:
         self._timeout_s = self.config.default_api_timeout_ms / 1000
         self._cluster: Cluster | None = None
         self._started = False
+        self._thread: OwnThread | None = None
         self._closed = False
 
     # -- life
@@ -90,6 +92,7 @@ class Admin:
                 "start() was called already, and an admin client is started once only: make a new one"
             )
         self._started = True
+        self._thread = OwnThread("an admin client")
         cluster = Cluster(self.config, allow_auto_topic_creation=False)
         try:
             await cluster.start(self._timeout_s)
@@ -113,6 +116,8 @@ class Admin:
         if self._cluster is None:
             what = "is closed" if self._closed else "is not started: use `async with`, or await start()"
             raise IllegalStateError(f"the admin client {what}")
+        if self._thread is not None:
+            self._thread.check()
         return AdminCalls(self._cluster, self._timeout_s)
 
     # -- topics

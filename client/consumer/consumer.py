@@ -27,9 +27,11 @@ from ..keywords import ConsumerKeywords
 from ..metadata import ClusterMetadata, PartitionMetadata
 from ..offset_lookup import list_offsets
 from ..serialization.protocols import DeserializerLike, K, NotReadyError, V
+from ..threads import OwnThread
 from ..validation import (
     MAX_INT32,
     MAX_INT64,
+    check_callback,
     duration_of,
     partition_of,
     partitions_of,
@@ -98,7 +100,9 @@ class Consumer(Generic[K, V]):
         self._pending: tuple[ConsumerRecord, asyncio.Task[ConsumerRecord[Any, Any]]] | None = None
         """A record for which a deserializer has to wait, and the task that does so."""
         check_listener(listener)
-        self._wish = (topics_of(topics), pattern, listener)
+        self._wish = (topics_of(topics), pattern if pattern is None else re.compile(pattern), listener)
+        if self._wish[0] or pattern is not None:
+            _check_subscription(self.config, self._wish[0] or None, pattern)
         self._subscription = SubscriptionState()
         self._read_committed = self.config.isolation_level == "read_committed"
         self._api_timeout_s = self.config.default_api_timeout_ms / 1000
@@ -116,6 +120,7 @@ class Consumer(Generic[K, V]):
         self._woken = False
         self._missing = MissingTopics(self.config.allow_auto_create_topics)
         self._positions: Positions
+        self._thread: OwnThread
 
     # -- life
 
@@ -134,6 +139,7 @@ class Consumer(Generic[K, V]):
         if self._started or self._closed:
             raise IllegalStateError("start() was called already, and a consumer is started once only: make a new one")
         self._started = True
+        self._thread = OwnThread("a consumer")
         self._loop = asyncio.get_running_loop()
         self._awake = asyncio.Event()
         cluster = Cluster(self.config, allow_auto_topic_creation=self.config.allow_auto_create_topics)
@@ -221,11 +227,9 @@ class Consumer(Generic[K, V]):
         """
         self._check_open()
         check_listener(listener)
-        if (topics is None) == (pattern is None):
-            raise IllegalStateError("subscribe() takes either topics or a pattern")
+        _check_subscription(self.config, topics, pattern)
         names = [] if topics is None else topics_of(topics)
-        if self._coordinator is None:
-            raise IllegalStateError("subscribe() needs a group.id; assign() reads partitions without a group")
+        assert self._coordinator is not None
         self._coordinator.listener = listener
         if topics is not None:
             self._subscription.subscribe(names)
@@ -322,7 +326,8 @@ class Consumer(Generic[K, V]):
         """Return the next record, waiting without a time limit; the iteration ends when the consumer is closed."""
         if self._closed:
             raise StopAsyncIteration
-        self._check_open()
+        if not self._open:
+            self._check_open()
         self._handed_out += 1
         if self._handed_out % YIELD_EVERY == 0:
             await asyncio.sleep(0)
@@ -466,6 +471,8 @@ class Consumer(Generic[K, V]):
 
     def wakeup(self) -> None:
         """Make the waiting poll, or else the next poll, return without records."""
+        if self._started:
+            self._thread.check()
         self._woken = True
         if self._open:
             self._awake.set()
@@ -532,6 +539,8 @@ class Consumer(Generic[K, V]):
         Without a callback, the event loop reports the failure of a future that is not awaited.
         """
         coordinator = self._with_group("commit_async()")
+        if callback is not None:
+            check_callback(callback, "callback")
         values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
         task = coordinator.commits.in_background(values)
 
@@ -638,6 +647,7 @@ class Consumer(Generic[K, V]):
     def _with_group(self, what: str) -> ConsumerCoordinator:
         if not self._open:  # while closing, `_open` is still true: a rebalance listener may commit then
             self._check_open()
+        self._thread.check()
         if self._coordinator is None:
             raise IllegalStateError(f"{what} needs a group: set group.id")
         return self._coordinator
@@ -646,6 +656,7 @@ class Consumer(Generic[K, V]):
         if not self._open or self._closed:
             what = "is closed" if self._closed else "is not started: use `async with`, or await start()"
             raise IllegalStateError(f"the consumer {what}")
+        self._thread.check()
 
     def _metadata_changed(self, metadata: ClusterMetadata) -> None:
         self._missing.look(metadata, self._subscription.wanted_topics(), self._loop.time())
@@ -657,3 +668,12 @@ class Consumer(Generic[K, V]):
             self._repeated_refresh.look({*self._subscription.wanted_topics(), *watched}, self._subscription.assigned)
             self._fetcher.wake()
             self._awake.set()
+
+
+def _check_subscription(
+    config: ConsumerConfig, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None
+) -> None:
+    if (topics is None) == (pattern is None):
+        raise IllegalStateError("subscribe() takes either topics or a pattern")
+    if config.group_id is None:
+        raise IllegalStateError("a subscription needs a group.id; without a group, assign() reads partitions")

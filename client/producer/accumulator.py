@@ -22,6 +22,7 @@ from ...protocol.schema import NO_UUID
 from ..config import ProducerConfig
 from ..errors import RecordTooLargeError
 from ..metadata import TopicMetadata
+from ..threads import OwnThread
 from .batch import Delivery, Outcome, ProducerBatch
 from .partition_queue import PartitionQueue
 from .partitioner import StickyPartitioner
@@ -93,6 +94,7 @@ class RecordAccumulator:
         self._memory = self._free = config.buffer_memory
         self._promised = 0
         """Bytes promised to tasks whose turn has come in `room`, and that have not used the bytes yet."""
+        self._thread = OwnThread("a producer")
         self._orders = 0
         self._flushes = 0
         self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -194,6 +196,7 @@ class RecordAccumulator:
 
     def hold(self, topic: TopicQueues, record: RecordValues) -> Delivery | None:
         """Keep a record until the topic's partitions are known. Return None, and keep nothing, if memory is lacking."""
+        self._thread.check()
         size = HEADER_SIZE + record_size(record.key, record.value, record.headers)
         self._check_size(size)
         if size > self._free:
@@ -260,6 +263,7 @@ class RecordAccumulator:
         has_waited: bool,
         forced: bool,
     ) -> Delivery | None:
+        self._thread.check()  # only for the first record of a batch, because the check has a cost
         queue = topic.queues[partition]
         size = HEADER_SIZE + record_size(key, value, headers)
         if size > self._batch_size:

@@ -4,7 +4,7 @@
 `placement.py` chooses each record's partition and batch, `sender.py` sends the batches, and `transaction_manager.py`
 has the rules of transactions.
 
-All calls must be made on the event loop on which `start` was called.
+All calls must be made on the event loop on which `start` was called. In other threads they raise IllegalStateError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from ..errors import (
 from ..keywords import ProducerKeywords
 from ..metadata import ClusterMetadata
 from ..serialization.protocols import NotReadyError, SentK, SentV, SerializerLike
-from ..validation import duration_of, without_none
+from ..threads import OwnThread
+from ..validation import check_callback, duration_of, without_none
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, GroupAssignment, HeadersLike, Offsets
 from .accumulator import RecordAccumulator
 from .batch import Delivery, DeliveryCallback
@@ -92,6 +93,7 @@ class Producer(Generic[SentK, SentV]):
         self._was_closed = False
         self._broken: FatalError | None = None
         """The failure of an internal part after which the producer cannot send any more, or None."""
+        self._thread: OwnThread
         self._accumulator: RecordAccumulator
         self._sender: Sender
         self._placement: RecordPlacement
@@ -103,6 +105,7 @@ class Producer(Generic[SentK, SentV]):
         if self._started or self._was_closed:
             raise IllegalStateError("start() was called already, and a producer is started once only: make a new one")
         self._started = True
+        self._thread = OwnThread("a producer")
         loop = asyncio.get_running_loop()
         self._accumulator = RecordAccumulator(self.config, loop.time, lambda: self._sender.wake())
         self._placement = RecordPlacement(self.config, self._cluster, self._accumulator, self._check_open)
@@ -205,10 +208,12 @@ class Producer(Generic[SentK, SentV]):
 
         Raises BufferFullError if the buffer is full, RecordTooLargeError if the record is too large, IllegalStateError
         if the producer is transactional and no transaction is open, SerializationError if a serializer fails, and
-        TypeError for values that are not bytes if there is no serializer.
+        TypeError for values that are not bytes if there is no serializer, and for a coroutine function as callback.
         """
         if not self._open:
             self._check_open()
+        if on_delivery is not None:
+            check_callback(on_delivery, "on_delivery")
         if self._serialize is not None:
             key, value = self._serialize.at_once(topic, key, value)
         delivery = self._placement.append(topic, value, key, partition, timestamp_ms, headers)
@@ -236,6 +241,8 @@ class Producer(Generic[SentK, SentV]):
         """
         if not self._open:
             self._check_open()
+        if on_delivery is not None:
+            check_callback(on_delivery, "on_delivery")
         if type(headers) is not tuple and type(headers) is not list:
             headers = read_once(headers)
         if self._serialize is not None:
@@ -393,6 +400,8 @@ class Producer(Generic[SentK, SentV]):
         return self._transactions
 
     def _check_open(self) -> None:
+        if self._open:
+            self._thread.check()
         if self._broken is not None and self._open:
             raise copy_of(self._broken) from self._broken
         if not self._open:
