@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Generic, Self, Unpack
 
 from ..client.config import ProducerConfig
+from ..client.errors import KafkaTimeoutError
 from ..client.keywords import ProducerKeywords
 from ..client.producer import Delivery as AsyncDelivery
 from ..client.producer import DeliveryCallback
@@ -37,8 +38,13 @@ class Delivery:
             timeout_s = duration_of(timeout_s, "timeout_s")
 
         async def wait() -> RecordMetadata:
-            async with asyncio.timeout(timeout_s):
-                return await self._delivery
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._delivery
+            except KafkaTimeoutError:
+                raise  # the record's own failure
+            except TimeoutError as error:
+                raise TimeoutError(f"the record was not acknowledged within {timeout_s} s, but still may be") from error
 
         return self._background.run(wait())
 

@@ -138,7 +138,7 @@ def test_result_of_a_delivery_that_takes_too_long_is_a_timeout(bootstrap: str, t
     with Producer(bootstrap_servers=bootstrap, linger_ms=60_000) as producer:
         delivery = producer.send(topic, b"waits for others")
         assert not delivery.done()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="not acknowledged within"):
             delivery.result(0.01)
         producer.flush()
         assert delivery.result().offset == 0
