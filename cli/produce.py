@@ -194,7 +194,13 @@ async def _lines(value: str | None) -> AsyncIterator[bytes]:
     queue: asyncio.Queue[list[bytes] | BaseException | None] = asyncio.Queue(LINES_AHEAD)
 
     def put(item: list[bytes] | BaseException | None) -> None:
-        asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
+        adding = queue.put(item)
+        try:
+            added = asyncio.run_coroutine_threadsafe(adding, loop)
+        except RuntimeError:  # the event loop is closed
+            adding.close()  # without this, Python warns that the coroutine never ran
+            raise
+        added.result()
 
     thread = threading.Thread(target=_read_lines, args=(sys.stdin.buffer, put), daemon=True)
     thread.start()
@@ -220,5 +226,6 @@ def _read_lines(source: IO[bytes], put: Callable[[list[bytes] | BaseException | 
             if rest:
                 put([rest.removesuffix(b"\r")])
         except OSError as error:
-            put(error)
-        put(None)
+            put(error)  # ends the command
+        else:
+            put(None)

@@ -53,7 +53,7 @@ def test_a_number_that_no_request_can_carry_is_wrong_usage(oncelog: Run, argumen
         ("topic", "create", "t", "--config", f"retention.ms={NOT_UTF8}"),
         ("group", "describe", NOT_UTF8),
         ("txn", "describe", NOT_UTF8),
-        ("acl", "list", "--principal", NOT_UTF8),
+        ("acl", "list", "--principal", f"User:{NOT_UTF8}"),
         ("produce", "t", "--value", "v", "--header", f"{NOT_UTF8}=1"),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
