@@ -18,6 +18,13 @@ from ..metadata import ClusterMetadata
 log = logging.getLogger(__name__)
 
 REPEAT_S: Final = 60.0
+"""Seconds between two warnings of the same problem."""
+
+
+def is_missing(metadata: ClusterMetadata, name: str) -> bool:
+    """Whether the cluster has answered that a topic does not exist."""
+    topic = metadata.topics.get(name)
+    return topic is not None and topic.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class MissingTopics:
@@ -40,7 +47,7 @@ class MissingTopics:
                 del self._said[name]
         for name in sorted(wanted):
             code = self._code(metadata, name)
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if is_missing(metadata, name):
                 if name not in self._said or now - self._said[name] >= REPEAT_S:
                     self._said[name] = now
                     log.warning("topic %s does not exist and will be read when it is created%s", name, self._hint)

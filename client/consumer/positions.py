@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster import Cluster
 from ..config import ConsumerConfig
-from ..errors import KafkaTimeoutError, PendingTransactionError
+from ..errors import KafkaTimeoutError, PendingTransactionError, UnknownTopicError
 from ..offset_lookup import ListedOffset, list_offsets
 from ..values import OffsetAndMetadata, TopicPartition
 from .errors import NoOffsetForPartitionError
+from .missing_topics import REPEAT_S, is_missing
 from .offsets import CommittedOffsets
 from .subscription import EARLIEST, LATEST, PartitionState, SubscriptionState
 
@@ -48,6 +49,8 @@ class Positions:
         self._ended: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         """The exception of the last look-up that ended, or None."""
+        self._told = ("", 0.0)
+        """The last failure that was logged as a warning, and when, in loop time."""
 
     def find(self) -> None:
         """Start a look-up for every partition without a position. Raise the error of a look-up that a retry cannot
@@ -60,7 +63,8 @@ class Positions:
                 continue
             if not (isinstance(error, KafkaError) and error.retriable):
                 raise error
-            log.warning("positions could not be looked up, trying again: %s", error)
+            level = logging.DEBUG if self._is_told(error) else logging.WARNING
+            log.log(level, "positions could not be looked up, trying again: %s", error)
         known = frozenset[int]().union(*self._under_way.values())
         states = [
             state
@@ -74,6 +78,18 @@ class Positions:
                 self._look_up(self._go_to_committed(self._committed, fresh), fresh)
         if resets := [state for state in states if state.reset_to is not None]:
             self._look_up(self.look_up_resets(resets), resets)
+
+    def _is_told(self, error: KafkaError) -> bool:
+        """Whether a failure was logged as a warning within `REPEAT_S`, also by MissingTopics; else note that it is."""
+        if isinstance(error, UnknownTopicError) and any(
+            is_missing(self._cluster.metadata, one.topic) for one in self._subscription.assigned
+        ):
+            return True
+        text, now = str(error), asyncio.get_running_loop().time()
+        if text == self._told[0] and now - self._told[1] < REPEAT_S:
+            return True
+        self._told = text, now
+        return False
 
     async def of(self, partition: TopicPartition, timeout_s: float) -> int:
         """Return a partition's position; raises KafkaTimeoutError if it is still unknown after the timeout."""

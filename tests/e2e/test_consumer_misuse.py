@@ -138,6 +138,26 @@ async def test_a_topic_that_does_not_exist_is_warned_of_once(caplog: pytest.LogC
         assert (await anext(consumer)).value == b"at last"
 
 
+@pytest.mark.parametrize(("topic", "partition"), [("nope", 0), ("one", 5)], ids=["topic", "partition"])
+async def test_repeated_look_ups_of_a_missing_partition_repeat_no_warning(
+    caplog: pytest.LogCaptureFixture, topic: str, partition: int
+) -> None:
+    caplog.set_level(logging.DEBUG, "oncelog.client.consumer")
+    async with (
+        asyncio.timeout(WAIT_S),
+        Broker(auto_create_topics_enable=False) as broker,
+        Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer,
+        Admin(bootstrap_servers=broker.address) as admin,
+    ):
+        await admin.create_topic("one", 1)
+        consumer.assign([(topic, partition)])
+        while sum("could not be looked up" in one.getMessage() for one in caplog.records) < 3:
+            assert await consumer.poll(50) == []
+        warned = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        assert len(warned) == 1
+        assert topic in warned[0]
+
+
 async def test_partitions_of_a_topic_that_does_not_exist_are_not_waited_for() -> None:
     async with (
         asyncio.timeout(WAIT_S),
