@@ -41,6 +41,9 @@ PROGRESS_EVERY = 1000
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated."
 )
+@click.option(
+    "-Z", "--tombstone", is_flag=True, help="Send null instead of empty values, which deletes keys of compacted topics."
+)
 @click.option("--partition", type=Number(), help="Partition of every record.  [default: by key]")
 @click.option(
     "--compression",
@@ -59,6 +62,7 @@ def produce(
     key: str | None,
     key_separator: str | None,
     headers: tuple[str, ...],
+    tombstone: bool,
     partition: int | None,
     compression: str,
     acks: str,
@@ -72,6 +76,7 @@ def produce(
     echo 'hello' | oncelog produce orders
     oncelog produce orders --key alice --value '42 apples'
     oncelog produce orders --key-separator : < orders.txt        lines such as alice:42 apples
+    oncelog produce orders --key alice --tombstone --value ''    delete the key of a compacted topic
     oncelog produce orders --txn import-1 < orders.txt           all lines in one transaction
     """
     if key is not None and key_separator is not None:
@@ -103,8 +108,9 @@ def produce(
             await _check_topic(bootstrap, topic)
             async with Producer(settings) as producer, _transaction(producer, txn):
                 async for line in _lines(value):
-                    record_key, record_value = _split(line, fixed, separator)
-                    await producer.enqueue(topic, record_value, key=record_key, partition=partition, headers=pairs)
+                    record_key, text = _split(line, fixed, separator)
+                    content = None if tombstone and not text else text
+                    await producer.enqueue(topic, content, key=record_key, partition=partition, headers=pairs)
                     sent += 1
                     if sent % PROGRESS_EVERY == 0:
                         progress.show(sent)

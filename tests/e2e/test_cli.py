@@ -79,6 +79,16 @@ def test_lines_come_back_in_order(oncelog: Run, fresh_name: Callable[[str], str]
     assert read_all(oncelog, topic) == lines
 
 
+def test_empty_values_are_null_on_demand(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("deletions")
+    done(oncelog("produce", topic, "--key-separator", ":", lines="a:1\na:\n"))
+    done(oncelog("produce", topic, "--key-separator", ":", "--tombstone", lines="b:1\nb:\n"))
+    done(oncelog("produce", topic, "--key", "c", "-Z", "--value", ""))
+    records = [json.loads(line) for line in read_all(oncelog, topic, "--format", "json")]
+    found = [(record["key"], record["value"]) for record in records]
+    assert found == [("a", "1"), ("a", ""), ("b", "1"), ("b", None), ("c", None)]
+
+
 def test_keys_headers_and_partition_show_in_json(oncelog: Run, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("keyed")
     done(oncelog("topic", "create", topic, "--partitions", "2"))

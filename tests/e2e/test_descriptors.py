@@ -22,8 +22,8 @@ pytestmark = pytest.mark.oncelog_only(reason="limits the descriptors of a broker
 
 
 BESIDE_THE_POOL = 24
-"""Files that a broker has open beside those of its pool: its lock, the journal, and the directories that up to 16 threads
-sync at the same time."""
+"""The files that a broker may have open beside those of its pool: its lock, the journal, and the directories that up to
+16 threads sync at the same time."""
 
 
 class LimitedBroker(BrokerProcess):
