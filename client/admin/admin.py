@@ -114,7 +114,7 @@ class Admin:
     @property
     def _calls(self) -> AdminCalls:
         if self._cluster is None:
-            what = "is closed" if self._closed else "is not started: use `async with`, or await start()"
+            what = "is closed" if self._closed else "is not started: use it as a context manager, or call start()"
             raise IllegalStateError(f"the admin client {what}")
         if self._thread is not None:
             self._thread.check()

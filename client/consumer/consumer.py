@@ -654,7 +654,7 @@ class Consumer(Generic[K, V]):
 
     def _check_open(self) -> None:
         if not self._open or self._closed:
-            what = "is closed" if self._closed else "is not started: use `async with`, or await start()"
+            what = "is closed" if self._closed else "is not started: use it as a context manager, or call start()"
             raise IllegalStateError(f"the consumer {what}")
         self._thread.check()
 

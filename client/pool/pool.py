@@ -443,7 +443,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
 
     def _check(self) -> None:
         if not self._open:
-            what = "is closed" if self._was_closed else "is not started: use `async with`, or await start()"
+            what = "is closed" if self._was_closed else "is not started: use it as a context manager, or call start()"
             raise IllegalStateError(f"the pool {what}")
         if asyncio.get_running_loop() is not self._loop:
             raise IllegalStateError("the pool belongs to another event loop: make a pool for each event loop")

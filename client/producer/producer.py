@@ -405,7 +405,7 @@ class Producer(Generic[SentK, SentV]):
         if self._broken is not None and self._open:
             raise copy_of(self._broken) from self._broken
         if not self._open:
-            what = "is closed" if self._was_closed else "is not started: use `async with`, or await start()"
+            what = "is closed" if self._was_closed else "is not started: use it as a context manager, or call start()"
             raise IllegalStateError(f"the producer {what}")
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:

@@ -264,8 +264,8 @@ _INITIALISED_AFTER: Final = (ProducerFencedError, ConcurrentProducerCommitError)
 """Fatal errors after which the producer may be initialised again, with a new epoch."""
 
 _HINTS: Final = {
-    State.UNINITIALIZED: "; call init_transactions() first, or use `async with producer.transaction()`",
-    State.READY: "; call begin_transaction() first, or use `async with producer.transaction()`",
+    State.UNINITIALIZED: "; call init_transactions() first, or use producer.transaction()",
+    State.READY: "; call begin_transaction() first, or use producer.transaction()",
     State.COMMIT_UNKNOWN: "; call commit_transaction() again, or close the producer",
     State.IN_TRANSACTION: "; commit or abort it first",
 }

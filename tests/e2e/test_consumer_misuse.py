@@ -68,7 +68,7 @@ async def test_a_consumer_that_is_not_started_says_what_to_do(name: str, closed:
     with pytest.raises(expected) as refused:
         await call()
     if expected is IllegalStateError:
-        assert ("is closed" if closed else "use `async with`, or await start()") in str(refused.value)
+        assert ("is closed" if closed else "use it as a context manager, or call start()") in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", [Consumer, Producer, Admin])
