@@ -12,6 +12,7 @@ import struct
 import subprocess
 import termios
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -249,9 +250,13 @@ def test_a_signal_closes_the_clients_of_a_command(
     bootstrap: str, fresh_name: Callable[[str], str], oncelog: Run, number: signal.Signals
 ) -> None:
     topic, group = fresh_name("terminated"), fresh_name("group")
+    # Under nohup, tests ignore SIGHUP, and so would the command.
+    default = partial(signal.signal, number, signal.SIG_DFL)
     done(oncelog("produce", topic, "--value", "first"))
     consumer = [*ONCELOG, "consume", topic, "--from-beginning", "--group", group, "--bootstrap", bootstrap]
-    with subprocess.Popen(consumer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        consumer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "first\n"
         process.send_signal(number)
@@ -260,7 +265,9 @@ def test_a_signal_closes_the_clients_of_a_command(
     assert done_json(oncelog("group", "describe", group, "--json"))["members"] == []
 
     producer = [*ONCELOG, "produce", topic, "--txn", topic, "--bootstrap", bootstrap]
-    with subprocess.Popen(producer, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        producer, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
+    ) as process:
         assert process.stdin is not None
         process.stdin.write("never\n")
         process.stdin.flush()
