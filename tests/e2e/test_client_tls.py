@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 import subprocess
@@ -122,6 +123,10 @@ async def test_a_client_whose_certificate_is_refused_is_told_at_once(authority: 
 
 async def test_a_producer_says_why_records_wait(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     """The first address has a valid certificate, and the address that the broker advertises has not."""
+
+    def waits() -> list[logging.LogRecord]:
+        return [entry for entry in caplog.records if "records wait for a connection" in entry.getMessage()]
+
     port = free_port()
     listeners = {
         "listeners": f"PLAINTEXT://127.0.0.1:0,SSL://{HOST}:{port}",
@@ -131,11 +136,15 @@ async def test_a_producer_says_why_records_wait(authority: Authority, caplog: py
         settings = settings_of(broker, authority)
         async with Admin(settings) as admin:
             await admin.create_topics([NewTopic("orders", 1)])
-        short = {"linger_ms": 0, "request_timeout_ms": 1000, "delivery_timeout_ms": 1500}
-        async with Producer({**settings, **short}) as producer:
-            with pytest.raises(KafkaTimeoutError):
-                await producer.send("orders", b"x")
-    told = [entry.getMessage() for entry in caplog.records if "records wait for a connection" in entry.getMessage()]
+        with caplog.at_level(logging.DEBUG):
+            async with Producer(settings) as producer:
+                producer.send("orders", b"x")
+                async with asyncio.timeout(60):
+                    while len(waits()) < 3:
+                        await asyncio.sleep(0.01)
+                with pytest.raises(KafkaTimeoutError):
+                    await producer.close(0)
+    told = [entry.getMessage() for entry in waits() if entry.levelno == logging.WARNING]
     assert len(told) == 1
     assert "certificate is not valid for '127.0.0.1'" in told[0]
 
