@@ -56,7 +56,7 @@ async def fill(bootstrap: str, topic: str, chance: random.Random) -> None:
 
 
 async def consumed(bootstrap: str, partition: TopicPartition, isolation: Any) -> tuple[list[Row], int]:
-    """All records, and the end."""
+    """The records below the end at this moment, and this end. Markers that are still missing may move it later."""
     async with Consumer(
         bootstrap_servers=bootstrap, isolation_level=isolation, auto_offset_reset="earliest"
     ) as consumer:
@@ -69,6 +69,7 @@ async def consumed(bootstrap: str, partition: TopicPartition, isolation: Any) ->
                     rows += [
                         (one.offset, one.timestamp, int(one.timestamp_type), one.key, one.value, list(one.headers))
                         for one in records
+                        if one.offset < end
                     ]
         return rows, end
 
