@@ -23,16 +23,6 @@ _OPERATIONS = (
     *("ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE"),
     *("CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS"),
 )
-_TOPIC = {"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
-_WITH_EFFECT = {
-    "TOPIC": _TOPIC,
-    "GROUP": {"READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"},
-    "TRANSACTIONAL_ID": {"WRITE", "DESCRIBE"},
-    "CLUSTER": _TOPIC - {"READ", "WRITE"} | {"CLUSTER_ACTION", "IDEMPOTENT_WRITE"},
-    "USER": {"CREATE_TOKENS", "DESCRIBE_TOKENS"},
-    "DELEGATION_TOKEN": {"DESCRIBE"},
-}
-"""The operations that a request can need on each kind of resource, besides ALL, which means all of them."""
 _RESOURCES = {
     "topic": "TOPIC",
     "group": "GROUP",
@@ -179,14 +169,16 @@ def add(rules: list[Acl], as_json: bool, bootstrap: str) -> None:
 
 def _refuse_without_effect(rules: list[Acl]) -> None:
     """Raise UsageError for a rule that no request can match. A broker accepts such rules."""
+    from ..broker.acls.authorizer import OPERATIONS
     from ..broker.security.client_host import is_address, spelled_as_in_kafka
+    from ..protocol.access_rules import AclResourceType
 
     for rule in rules:
-        known = _WITH_EFFECT[rule.kind]
-        if rule.operation not in {"ALL", *known}:
+        known = {"ALL"} | {operation.name for operation in OPERATIONS[AclResourceType[rule.kind]]}
+        if rule.operation not in known:
             raise click.UsageError(
                 f"{rule.operation} on a {rule.kind} has no effect: no request needs it. Use"
-                f" {', '.join(operation for operation in _OPERATIONS if operation in {'ALL', *known})}"
+                f" {', '.join(operation for operation in _OPERATIONS if operation in known)}"
             )
         if rule.pattern == "PREFIXED" and rule.name == "*":
             raise click.UsageError("--prefix with * means names that begin with a star. Leave out --prefix")

@@ -50,8 +50,11 @@ OPERATIONS: Final = {
         *(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
         _O.IDEMPOTENT_WRITE,
     ),
+    AclResourceType.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE),
+    AclResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
+    AclResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
 }
-"""The operations that `authorized_operations` reports for each resource type (KIP-430)."""
+"""The operations that a request can need on a resource of each type. `authorized_operations` reports them (KIP-430)."""
 
 
 class Decision(NamedTuple):
