@@ -736,10 +736,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._flushing:
             return
         pending = self._pending
-        ends = self._loop.time() + TURN_S
+        ends = self._loop.time() + TURN_S if len(pending) > 1 else None
         while pending and pending[0].ready and not self._write_paused and self._transport is not None:
             slot = pending[0]
-            if self._loop.time() >= ends:
+            if ends is not None and self._loop.time() >= ends:
                 self._flushing = True
                 self._loop.call_soon(self._flush_rest)
                 return
