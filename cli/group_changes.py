@@ -30,12 +30,7 @@ NO_MEMBERS: Final = ("Empty", "Dead")
     metavar="TIME",
     help="Move to the first record of this time or later.",
 )
-@click.option(
-    "--shift-by",
-    type=int,
-    metavar="N",
-    help="Move N offsets forward, or backward if N is negative.",
-)
+@click.option("--shift-by", type=int, metavar="N", help="Move N offsets forward, or backward if N is negative.")
 @click.option(
     "--topic", "topics", type=topic_selection, multiple=True, metavar="TOPIC[:PARTITION,...]",
     help="Only this topic, or these partitions of it; may be repeated.  [default: all with committed offsets]",

@@ -33,7 +33,7 @@ class FlushWaiters:
         return self._next
 
     @property
-    def wait_for_next(self) -> bool:
+    def is_next_awaited(self) -> bool:
         """Whether anyone waits for the next flush."""
         return self._next is not None
 

@@ -215,7 +215,7 @@ class LogFiles:
             return None
         if self._flushing is not None and end_offset <= self._flushing.end_offset:
             return self._waiters.for_current()
-        if not self._waiters.wait_for_next:
+        if not self._waiters.is_next_awaited:
             self.flusher.request(self, urgent=True)
         return self._waiters.for_next()
 
@@ -442,7 +442,7 @@ class LogFiles:
             return
         # A flush that had to wait for these syncs.
         if self.flusher is not None and (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
-            self.flusher.request(self, urgent=self._waiters.wait_for_next)
+            self.flusher.request(self, urgent=self._waiters.is_next_awaited)
 
     @property
     def is_settling(self) -> bool:

@@ -49,7 +49,7 @@ class Positions:
         self._ended: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         """The exception of the last look-up that ended, or None."""
-        self._told = ("", 0.0)
+        self._warned = ("", 0.0)
         """The last failure that was logged as a warning, and when, in loop time."""
 
     def find(self) -> None:
@@ -63,7 +63,7 @@ class Positions:
                 continue
             if not (isinstance(error, KafkaError) and error.retriable):
                 raise error
-            level = logging.DEBUG if self._is_told(error) else logging.WARNING
+            level = logging.DEBUG if self._was_warned(error) else logging.WARNING
             log.log(level, "positions could not be looked up, trying again: %s", error)
         known = frozenset[int]().union(*self._under_way.values())
         states = [
@@ -79,16 +79,19 @@ class Positions:
         if resets := [state for state in states if state.reset_to is not None]:
             self._look_up(self.look_up_resets(resets), resets)
 
-    def _is_told(self, error: KafkaError) -> bool:
-        """Whether a failure was logged as a warning within `REPEAT_S`, also by MissingTopics; else note that it is."""
+    def _was_warned(self, error: KafkaError) -> bool:
+        """Return whether this failure was logged as a warning in the last `REPEAT_S` seconds, here or by MissingTopics.
+
+        If not, count it as logged now.
+        """
         if isinstance(error, UnknownTopicError) and any(
             is_missing(self._cluster.metadata, one.topic) for one in self._subscription.assigned
         ):
             return True
         text, now = str(error), asyncio.get_running_loop().time()
-        if text == self._told[0] and now - self._told[1] < REPEAT_S:
+        if text == self._warned[0] and now - self._warned[1] < REPEAT_S:
             return True
-        self._told = text, now
+        self._warned = text, now
         return False
 
     async def of(self, partition: TopicPartition, timeout_s: float) -> int:
