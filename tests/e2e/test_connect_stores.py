@@ -275,18 +275,29 @@ async def test_an_offset_is_in_the_partition_of_its_key_whatever_the_partitioner
     assert sorted(found) == sorted((key, partition_for_key(key, 7)) for key, _ in store.records("c", offsets))
 
 
+async def store_with_a_key_that_moves(
+    topic: str, client: dict[str, str], source: dict[str, Any]
+) -> tuple[OffsetStore, bytes, int]:
+    """Store position 1 of connector c, and add partitions so that the source's key belongs to another one.
+
+    Return the store, the key and the number of partitions.
+    """
+    store = OffsetStore(KafkaLog(topic, client, replication_factor=1, read_committed=True))
+    await store.start()
+    await store.write("c", [(source, {"position": 1})])
+    key = offset_key("c", source)
+    total = next(number for number in range(2, 99) if partition_for_key(key, number))
+    async with Admin(client) as admin:
+        await admin.create_partitions({topic: total})
+    return store, key, total
+
+
 async def test_a_reader_follows_the_partitions_that_are_added_to_the_offsets_topic(
     bootstrap: str, fresh_name: Names
 ) -> None:
     topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
     source: dict[str, Any] = {"file": "a"}
-    first = OffsetStore(KafkaLog(topic, client, replication_factor=1, read_committed=True))
-    await first.start()
-    await first.write("c", [(source, {"position": 1})])
-    key = offset_key("c", source)
-    total = next(number for number in range(2, 99) if partition_for_key(key, number))
-    async with Admin(client) as admin:
-        await admin.create_partitions({topic: total})
+    first, key, _ = await store_with_a_key_that_moves(topic, client, source)
     async with Producer(client) as producer:
         await producer.send(topic, b'{"position":2}', key=key)
     assert await first.read("c", [source]) == [{"position": 2}]
@@ -308,13 +319,7 @@ async def test_a_deletion_reaches_all_partitions_that_have_an_offset_of_its_key(
 ) -> None:
     topic, client = fresh_name("connect-offsets"), {"bootstrap.servers": bootstrap}
     source: dict[str, Any] = {"file": "a"}
-    store = OffsetStore(KafkaLog(topic, client, replication_factor=1, read_committed=True))
-    await store.start()
-    await store.write("c", [(source, {"position": 1})])
-    key = offset_key("c", source)
-    total = next(number for number in range(2, 99) if partition_for_key(key, number))
-    async with Admin(client) as admin:
-        await admin.create_partitions({topic: total})
+    store, key, total = await store_with_a_key_that_moves(topic, client, source)
     await store.stop()
     store = OffsetStore(KafkaLog(topic, client, read_committed=True))  # whose producer knows all partitions
     await store.start()

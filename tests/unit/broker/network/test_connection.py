@@ -497,13 +497,19 @@ class SlowTime:
         return getattr(self._loop, name)
 
 
+async def connect_with_slow_time(house: House) -> tuple[Peer, SlowTime]:
+    """Return a new peer, and the clock of its connection."""
+    peer = await house.connect()
+    await settle(lambda: house.listener.connection_count == 1)
+    (connection,) = house.listener._connections
+    clock = SlowTime()
+    connection._loop = clock  # type: ignore[assignment]
+    return peer, clock
+
+
 async def test_a_connection_with_few_but_slow_requests_lets_others_in_between() -> None:
     async with House() as house:
-        peer = await house.connect()
-        await settle(lambda: house.listener.connection_count == 1)
-        (connection,) = house.listener._connections
-        clock = SlowTime()
-        connection._loop = clock  # type: ignore[assignment]
+        peer, clock = await connect_with_slow_time(house)
         executed: list[int] = []
         rounds = 0
 
@@ -523,11 +529,7 @@ async def test_a_connection_with_few_but_slow_requests_lets_others_in_between() 
 
 async def test_slow_answers_that_become_ready_together_let_others_in_between() -> None:
     async with House() as house:
-        peer = await house.connect()
-        await settle(lambda: house.listener.connection_count == 1)
-        (connection,) = house.listener._connections
-        clock = SlowTime()
-        connection._loop = clock  # type: ignore[assignment]
+        peer, clock = await connect_with_slow_time(house)
         first = asyncio.get_running_loop().create_future()
         answered: list[int] = []
         rounds = 0
