@@ -129,9 +129,10 @@ LOGIN_MODULES: Final = {
     },
     ".oauthbearer.sasl.jaas.config": ("OAuthBearerLoginModule", set[str]()),
 }
-"""Login modules that Kafka demands, though they say no more than `sasl.enabled.mechanisms`, and their options.
+"""The login module of each setting that Kafka demands, and the options it may have.
 
-They are by the end of the name of a listener's setting. The name and password are those for logins at other brokers.
+The keys are the ends of the settings' names. The settings have no effect: `sasl.enabled.mechanisms` names the
+mechanisms, and the name and password are for logins at other brokers.
 """
 
 

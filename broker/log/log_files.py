@@ -167,7 +167,10 @@ class LogFiles:
             self.flusher.request(self)
 
     def sync_name(self, change: int) -> None:
-        """Let the next flush sync the name of the log's directory: change number `change` of the parent directory."""
+        """Let the next flush sync the name of the log's directory.
+
+        `change`: the number of the change, from `SharedDirectory.changed`.
+        """
         self._root_change = change
         self.sync_later()
 

@@ -36,9 +36,9 @@ class RecordCount:
         self._rest = 0
 
     def within(self, piece: memoryview, most: int) -> tuple[int, int]:
-        """Return (records, bytes): how much of `piece` has at most `most` records that begin in it.
+        """Return (records, bytes): a beginning of `piece` in which at most `most` records begin, and their number.
 
-        The bytes are counted as passed. The rest of the piece has to be the beginning of the next one.
+        The bytes after this beginning must come first in the next piece.
         """
         size, header = len(piece), self._header
         position, records = self._rest, 0
