@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
@@ -33,12 +34,32 @@ class Shares:
         self.topic = topic
         self.assigned: dict[str, set[int]] = {}
         self.values: list[bytes] = []
+        self.events: list[str] = []
+        """What happened, for the message of a failure: who was assigned what, and who read what, when."""
+        self._began = time.monotonic()
 
     @property
     def even(self) -> bool:
         shares = list(self.assigned.values())
         every = set().union(*shares)
         return len(every) == sum(map(len, shares)) == PARTITIONS and max(map(len, shares)) - min(map(len, shares)) <= 1
+
+    def read(self, who: str, records: Sequence[tuple[int, int, bytes]]) -> None:
+        """Add the (partition, offset, value) of records that a member got in one call."""
+        if records:
+            self.values.extend(value for _, _, value in records)
+            first: dict[int, int] = {}
+            for partition, offset, _ in records:
+                first.setdefault(partition, offset)
+            self.note(f"{who} read {len(records)} records, of each partition from {first}")
+
+    def assign(self, who: str, partitions: set[int]) -> None:
+        if self.assigned.get(who) != partitions:
+            self.assigned[who] = partitions
+            self.note(f"{who} has {sorted(partitions)}")
+
+    def note(self, event: str) -> None:
+        self.events.append(f"{time.monotonic() - self._began:7.3f} {event}")
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -52,10 +73,9 @@ async def ours(bootstrap: str, shares: Shares, group: str, strategy: str, name: 
 
     async def run(consumer: Consumer) -> None:
         while True:
-            for record in await consumer.poll(50):
-                assert record.value is not None
-                shares.values.append(record.value)
-            shares.assigned[name] = {one.partition for one in consumer.assignment()}
+            records = await consumer.poll(50)
+            shares.read(name, [(record.partition, record.offset, record.value or b"") for record in records])
+            shares.assign(name, {one.partition for one in consumer.assignment()})
 
     async with Consumer(
         bootstrap_servers=bootstrap,
@@ -91,8 +111,8 @@ async def aiokafka(bootstrap: str, shares: Shares, group: str, strategy: str) ->
     async def run() -> None:
         while True:
             for records in (await consumer.getmany(timeout_ms=50)).values():
-                shares.values.extend(record.value or b"" for record in records)
-            shares.assigned["aiokafka"] = {one.partition for one in consumer.assignment()}
+                shares.read("aiokafka", [(record.partition, record.offset, record.value or b"") for record in records])
+            shares.assign("aiokafka", {one.partition for one in consumer.assignment()})
 
     await consumer.start()
     task = asyncio.create_task(run())
@@ -118,15 +138,15 @@ async def confluent(bootstrap: str, shares: Shares, group: str, strategy: str) -
             "partition.assignment.strategy": strategy,
         }
     )
-    consumer.subscribe([shares.topic])
+    consumer.subscribe([shares.topic], on_lost=lambda _, lost: shares.note(f"confluent lost {lost}"))
     stopped = threading.Event()
 
     def run() -> None:
         while not stopped.is_set():
-            for message in consumer.consume(500, 0.05):
-                assert message.error() is None
-                shares.values.append(message.value() or b"")
-            shares.assigned["confluent"] = {one.partition for one in consumer.assignment()}
+            messages = consumer.consume(500, 0.05)
+            assert all(message.error() is None for message in messages)
+            shares.read("confluent", [(one.partition(), one.offset(), one.value() or b"") for one in messages])
+            shares.assign("confluent", {one.partition for one in consumer.assignment()})
         consumer.close()
 
     running = asyncio.create_task(asyncio.to_thread(run))
@@ -178,4 +198,4 @@ async def test_a_mixed_group_shares_evenly_and_reads_everything_once(
         await shares.until(lambda: shares.even)
         await fill(bootstrap, topic, 300, 600)
         await shares.until(lambda: len(shares.values) >= 600)
-    assert sorted(map(int, shares.values)) == list(range(600))
+    assert sorted(map(int, shares.values)) == list(range(600)), "\n".join(shares.events)
