@@ -26,9 +26,9 @@ def lead_format(wire: Construct) -> Construct | None:
 class Decoder(Emitter):
     """An emitter of a function `decode(buf, pos, left)`, or with `in_steps` of a generator function.
 
-    Variables of the emitted code: `left` is how many more elements the message may have, `end` the end of the buffer,
-    `turn` how many elements are read before the next pause; `n` and `e` are scratch variables. All other names are
-    unique.
+    Variables of the emitted code: `left` is the number of elements that the message may still contain, `end` the end of
+    the buffer, and `turn` the number of elements to read before the next pause. `n` and `e` are scratch variables. All
+    other names are unique.
     """
 
     def __init__(self, root: Entity, title: str, in_steps: bool = False) -> None:

@@ -1,10 +1,10 @@
 """Read and write a partition's `flushed-offset` file: the offset up to which the partition is known to be on disk.
 
 Owns the file's 12 bytes: the offset (int64) and the crc32c of the offset (uint32). The file is overwritten in place
-after each sync of the partition's files and never synced itself. For what was flushed to the journal, the journal has
-the offset. Both together are exact after a crash of the process alone. After a loss of power the file may
-hold an older offset, but never a newer one. So every record below the offset was on disk: if one is missing or damaged
-after a restart, it was lost and is not part of a torn write.
+after each sync of the partition's files, but it is never synced itself. The offset of a flush to the journal is only in
+the journal. If only the process crashes, the file and the journal together give the exact offset. After a loss of power
+the file may hold an older offset, but never a newer one. So every record below the offset was on disk. If such a record
+is missing or damaged after a restart, the disk has lost it: it is not part of a torn write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tell a peer why its TLS handshake has failed: send the alert that the TLS library has prepared (RFC 8446, section 6).
 
 asyncio and uvloop close the connection without sending it. They do send what is ready when the handshake waits for more
-bytes. So after a failure, a `TellingObject` reports that it waits for more bytes, and calls `failed` with the error.
+bytes. So after a failure, a `AlertingObject` reports that it waits for more bytes, and calls `failed` with the error.
 The function in `failed` ends the handshake. Clients know at once that another attempt is of no use.
 """
 
@@ -16,19 +16,19 @@ failed: ContextVar[Callable[[ssl.SSLError], None]] = ContextVar("failed")
 """Called with the error when a handshake that began in this context fails."""
 
 
-class TellingObject(ssl.SSLObject):
-    """One end of a TLS connection, for `SSLContext.sslobject_class`."""
+class AlertingObject(ssl.SSLObject):
+    """A TLS connection that sends its alert before it reports a failure. Set it as `SSLContext.sslobject_class`."""
 
     _tell: Callable[[ssl.SSLError], None] | None = None
 
     @classmethod
-    def _create(cls, *arguments: Any, **keywords: Any) -> TellingObject:
-        made: TellingObject = super()._create(*arguments, **keywords)  # type: ignore[misc]
+    def _create(cls, *arguments: Any, **keywords: Any) -> AlertingObject:
+        made: AlertingObject = super()._create(*arguments, **keywords)  # type: ignore[misc]
         made._tell = failed.get(None)
         return made
 
     def do_handshake(self) -> None:
-        """Continue the handshake. Raises ssl.SSLWantReadError if it has not ended, and after a failure."""
+        """Continue the handshake. Raises ssl.SSLWantReadError while it has not ended, and also after it has failed."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

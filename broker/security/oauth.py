@@ -42,7 +42,7 @@ class TokenRules:
 
 
 class OAuthExchange:
-    """The broker's side of one exchange: one message, and a second one of the client after a refusal."""
+    """The broker's side of one login. The client sends its token, and confirms a refusal with a second message."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from ...auth.stores import (
 from ...auth.suites import SuitesError, restrict
 from ..settings import ConfigError
 from ..settings.listeners import ListenerConfig, SecurityProtocol
-from .alerts import TellingObject
+from .alerts import AlertingObject
 from .settings import ListenerSettings
 
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -112,7 +112,7 @@ class ListenerTls:
     def _new_context(self) -> ssl.SSLContext:
         """Return a context without key. Raises ConfigError if versions and suites contradict each other."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.sslobject_class = TellingObject
+        context.sslobject_class = AlertingObject
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION
         context.verify_mode = _VERIFY[self.client_auth]
         try:

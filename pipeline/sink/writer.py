@@ -1,9 +1,9 @@
 """Provide `format("oncelog")` as a sink: Spark's writers for streams and batches. `SinkTransaction` does the work in
 Kafka.
 
-Spark runs a writer in several places. A process on the driver's machine plans a batch and pickles the writer, which
-begins the transaction. Each task writes. Another process on the driver's machine commits or aborts. A stream's commit
-gets a new writer and only the tasks' messages. A batch's commit gets the pickled writer.
+Spark runs a writer in several processes. The first one, on the driver's machine, plans a batch: the writer begins the
+transaction and is pickled. Then each task writes its rows. A last process, on the driver's machine again, commits or
+aborts: with the pickled writer for a batch; with a new writer and only the tasks' messages for a stream.
 
 Invariants: only the first attempt of a task writes. A commit happens only if one task wrote each partition. After any
 failure the transaction is aborted at once.

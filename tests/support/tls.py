@@ -71,7 +71,7 @@ def pkcs12_store(authority: Authority, path: Path, password: str) -> None:
 def rounds_of_steps() -> Iterator[Callable[[], Counter[int]]]:
     """Count, by round of the event loop, the steps of handshakes for which bytes have arrived."""
     round_, steps, begun, loop = 0, Counter[int](), set[int](), asyncio.get_running_loop()
-    do_handshake = alerts.TellingObject.do_handshake
+    do_handshake = alerts.AlertingObject.do_handshake
     handle: asyncio.Handle | None = None
 
     def next_round() -> None:
@@ -79,14 +79,14 @@ def rounds_of_steps() -> Iterator[Callable[[], Counter[int]]]:
         round_ += 1
         handle = loop.call_soon(next_round)
 
-    def counted(connection: alerts.TellingObject) -> None:
+    def counted(connection: alerts.AlertingObject) -> None:
         if id(connection) in begun:
             steps[round_] += 1
         begun.add(id(connection))  # the first call is made before bytes arrive
         do_handshake(connection)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alerts.TellingObject, "do_handshake", counted)
+        patch.setattr(alerts.AlertingObject, "do_handshake", counted)
         next_round()
         try:
             yield lambda: steps
