@@ -8,7 +8,6 @@ tried unchanged.
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
-from .acls.settings import AclSettings
-from .quotas.settings import QuotaSettings
-from .security.delegation_token_settings import DelegationTokenSettings
-from .security.settings import ListenerSettings, SecuritySettings
-from .settings import (
+from ..settings import (
     INT32_MAX,
     INT64_MAX,
     ConfigError,
@@ -30,16 +25,15 @@ from .settings import (
     between,
     boolean,
     double,
-    gzip_level,
     integer,
     long,
     normal_name,
-    one_replica,
     short,
     text,
     text_list,
 )
-from .settings.listeners import (
+from .acls.settings import AclSettings
+from .listener_config import (
     METRICS,
     ListenerConfig,
     SecurityProtocol,
@@ -49,6 +43,9 @@ from .settings.listeners import (
     read_http_address,
     read_listeners,
 )
+from .quotas.settings import QuotaSettings
+from .security.delegation_token_settings import DelegationTokenSettings
+from .security.settings import ListenerSettings, SecuritySettings
 
 ENVIRONMENT_PREFIX: Final = "ONCELOG_"
 
@@ -176,12 +173,24 @@ def _open_files(value: int) -> str | None:
     return None if value == -1 or value >= 16 else "is less than 16. Use at least 16, or -1 for half of ulimit -n"
 
 
+def _gzip_level(value: int) -> str | None:
+    return None if value == -1 or 1 <= value <= 9 else "is not a gzip level. Use 1 to 9, or -1 for the default"
+
+
+def _one_replica(value: int) -> str | None:
+    if value in (1, -1):  # -1: the default
+        return None
+    return "is not possible, because this broker is a single node with one replica. Use 1 or omit the setting"
+
+
 class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, QuotaSettings):
     """All settings of the broker; `config.num_partitions` is the value of `num.partitions`."""
 
+    overrides: dict[str, Any]
+    """The settings that were given for one listener, by full name: `listener.name.<listener>.<setting>`."""
+
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
-        self.overrides: dict[str, Any] = {}
-        """The settings that were given for one listener, by full name: `listener.name.<listener>.<setting>`."""
+        self.__dict__["overrides"] = {}
         super().__init__(values)
 
     # identity and listeners
@@ -417,7 +426,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     default_replication_factor: int = integer(
         1,
-        one_replica,
+        _one_replica,
         doc="The number of replicas of a topic. Must be 1, or -1 for the default, because there is a single node.",
     )
     min_insync_replicas: int = integer(
@@ -465,7 +474,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     compression_gzip_level: int = integer(
         -1,
-        gzip_level,
+        _gzip_level,
         doc="Accepted without effect, because batches are stored as the producer compressed them.",
     )
     compression_lz4_level: int = integer(
@@ -722,7 +731,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     offsets_topic_replication_factor: int = short(
         1,
-        one_replica,
+        _one_replica,
         doc="The number of replicas of __consumer_offsets. Must be 1, or -1 for the default, because there is a single"
         " node.",
     )
@@ -763,13 +772,13 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     )
     transaction_state_log_replication_factor: int = short(
         1,
-        one_replica,
+        _one_replica,
         doc="The number of replicas of __transaction_state. Must be 1, or -1 for the default, because there is a"
         " single node.",
     )
     transaction_state_log_min_isr: int = integer(
         1,
-        one_replica,
+        _one_replica,
         doc="The number of in-sync replicas of __transaction_state. Must be 1, or -1 for the default, because there is"
         " a single node.",
     )
@@ -901,7 +910,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
         """Raise ConfigError if a setting with `listener.name.` names no listener, or one without its TLS or SASL."""
-        owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.settings}
+        owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.rows}
         for name in self.overrides:
             if name not in owners:
                 names = ", ".join(listener.name for listener in listeners)
@@ -983,8 +992,8 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         if name.startswith(LISTENER_PREFIX) and (row := cls._of_one_listener(name)) is not None:
             return row
         if name not in cls.names and is_security_setting(name):
-            near = difflib.get_close_matches(name, cls.names, n=1, cutoff=0.85)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            near = cls.similar(name, cutoff=0.85)
+            hint = f" Did you mean {near}?" if near else ""
             raise ConfigError(
                 key,
                 "the broker has no such setting. It is not ignored, because it could restrict who may do what. Remove"
@@ -995,7 +1004,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     @classmethod
     def _of_one_listener(cls, name: str) -> Setting | None:
         """Return the setting that `name`, which begins with `listener.name.`, sets for one listener, or None."""
-        for row in cls.settings.values():
+        for row in cls.rows.values():
             if row.per_listener and name.endswith(f".{row.name}") and len(name) > len(LISTENER_PREFIX + row.name) + 1:
                 return replace(row, name=name)
         return None

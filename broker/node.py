@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..protocol.errors import KafkaError
+from ..settings import ConfigError
 from .api.connection_info import ConnectionInfo
 from .api.fetch_session import FetchSessionCache
 from .api.fetch_wait import FetchPurgatory
@@ -36,7 +37,6 @@ from .observability.logging import make_logger
 from .observability.metrics import OLDEST_FLUSH, Metrics
 from .partitions.replica_manager import ReplicaManager
 from .quotas.client_quotas import ClientQuotas
-from .settings import ConfigError
 from .system import descriptors
 from .system.pooled_files import PooledFileSystem
 from .system.ports import Clock, FileSystem, Lane, RandomIds, RealFileSystem, SystemClock, SystemRandomIds, Threads

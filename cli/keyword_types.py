@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..broker.config import BrokerConfig
-from ..broker.settings import ConfigType
 from ..client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
-from ..client.settings import Settings, literal
+from ..settings import Table
 
 _INDENT = " " * 4
 _WIDTH = 116
@@ -28,16 +27,6 @@ from __future__ import annotations
 
 _IMPORTS = "from collections.abc import Iterable\nfrom typing import Literal, TypedDict\n"
 _CLIENT_IMPORTS = _IMPORTS.replace("from typing", "from ssl import SSLContext\nfrom typing")
-_BROKER_TYPES = {
-    ConfigType.BOOLEAN: "bool",
-    ConfigType.STRING: "str",
-    ConfigType.INT: "int",
-    ConfigType.SHORT: "int",
-    ConfigType.LONG: "int",
-    ConfigType.DOUBLE: "float",
-    ConfigType.PASSWORD: "str",
-    ConfigType.LIST: "str | Iterable[str]",
-}
 _OF_A_POOL = frozenset({"transactional_group_id", "consumer_group_aware_transaction"})
 _OF_THE_CONSTRUCTOR = frozenset({"key_serializer", "value_serializer", "key_deserializer", "value_deserializer"})
 """Settings that are parameters of their own, because the type of the client depends on them."""
@@ -109,14 +98,7 @@ def client_keywords() -> str:
 
 def broker_keywords() -> str:
     """Return the source of `broker/keywords.py`."""
-    keys = [
-        _Key(
-            row.attribute,
-            literal(row.choices) if row.choices and row.type is ConfigType.STRING else _BROKER_TYPES[row.type],
-            row.doc,
-        )
-        for row in BrokerConfig.settings.values()
-    ]
+    keys = [_Key(row.attribute, row.keyword_type, row.doc) for row in BrokerConfig.rows.values()]
     head = _HEAD.format(
         whose="broker's",
         table="`config.py`",
@@ -125,8 +107,8 @@ def broker_keywords() -> str:
     return head + _class("BrokerKeywords", "TypedDict", "Settings of `Broker`.", keys)
 
 
-def _keys(table: type[Settings]) -> list[_Key]:
-    keys = [_Key(row.name.replace(".", "_"), row.keyword, row.doc) for row in table.settings()]
+def _keys(table: type[Table]) -> list[_Key]:
+    keys = [_Key(row.attribute, row.keyword_type, row.doc) for row in table.settings()]
     return [key for key in keys if key.name not in _OF_THE_CONSTRUCTOR]
 
 

@@ -52,7 +52,7 @@ def of_file(file: Path) -> dict[str, str]:
 def _warn_if_exposed(file: Path, names: Iterable[str]) -> None:
     """Print a warning if the file has a setting that is secret, and other users may read the file."""
     configs = (AdminConfig, ConsumerConfig, ProducerConfig)
-    secret = {setting.name for config in configs for setting in config.settings() if setting.secret}
+    secret = {setting.name for config in configs for setting in config.settings() if setting.is_secret}
     exposed = sorted(secret.intersection(name.replace("_", ".") for name in names))
     if exposed and os.name == "posix" and file.stat().st_mode & 0o044:
         click.echo(

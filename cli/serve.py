@@ -87,7 +87,7 @@ def serve(
     import_structlog_without_rich()
     from ..broker.config import load
     from ..broker.observability.logging import standard_error
-    from ..broker.settings import ConfigError
+    from ..settings import ConfigError
 
     flags = list(settings)
     if data_dir is not None:

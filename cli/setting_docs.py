@@ -14,7 +14,7 @@ from ..broker.metadata.topic_config import TopicConfig
 from ..broker.quotas.settings import QuotaSettings
 from ..broker.security.delegation_token_settings import DelegationTokenSettings
 from ..broker.security.settings import SecuritySettings
-from ..broker.settings import Setting, format_value
+from ..settings import Setting, format_value
 
 _PAGE: Final = """\
 # Configuration
@@ -80,16 +80,14 @@ ignores them.
 
 def configuration_markdown() -> str:
     """Return the text of docs/configuration.md."""
-    elsewhere = (
-        SecuritySettings.settings | AclSettings.settings | DelegationTokenSettings.settings | QuotaSettings.settings
-    )
+    elsewhere = SecuritySettings.rows | AclSettings.rows | DelegationTokenSettings.rows | QuotaSettings.rows
     return _PAGE.format(
-        broker=_table(row for name, row in BrokerConfig.settings.items() if name not in elsewhere),
-        topic=_table(TopicConfig.settings.values()),
-        security=_table(SecuritySettings.settings.values()),
-        acls=_table(AclSettings.settings.values()),
-        tokens=_table(DelegationTokenSettings.settings.values()),
-        quotas=_table(QuotaSettings.settings.values()),
+        broker=_table(row for name, row in BrokerConfig.rows.items() if name not in elsewhere),
+        topic=_table(TopicConfig.rows.values()),
+        security=_table(SecuritySettings.rows.values()),
+        acls=_table(AclSettings.rows.values()),
+        tokens=_table(DelegationTokenSettings.rows.values()),
+        quotas=_table(QuotaSettings.rows.values()),
         harmless="\n".join(f"- `{name}`: {', '.join(values)}" for name, values in HARMLESS.items()),
         ignored="\n".join(f"- `{name}`" for name in sorted(WITHOUT_MEANING)),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ..client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
-from ..client.settings import Setting
 from ..protocol.documentation import table
+from ..settings import ConfigType, Setting
 
 _PAGE: Final = """\
 # Client settings
@@ -58,7 +58,14 @@ This client refuses the following settings of Kafka's clients, with the reason i
 {refused}
 """
 
-_TYPES: Final = {"bool": "boolean", "str": "string", "str | None": "string", "tuple[str, ...]": "list", "int": "int"}
+_TYPES: Final = {
+    ConfigType.BOOLEAN: "boolean",
+    ConfigType.STRING: "string",
+    ConfigType.PASSWORD: "string",
+    ConfigType.LONG: "int",
+    ConfigType.LIST: "list",
+    ConfigType.CLASS: "object",
+}
 
 
 def page() -> str:
@@ -79,7 +86,7 @@ def _table(config: type[ClientConfig], elsewhere: frozenset[str] | set[str]) -> 
 
 
 def _row(setting: Setting) -> tuple[str, ...]:
-    return f"`{setting.name}`", _TYPES.get(setting.type, "object"), _default(setting.default), setting.doc
+    return f"`{setting.name}`", _TYPES[setting.type], _default(setting.default), setting.doc
 
 
 def _default(value: object) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import ClassVar, Final, TypeVar
 
 from ..protocol.errors import CONCURRENT_PRODUCER_COMMIT, PENDING_TRANSACTION, ErrorCode, KafkaError, error_code
+from ..settings import ConfigError
 
 __all__ = [
     "AbortableError",
@@ -270,18 +271,6 @@ class IllegalStateError(_Client, RuntimeError):
 
 class PartitionNotRegisteredError(IllegalStateError):
     """The record was not sent: its partition is not among those given to `begin_transaction(partitions)`."""
-
-
-class ConfigError(_Client, ValueError):
-    """A setting has an invalid value. If two settings contradict each other, `key` and `other_key` name them."""
-
-    def __init__(self, key: str, problem: str, other_key: str | None = None) -> None:
-        super().__init__(ErrorCode.INVALID_CONFIG, f"{key}: {problem}")
-        self.key = key
-        self.other_key = other_key
-
-    def __str__(self) -> str:
-        return self.message
 
 
 def _with_name(text: str, code: ErrorCode, name: str) -> str:

@@ -29,18 +29,18 @@ A chain and a key of the same place belong together.
 def context_of(config: ClientConfig) -> ssl.SSLContext | None:
     """Return the context of a client's connections; None without TLS. Reads the named files. Raises ConfigError."""
     if config.security_protocol not in ("SSL", "SASL_SSL"):
-        explicit = sorted(name for name in config.explicit if name.startswith("ssl_"))
+        explicit = sorted(name for name in config.explicit if name.startswith("ssl."))
         if explicit:
             raise ConfigError(
-                explicit[0].replace("_", "."),
+                explicit[0],
                 "has no effect without security.protocol = SSL or SASL_SSL: set that too",
             )
         return None
     if config.ssl_context is not None:
         assert isinstance(config.ssl_context, ssl.SSLContext)
-        beside = sorted(name for name in config.explicit if name.startswith("ssl_") and name != "ssl_context")
+        beside = sorted(name for name in config.explicit if name.startswith("ssl.") and name != "ssl.context")
         if beside:
-            raise ConfigError(beside[0].replace("_", "."), "has no effect together with ssl_context: give one of them")
+            raise ConfigError(beside[0], "has no effect together with ssl_context: give one of them")
         return config.ssl_context
     context = ssl.create_default_context() if not _trusts(config) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
@@ -66,7 +66,7 @@ def _given(config: ClientConfig, settings: Sequence[str]) -> str:
 
 
 def _value(config: ClientConfig, setting: str) -> str:
-    value: str = getattr(config, setting.replace(".", "_"))
+    value: str = config.get(setting)
     return value
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ..client.errors import ConfigError
-from .options import NAME, SOURCE_OPTIONS, Options
+from .options import NAME, SourceOptions
 from .sink.checkpoint import local_path
 from .sink.settings import SinkSettings
 from .sink.writer import BatchWriter, StreamWriter
@@ -34,7 +34,7 @@ class OncelogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source."""
-        return source_schema(Options(self.options, SOURCE_OPTIONS).flag("includeHeaders", False))
+        return source_schema(SourceOptions(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of batch reads."""

@@ -7,126 +7,24 @@ misspelt option must not silently get its default.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from ..client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from ..client.errors import ConfigError
+from ..settings import ConfigError, Table, at_least, boolean, format_value, long, text
 
 C = TypeVar("C", bound=ClientConfig)
 
 NAME: Final = "oncelog"
 """The format's name."""
 
+_OF_CLIENT: Final = "kafka."
+_SERVERS: Final = "kafka.bootstrap.servers"
+
 EARLIEST: Final = -2
 LATEST: Final = -1
-
-
-class Option(NamedTuple):
-    """One row of a table of options, for the docs and for checking names."""
-
-    name: str
-    default: str
-    doc: str
-
-
-SOURCE_OPTIONS: Final = (
-    Option("kafka.bootstrap.servers", "", "host:port of one or more brokers, comma-separated. Required."),
-    Option("subscribe", "", "Topics, comma-separated. One of subscribe, subscribePattern and assign is required."),
-    Option("subscribePattern", "", "Regular expression (Python's) that must match the whole topic name."),
-    Option("assign", "", 'Partitions as JSON: `{"topic": [0, 1]}`.'),
-    Option(
-        "startingOffsets",
-        "latest (stream), earliest (batch)",
-        'earliest, latest, or JSON for every partition: `{"topic": {"0": 23, "1": -2}}`, where -2 is earliest and -1 '
-        "latest. Applies only to a new query: a restarted query continues from its checkpoint. Partitions that are "
-        "added while the query runs are read from earliest.",
-    ),
-    Option("startingTimestamp", "", "Begin at the first record at or after this time (ms since the epoch)."),
-    Option(
-        "startingOffsetsByTimestamp",
-        "",
-        'Begin each partition at its first record at or after a time in ms, as JSON: `{"topic": {"0": '
-        "1700000000000}}`.",
-    ),
-    Option(
-        "startingOffsetsByTimestampStrategy",
-        "error",
-        "What to do if a partition has no record at or after its start time: error, or latest to begin at its end.",
-    ),
-    Option(
-        "endingOffsets",
-        "latest",
-        "Where a batch read ends (exclusive): latest, or JSON as in startingOffsets.",
-    ),
-    Option(
-        "endingTimestamp",
-        "",
-        "End a batch read before the first record at or after this time (ms since the epoch).",
-    ),
-    Option(
-        "endingOffsetsByTimestamp",
-        "",
-        "End each partition of a batch read before its first record at or after a time in ms, as JSON.",
-    ),
-    Option(
-        "maxOffsetsPerTrigger",
-        "",
-        "Maximum number of offsets per micro-batch. The partitions share them in proportion to their unread offsets.",
-    ),
-    Option("minPartitions", "", "Minimum number of Spark tasks: large offset ranges are split into several tasks."),
-    Option(
-        "maxRecordsPerPartition",
-        "",
-        "Maximum number of offsets per Spark task: larger ranges are split into several tasks.",
-    ),
-    Option(
-        "failOnDataLoss",
-        "true",
-        "true: fail if offsets that the query has not read yet were deleted (retention, deleted topic). false: "
-        "log a warning and continue after the deleted offsets.",
-    ),
-    Option("includeHeaders", "false", "Add the column headers: array of struct of key (string) and value (binary)."),
-)
-
-SINK_OPTIONS: Final = (
-    Option("kafka.bootstrap.servers", "", "host:port of one or more brokers, comma-separated. Required."),
-    Option("topic", "", "Topic of all rows. Without it, the column topic names the topic of each row."),
-    Option(
-        "includeHeaders",
-        "true",
-        "Write the column headers, if the frame has it: array of struct of key (string) and value (binary).",
-    ),
-    Option(
-        "transactionalId",
-        "from checkpointLocation (stream)",
-        "Transactional id of the query, and id of the group that stores its state. It must stay the same over "
-        "restarts, and no other query may use it: the query that starts last with an id fences the others.",
-    ),
-    Option(
-        "writeId",
-        "",
-        "Name of a batch write (not together with transactionalId). If a write with this id was committed "
-        "before, nothing is written. Kafka remembers the id for the broker's offsets.retention.minutes (7 days by"
-        " default).",
-    ),
-    Option(
-        "stateTopic",
-        "__oncelog_pipeline",
-        "Topic to which the group offsets that store the sink's state refer. No record is written to it. If the "
-        "topic is missing, it is created with one partition.",
-    ),
-    Option(
-        "adoptQuery",
-        "false",
-        "Write the pending batch of a checkpoint although Kafka has no state of the query, because the state has "
-        "expired or the checkpoint belonged to another sink. Check first what was written last: otherwise the "
-        "batch may be written twice.",
-    ),
-)
 
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode", "mode"})
 """Options of Spark's reader and writer themselves, which the check of names accepts."""
@@ -167,63 +65,79 @@ _IGNORED: Final = frozenset(
 """
 
 
-class Options:
-    """The options of one reader or writer, by lower-case name. Raises ConfigError for unknown or missing options."""
+class Options(Table):
+    """The options of one reader or writer: a table, and the settings of the client, which have the prefix `kafka.`.
 
-    def __init__(self, options: Mapping[str, str], table: tuple[Option, ...]) -> None:
-        self._options = {name.lower(): value for name, value in options.items()}
-        known = {option.name.lower(): option.name for option in table}
-        for name in self._options:
-            if name in known or name.startswith("kafka.") or name in _OF_SPARK | _IGNORED | _PRIVATE:
-                if name in _NOT_OFFERED:
-                    raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
-                continue
+    Raises ConfigError for unknown, invalid or missing options.
+    """
+
+    ignores_case: ClassVar[bool] = True
+
+    _given: dict[str, str]
+    """All options as they were given, by lower-case name."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = {name.lower(): value.strip() for name, value in options.items()}
+        self.__dict__["_given"] = given
+        for name in given:
             if name in _NOT_OFFERED:
                 raise ConfigError(name, f"is not offered: {_NOT_OFFERED[name]}")
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-            hint = f"did you mean {known[near[0]]}?" if near else f"its options are {', '.join(known.values())}"
-            raise ConfigError(name, f'is not an option of format("oncelog"); {hint}')
-        if not self._options.get("kafka.bootstrap.servers", "").strip():
-            raise ConfigError("kafka.bootstrap.servers", 'is required: .option("kafka.bootstrap.servers", "host:port")')
+        super().__init__({name: value for name, value in given.items() if not self._is_of_others(name)})
+        if not self.get(_SERVERS):
+            raise ConfigError(_SERVERS, f'is required: .option("{_SERVERS}", "host:port")')
 
-    def __contains__(self, name: str) -> bool:
-        return name.lower() in self._options
+    @classmethod
+    def _is_of_others(cls, name: str) -> bool:
+        """Whether an option belongs to the client, to Spark or to `write_stream`, and not to this table."""
+        if name in cls.names:
+            return False
+        return name.startswith(_OF_CLIENT) or name in _OF_SPARK | _IGNORED | _PRIVATE
 
-    def text(self, name: str, default: str = "") -> str:
-        """Return the option's text without surrounding blanks, or `default` if the option is not given."""
-        return self._options.get(name.lower(), default).strip()
+    @classmethod
+    def spelled(cls, attribute: str) -> str:
+        """Return the name of an option in Spark's spelling, such as startingOffsets."""
+        if attribute.startswith("kafka_"):
+            return attribute.replace("_", ".")
+        first, *others = attribute.split("_")
+        return first + "".join(map(str.capitalize, others))
 
-    def flag(self, name: str, default: bool) -> bool:
-        """Return the option as true or false. Raises ConfigError for any other text."""
-        text = self.text(name, str(default)).lower()
-        if text not in ("true", "false"):
-            raise ConfigError(name, f"{text!r} is not true or false")
-        return text == "true"
+    @classmethod
+    def normal(cls, key: str) -> str:
+        """Return the name in lower case."""
+        return key.lower()
 
-    def number(self, name: str, at_least: int = 1) -> int | None:
-        """Return the option as a whole number, or None if it is not given. Raises ConfigError."""
-        if not self.text(name) and (name not in self or name in _PRIVATE):
-            return None
-        text = self.text(name)
-        try:
-            number = int(text)
-        except ValueError:
-            raise ConfigError(name, f"{text!r} is not a whole number") from None
-        if number < at_least:
-            raise ConfigError(name, f"{number} is below the minimum, {at_least}")
-        return number
+    @classmethod
+    def unknown(cls, key: str) -> ConfigError:
+        """Return the error for an option that does not exist."""
+        near = cls.similar(key)
+        hint = f"did you mean {near}?" if near else f"its options are {', '.join(cls.rows)}"
+        return ConfigError(key, f'is not an option of format("oncelog"); {hint}')
+
+    def of_spark(self, name: str) -> str:
+        """Return the text of an option of Spark itself, "" if it is not given."""
+        return self._given.get(name.lower(), "")
+
+    def of_query(self, name: str) -> str:
+        """Return the text of an option that `write_stream` has added, "" if it has not."""
+        return self._given.get(name, "")
+
+    def number_of_query(self, name: str) -> int | None:
+        """Return a number that `write_stream` has added, None if it has not."""
+        text = self.of_query(name)
+        return int(text) if text else None
 
     def by_partition(self, name: str, at_least: int) -> dict[tuple[str, int], int]:
         """Return JSON such as `{"topic": {"0": 23}}` as {(topic, partition): number}. Raises ConfigError."""
+        text = self.get(name)
         try:
-            parsed = json.loads(self.text(name))
+            parsed = json.loads(text)
             found = {
                 (topic, int(partition)): number
                 for topic, partitions in parsed.items()
                 for partition, number in partitions.items()
             }
         except (ValueError, AttributeError):
-            raise ConfigError(name, f'{self.text(name)!r} is not JSON such as {{"topic": {{"0": 23}}}}') from None
+            raise ConfigError(name, f'{text!r} is not JSON such as {{"topic": {{"0": 23}}}}') from None
         for partition, number in found.items():
             if not isinstance(number, int) or isinstance(number, bool) or number < at_least:
                 raise ConfigError(
@@ -234,14 +148,104 @@ class Options:
     def client(self, config: type[C], **defaults: object) -> C:
         """Return the options with the prefix `kafka.` as a client's settings. They override `defaults`."""
         settings = {
-            name.removeprefix("kafka."): value for name, value in self._options.items() if name.startswith("kafka.")
+            name.removeprefix(_OF_CLIENT): value for name, value in self._given.items() if name.startswith(_OF_CLIENT)
         }
-        offered = {row.name for row in config.settings()}
         # Source and sink may share their options, so a setting of the other side's client is ignored.
-        other = {row.name for kind in (ConsumerConfig, ProducerConfig) for row in kind.settings()} - offered
+        other = (ConsumerConfig.rows.keys() | ProducerConfig.rows.keys()) - config.rows.keys()
         mine = {name: value for name, value in settings.items() if name not in other}
         rest = {name: value for name, value in defaults.items() if name.replace("_", ".") not in mine}
         return config.of(mine, **rest)
+
+
+class SourceOptions(Options):
+    """The options of a source."""
+
+    kafka_bootstrap_servers: str = text("", doc="host:port of one or more brokers, comma-separated. Required.")
+    subscribe: str = text("", doc="Topics, comma-separated. One of subscribe, subscribePattern and assign is required.")
+    subscribe_pattern: str = text("", doc="Regular expression (Python's) that must match the whole topic name.")
+    assign: str = text("", doc='Partitions as JSON: `{"topic": [0, 1]}`.')
+    starting_offsets: str = text(
+        "",
+        doc='earliest, latest, or JSON for every partition: `{"topic": {"0": 23, "1": -2}}`, where -2 is earliest'
+        " and -1 latest. Applies only to a new query: a restarted query continues from its checkpoint."
+        " Partitions that are added while the query runs are read from earliest.",
+        default_text="latest (stream), earliest (batch)",
+    )
+    starting_timestamp: int | None = long(
+        None, at_least(0), doc="Begin at the first record at or after this time (ms since the epoch)."
+    )
+    starting_offsets_by_timestamp: str = text(
+        "",
+        doc='Begin each partition at its first record at or after a time in ms, as JSON: `{"topic": {"0":'
+        " 1700000000000}}`.",
+    )
+    starting_offsets_by_timestamp_strategy: str = text(
+        "error",
+        doc="What to do if a partition has no record at or after its start time: error, or latest to begin at its end.",
+        choices=("error", "latest"),
+    )
+    ending_offsets: str = text(
+        "", doc="Where a batch read ends (exclusive): latest, or JSON as in startingOffsets.", default_text="latest"
+    )
+    ending_timestamp: int | None = long(
+        None, at_least(0), doc="End a batch read before the first record at or after this time (ms since the epoch)."
+    )
+    ending_offsets_by_timestamp: str = text(
+        "", doc="End each partition of a batch read before its first record at or after a time in ms, as JSON."
+    )
+    max_offsets_per_trigger: int | None = long(
+        None,
+        at_least(1),
+        doc="Maximum number of offsets per micro-batch. The partitions share them in proportion to their unread"
+        " offsets.",
+    )
+    min_partitions: int | None = long(
+        None, at_least(1), doc="Minimum number of Spark tasks: large offset ranges are split into several tasks."
+    )
+    max_records_per_partition: int | None = long(
+        None, at_least(1), doc="Maximum number of offsets per Spark task: larger ranges are split into several tasks."
+    )
+    fail_on_data_loss: bool = boolean(
+        True,
+        doc="true: fail if offsets that the query has not read yet were deleted (retention, deleted topic)."
+        " false: log a warning and continue after the deleted offsets.",
+    )
+    include_headers: bool = boolean(
+        False, doc="Add the column headers: array of struct of key (string) and value (binary)."
+    )
+
+
+class SinkOptions(Options):
+    """The options of a sink."""
+
+    kafka_bootstrap_servers: str = text("", doc="host:port of one or more brokers, comma-separated. Required.")
+    topic: str = text("", doc="Topic of all rows. Without it, the column topic names the topic of each row.")
+    include_headers: bool = boolean(
+        True, doc="Write the column headers, if the frame has it: array of struct of key (string) and value (binary)."
+    )
+    transactional_id: str = text(
+        "",
+        doc="Transactional id of the query, and id of the group that stores its state. It must stay the same over"
+        " restarts, and no other query may use it: the query that starts last with an id fences the others.",
+        default_text="from checkpointLocation (stream)",
+    )
+    write_id: str = text(
+        "",
+        doc="Name of a batch write (not together with transactionalId). If a write with this id was committed"
+        " before, nothing is written. Kafka remembers the id for the broker's offsets.retention.minutes (7"
+        " days by default).",
+    )
+    state_topic: str = text(
+        "__oncelog_pipeline",
+        doc="Topic to which the group offsets that store the sink's state refer. No record is written to it. If"
+        " the topic is missing, it is created with one partition.",
+    )
+    adopt_query: bool = boolean(
+        False,
+        doc="Write the pending batch of a checkpoint although Kafka has no state of the query, because the state"
+        " has expired or the checkpoint belonged to another sink. Check first what was written last: otherwise"
+        " the batch may be written twice.",
+    )
 
 
 class Subscription(NamedTuple):
@@ -252,27 +256,27 @@ class Subscription(NamedTuple):
     partitions: frozenset[tuple[str, int]] | None = None
 
     @classmethod
-    def of(cls, options: Options) -> Subscription:
+    def of(cls, options: SourceOptions) -> Subscription:
         """Read subscribe, subscribePattern or assign. Raises ConfigError unless exactly one is given."""
-        present = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
+        present = [name for name in ("subscribe", "subscribePattern", "assign") if name in options.explicit]
         if len(present) != 1:
             what = f"{' and '.join(present)} cannot be combined" if present else "is missing"
             raise ConfigError("subscribe", f"{what}: give exactly one of subscribe, subscribePattern and assign")
         if present[0] == "subscribe":
-            topics = frozenset(name.strip() for name in options.text("subscribe").split(",") if name.strip())
+            topics = frozenset(name.strip() for name in options.subscribe.split(",") if name.strip())
             if not topics:
                 raise ConfigError("subscribe", "names no topic")
             return cls(topics=topics)
         if present[0] == "subscribePattern":
             try:
-                return cls(pattern=re.compile(options.text("subscribePattern")))
+                return cls(pattern=re.compile(options.subscribe_pattern))
             except re.error as error:
                 raise ConfigError("subscribePattern", f"is not a regular expression: {error}") from None
         try:
-            parsed = json.loads(options.text("assign"))
+            parsed = json.loads(options.assign)
             partitions = frozenset((topic, int(index)) for topic, indexes in parsed.items() for index in indexes)
         except (ValueError, AttributeError, TypeError):
-            raise ConfigError("assign", f'{options.text("assign")!r} is not JSON such as {{"topic": [0, 1]}}') from None
+            raise ConfigError("assign", f'{options.assign!r} is not JSON such as {{"topic": [0, 1]}}') from None
         if not partitions:
             raise ConfigError("assign", "names no partition")
         return cls(partitions=partitions)
@@ -289,20 +293,17 @@ class Position(NamedTuple):
     """Whether a timestamp after the last record means the end of the partition instead of an error."""
 
     @classmethod
-    def of(cls, options: Options, side: str, default: int) -> Position:
+    def of(cls, options: SourceOptions, side: str, default: int) -> Position:
         """Read the options of one side, "starting" or "ending". As in Spark, the most specific option counts."""
-        strategy = options.text("startingOffsetsByTimestampStrategy", "error").lower()
-        if strategy not in ("error", "latest"):
-            raise ConfigError("startingOffsetsByTimestampStrategy", f"{strategy!r} is neither error nor latest")
-        or_latest = side == "ending" or strategy == "latest"
-        timestamp = options.number(f"{side}Timestamp", at_least=0)
+        or_latest = side == "ending" or options.starting_offsets_by_timestamp_strategy == "latest"
+        timestamp = options.get(f"{side}Timestamp")
         if timestamp is not None:
             return cls(timestamp=timestamp, or_latest=or_latest)
-        if f"{side}OffsetsByTimestamp" in options:
+        if f"{side}OffsetsByTimestamp" in options.explicit:
             return cls(timestamps=options.by_partition(f"{side}OffsetsByTimestamp", 0), or_latest=or_latest)
         name = f"{side}Offsets"
         words = {"earliest": EARLIEST, "latest": LATEST}
-        text = options.text(name)
+        text = options.get(name)
         if not text:
             return cls(offset=default)
         if text.lower() in words:
@@ -315,7 +316,10 @@ class Position(NamedTuple):
         return cls(offsets=offsets)
 
 
-def options_markdown(table: tuple[Option, ...]) -> str:
+def options_markdown(table: type[Options]) -> str:
     """Return a table of options for docs/pipeline.md."""
-    rows = [f"| `{option.name}` | {option.default} | {option.doc} |" for option in table]
+    rows = [
+        f"| `{row.name}` | {format_value(row.default) if row.default_text is None else row.default_text} | {row.doc} |"
+        for row in table.rows.values()
+    ]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...auth.principal import Principal
-from ..settings import ConfigTable, at_least, boolean, integer, text
+from ...settings import Table, at_least, boolean, integer, text
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -26,7 +26,7 @@ def _problem_of_super_users(value: str) -> str | None:
     return None
 
 
-class AclSettings(ConfigTable):
+class AclSettings(Table):
     """The settings that decide which clients may do what."""
 
     authorizer_class_name: str = text(

@@ -8,9 +8,9 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import Final, TypeAlias
 
+from ...settings import ConfigType, Setting, format_value
 from ..config import BrokerConfig
 from ..metadata.topic_config import TopicConfig
-from ..settings import ConfigType, Setting, format_value
 from .services import BrokerServices
 
 WITHOUT_DEFAULT: Final = frozenset(
@@ -61,7 +61,7 @@ class ConfigRow:
 def describe_topic(broker: BrokerServices, effective: TopicConfig) -> list[ConfigRow]:
     """Return a row for every setting of a topic. `effective.explicit` are the settings that the topic overrides."""
     rows = []
-    for name, setting in TopicConfig.settings.items():
+    for name, setting in TopicConfig.rows.items():
         value = format_value(effective.get(name))
         synonyms = _broker_synonyms(broker.config, setting.synonyms)
         if name in effective.explicit:
@@ -83,7 +83,7 @@ def _broker_synonyms(config: BrokerConfig, names: Sequence[str]) -> list[Synonym
         if name in config.explicit
     ]
     defaults = [
-        (name, format_value(BrokerConfig.settings[name].default), ConfigSource.DEFAULT_CONFIG)
+        (name, format_value(BrokerConfig.rows[name].default), ConfigSource.DEFAULT_CONFIG)
         for name in names
         if name not in WITHOUT_DEFAULT
     ]
@@ -93,7 +93,7 @@ def _broker_synonyms(config: BrokerConfig, names: Sequence[str]) -> list[Synonym
 def describe_broker(broker: BrokerServices) -> list[ConfigRow]:
     """Return a row for every setting of the broker. All are read-only, because a change needs a restart."""
     config = broker.config
-    values = [(name, setting, config.get(name)) for name, setting in BrokerConfig.settings.items()]
+    values = [(name, setting, config.get(name)) for name, setting in BrokerConfig.rows.items()]
     values += [(name, BrokerConfig.find(name), value) for name, value in sorted(config.overrides.items())]
     rows = []
     for name, setting, value in values:

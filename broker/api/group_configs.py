@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...settings import ConfigType
 from ..scheduling.steps import Steps
-from ..settings import ConfigType
 from .config_sources import ConfigRow, ConfigSource
 from .handling import RequestContext
 from .services import BrokerServices

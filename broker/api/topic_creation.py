@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...settings import ConfigError
 from ..metadata.topic_config import TopicConfig, topic_config
-from ..settings import ConfigError
 from ..topic_names import METADATA_TOPIC, name_problem
 from .services import BrokerServices
 
@@ -65,7 +65,7 @@ def plan_topic(
                 ErrorCode.INVALID_CONFIG, f"The topic setting {key} cannot be null. Give it a value or omit it."
             )
         own[key] = value
-        if len(own) > len(TopicConfig.settings):
+        if len(own) > len(TopicConfig.rows):
             break  # more settings than exist: at least one is unknown and is refused below, so the rest is not read
     return TopicPlan(name, partitions, own, checked_config(broker, own))
 

@@ -62,7 +62,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
 def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
     configs.clear()
     for config in item.configs:
-        if config.name not in TopicConfig.settings:
+        if config.name not in TopicConfig.rows:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a topic setting. Correct its name.")
         if config.name in configs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once. Set it once.")

@@ -17,6 +17,7 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ...settings import ConfigType, format_value
 from ..api.config_changes import change_configs
 from ..api.config_sources import ResourceType
 from ..api.group_configs import check_deletions
@@ -24,7 +25,6 @@ from ..api.handling import RequestContext, handles
 from ..metadata.topic_config import TopicConfig, stored_config
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import Steps, repeated, run_in_slices
-from ..settings import ConfigType, format_value
 
 CHANGED_AT_A_TIME = 20
 """The number of resources that are changed and made durable together."""
@@ -137,7 +137,7 @@ def _edit(context: RequestContext, edits: _Edits, configs: dict[str, str]) -> No
 
 def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[str, str]) -> None:
     name, value = config.name, config.value
-    setting = TopicConfig.settings.get(name)
+    setting = TopicConfig.rows.get(name)
     if setting is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a topic setting. Correct its name.")
     if value is None:

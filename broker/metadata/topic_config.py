@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from ...protocol.record_walk import RecordLimits
+from ...settings import ConfigError, Setting, Table, at_least, long
 from ..config import BrokerConfig
 from ..log import LogConfig
-from ..settings import ConfigError, ConfigTable, Setting, at_least, long
 
 
 def _as_broker(name: str) -> Any:
     """Declare a topic setting like the broker setting `name`, whose value it has if the topic does not set it."""
-    return replace(BrokerConfig.settings[name], aliases=(), dynamic=False, synonyms=(name,))
+    return replace(BrokerConfig.rows[name], aliases=(), dynamic=False, synonyms=(name,))
 
 
-class TopicConfig(ConfigTable):
+class TopicConfig(Table):
     """All settings of a topic. `topic_config` creates them from the broker's settings and the topic's overrides."""
 
     cleanup_policy: list[str] = _as_broker("log.cleanup.policy")
@@ -81,11 +81,10 @@ def topic_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:
     Raises ConfigError if a value in `own` is invalid.
     """
     for name in own:
-        if name not in TopicConfig.settings:  # the name must be exact, because the protocol has no aliases
+        if name not in TopicConfig.rows:  # the name must be exact, because the protocol has no aliases
             raise ConfigError(name, "the topic setting does not exist")
-    config = TopicConfig({name: broker_default(row, broker) for name, row in TopicConfig.settings.items()} | dict(own))
-    config.explicit = frozenset(own)
-    return config
+    defaults = {name: broker_default(row, broker) for name, row in TopicConfig.rows.items()}
+    return TopicConfig(defaults | dict(own), explicit=own)
 
 
 def stored_config(broker: BrokerConfig, own: Mapping[str, str]) -> TopicConfig:

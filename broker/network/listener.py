@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ...auth.principal import ANONYMOUS, Principal
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
+from ..listener_config import ListenerConfig
 from ..observability.audit import AuditLog
-from ..settings.listeners import ListenerConfig
 from .acceptor import Acceptor
 from .connection import Connection
 from .shared_limits import SharedLimits

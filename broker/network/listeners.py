@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...auth.principal import Principal
 from ...auth.watched_files import WatchedFiles
+from ...settings import ConfigError
 from ..api.connection_info import ConnectionInfo
 from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
+from ..listener_config import ListenerConfig
 from ..observability.audit import AuditLog
 from ..quotas.client_quotas import ClientQuotas
-from ..settings import ConfigError
-from ..settings.listeners import ListenerConfig
 from ..system.ports import Lane, Threads
 from .listener import Listener
 from .shared_limits import SharedLimits

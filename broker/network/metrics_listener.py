@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from ...auth.http_access import HttpAccess, NamedFile
 from ...auth.stores import reason_of
+from ...settings import ConfigError
 from ..config import BrokerConfig
 from ..observability.metrics import Metrics
 from ..security.client_host import network_of
-from ..settings import ConfigError
 from ..system.ports import Lane, Threads
 from .acceptor import ACCEPTED_AT_ONCE, PAUSE_S
 from .handshake import first_message, shake_hands

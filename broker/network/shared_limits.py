@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from ...settings import INT32_MAX
 from ..config import BrokerConfig
 from ..quotas.client_quotas import ClientQuotas
 from ..security.client_host import network_of
-from ..settings import INT32_MAX
 from ..system import descriptors
 from .answer_memory import AnswerMemory
 from .connection_rate import ConnectionRate

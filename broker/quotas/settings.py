@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..settings import ConfigTable, at_least, integer
+from ...settings import Table, at_least, integer
 
 
-class QuotaSettings(ConfigTable):
+class QuotaSettings(Table):
     """The settings that decide how the use of quotas is measured. The quotas themselves are metadata (KIP-546)."""
 
     quota_window_num: int = integer(

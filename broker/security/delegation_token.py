@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ...auth.principal import Principal
-from ..settings import INT64_MAX
+from ...settings import INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)

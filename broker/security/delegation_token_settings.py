@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..settings import INT32_MAX, ConfigTable, at_least, integer, long, password
+from ...settings import INT32_MAX, Table, at_least, integer, long, password
 
 
-class DelegationTokenSettings(ConfigTable):
+class DelegationTokenSettings(Table):
     """The settings of delegation tokens, by which other processes log in as a user without the user's password."""
 
     delegation_token_secret_key: str = password(

@@ -11,8 +11,8 @@ from ...auth.mechanism_names import OAUTHBEARER, PLAIN
 from ...auth.remembered_passwords import RememberedPasswords
 from ...auth.scram import SCRAM_MECHANISMS, ScramDecoys
 from ...auth.user_file import UserFile
-from ..settings import ConfigError
-from ..settings.listeners import ListenerConfig
+from ...settings import ConfigError
+from ..listener_config import ListenerConfig
 from ..system.ports import Lane, Threads
 from .login import LoginRules, Mechanism
 from .login_checks import LoginChecks

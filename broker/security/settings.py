@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
 from ...auth.stores import STORE_TYPES
 from ...auth.suites import VERSIONS
-from ..settings import ConfigTable, at_least, between, integer, long, password, text, text_list
+from ...settings import Table, at_least, between, integer, long, password, text, text_list
 
 CLIENT_AUTH: Final = ("none", "requested", "required")
 
@@ -44,7 +44,7 @@ def _key_set(url: str) -> str | None:
     return "is not the address of a key set. Write https://... or file:///..."
 
 
-class SecuritySettings(ConfigTable):
+class SecuritySettings(Table):
     """The settings that protect listeners."""
 
     ssl_keystore_type: str = text(

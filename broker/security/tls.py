@@ -22,8 +22,8 @@ from ...auth.stores import (
     trusted_from_store,
 )
 from ...auth.suites import SuitesError, restrict
-from ..settings import ConfigError
-from ..settings.listeners import ListenerConfig, SecurityProtocol
+from ...settings import ConfigError
+from ..listener_config import ListenerConfig, SecurityProtocol
 from .alerts import AlertingObject
 from .settings import ListenerSettings
 

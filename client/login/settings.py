@@ -41,10 +41,10 @@ _MODULES: Final = {
 def login_of(config: ClientConfig) -> Mechanism | None:
     """Return how a client logs in; None without SASL. Raises ConfigError."""
     if not config.security_protocol.startswith("SASL_"):
-        explicit = sorted(name for name in config.explicit if name.startswith("sasl_"))
+        explicit = sorted(name for name in config.explicit if name.startswith("sasl."))
         if explicit:
             raise ConfigError(
-                explicit[0].replace("_", "."),
+                explicit[0],
                 "has no effect without security.protocol = SASL_SSL or SASL_PLAINTEXT: set that too",
             )
         return None
@@ -64,15 +64,14 @@ def login_of(config: ClientConfig) -> Mechanism | None:
 
 def _check_unused(config: ClientConfig, mechanism: str) -> None:
     """Raise ConfigError for a setting that belongs to another mechanism."""
-    of_all = {name.replace(".", "_") for name in (*_MECHANISM, _JAAS)}
-    for name in sorted(config.explicit - of_all):
-        if name.startswith("sasl_") and name.startswith("sasl_oauth") != (mechanism == OAUTHBEARER):
+    for name in sorted(config.explicit - {*_MECHANISM, _JAAS}):
+        if name.startswith("sasl.") and name.startswith("sasl.oauth") != (mechanism == OAUTHBEARER):
             problem = f"has no effect with sasl.mechanism = {mechanism}: leave it out"
-            raise ConfigError(name.replace("_", "."), problem, _MECHANISM[0])
+            raise ConfigError(name, problem, _MECHANISM[0])
 
 
 def _value(config: ClientConfig, name: str) -> str:
-    value: str = getattr(config, name.replace(".", "_"))
+    value: str = config.get(name)
     return value
 
 

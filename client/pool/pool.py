@@ -120,7 +120,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         first: Producer[SentK, SentV] = Producer(
             {**both, "transactional_id": f"{prefix}0"}
         )  # wrong settings raise here, not in a task
-        common = {name: getattr(first.config, name) for name in first.config.explicit & _COMMON}
+        common = {name: first.config.get(name) for name in first.config.explicit & ConsumerConfig.rows.keys()}
         self._leases: Leases
         holder = LeaseHolder(lambda: self._busy, self._gained, self._withdraw, self._lose)
         if exclusive:
@@ -458,9 +458,6 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             log.error("pool %r: %s failed", self._prefix, task.get_name(), exc_info=failure)
-
-
-_COMMON: Final = frozenset(ConsumerConfig.__dataclass_fields__) - {"explicit"}
 
 
 async def _close(producer: Producer[Any, Any], timeout_s: float | None) -> None:

@@ -104,8 +104,8 @@ def shared_settings(settings: Mapping[str, object], kind: type[ClientConfig]) ->
     A setting that neither kind knows is kept, so that the client refuses it.
     """
     other = ProducerConfig if kind is ConsumerConfig else ConsumerConfig
-    mine, its = ({row.name for row in config.settings()} for config in (kind, other))
-    return {name: value for name, value in settings.items() if name.replace("_", ".") not in its - mine}
+    its_own = other.rows.keys() - kind.rows.keys()
+    return {name: value for name, value in settings.items() if name.replace("_", ".") not in its_own}
 
 
 def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]) -> dict[str, object]:

@@ -83,7 +83,7 @@ class RecordAccumulator:
         self._compression = Compression.from_name(config.compression_type)
         level = {
             Compression.GZIP: config.compression_gzip_level if config.compression_gzip_level >= 0 else None,
-            Compression.LZ4: config.compression_lz4_level if "compression_lz4_level" in config.explicit else None,
+            Compression.LZ4: config.compression_lz4_level if "compression.lz4.level" in config.explicit else None,
             Compression.ZSTD: config.compression_zstd_level,
         }
         self._level = level.get(self._compression)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from ...protocol.messages.init_producer_id import InitProducerIdRequest
+from ...settings import INT32_MAX
 from ..cluster import Cluster
-from ..config import INT32_MAX
 from ..errors import RetriableError, error_for
 
 

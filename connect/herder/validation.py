@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from ...client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from ...settings import ConfigType
 from ..api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
 from ..calls import Calls
 from ..config import ConfigDef, ConfigValue
@@ -33,8 +34,8 @@ _PLUGIN: Final = re.compile(r"(transforms|predicates)\..*\.type")
 
 
 def _types(settings: type[ClientConfig]) -> dict[str, Type]:
-    kinds = {"int": Type.LONG, "bool": Type.BOOLEAN, "float": Type.DOUBLE}
-    return {each.name.replace("_", "."): kinds[str(each.type)] for each in fields(settings) if str(each.type) in kinds}
+    kinds = {ConfigType.LONG: Type.LONG, ConfigType.BOOLEAN: Type.BOOLEAN}
+    return {name: kinds[row.type] for name, row in settings.rows.items() if row.type in kinds and not row.parser}
 
 
 _OVERRIDDEN: Final = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from functools import cache
 from typing import Any, Final
 
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
@@ -183,14 +181,16 @@ class WorkerConfig:
     @property
     def unknown(self) -> list[str]:
         """The names that are not settings of the worker, its clients or its converters."""
-        known = set(self.table.keys) | _names(ClientConfig) | _names(ProducerConfig) | _names(ConsumerConfig)
+        known = (
+            set(self.table.keys) | ClientConfig.rows.keys() | ProducerConfig.rows.keys() | ConsumerConfig.rows.keys()
+        )
         known |= {"ssl.client.auth"} | self.providers.known
         prefixes = (*_CLIENT_PREFIXES, *HTTPS_PREFIXES, "key.converter.", "value.converter.", "header.converter.")
         return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
 
     def client(self, kind: str = "") -> dict[str, str]:
         """Return a client's settings: those for all clients, overridden by those for one `kind`, such as producer."""
-        shared = {name: value for name, value in self.originals.items() if name in _names(ClientConfig)}
+        shared = {name: value for name, value in self.originals.items() if name in ClientConfig.rows}
         shared["bootstrap.servers"] = ",".join(self["bootstrap.servers"])
         own = self.with_prefix(f"{kind}.") if kind else {}
         # admin.listeners is not a setting of the admin client.
@@ -210,8 +210,3 @@ class WorkerConfig:
                     self[name],
                     "must be set with exactly.once.source.support=enabled, because transactions need it",
                 )
-
-
-@cache
-def _names(table: type[ClientConfig]) -> frozenset[str]:
-    return frozenset(row.name.replace("_", ".") for row in fields(table) if row.metadata)

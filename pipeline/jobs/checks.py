@@ -16,7 +16,7 @@ from typing import Final
 from ...client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from ...protocol.errors import KafkaError
 from ..blocking import BlockingCluster
-from ..options import NAME, SINK_OPTIONS, SOURCE_OPTIONS, Options, Subscription
+from ..options import NAME, SinkOptions, SourceOptions, Subscription
 from ..sink.produce import CLIENT_DEFAULTS as SINK_DEFAULTS
 from ..source.range_reader import CLIENT_DEFAULTS as SOURCE_DEFAULTS
 from .failures import as_job_error
@@ -85,7 +85,7 @@ def check_kafka(job: Job, tell: Callable[[str], None]) -> None:
     for source in job.sources:
         if source.format == NAME:
             with as_job_error(f"source {source.name!r}"):
-                options = Options({**job.options, **source.options}, SOURCE_OPTIONS)
+                options = SourceOptions({**job.options, **source.options})
                 subscription = Subscription.of(options)
                 config: ClientConfig = options.client(ConsumerConfig, **SOURCE_DEFAULTS)
             _check_topics(job, source, subscription, config, tell)
@@ -183,7 +183,7 @@ def _configs(job: Job) -> Iterator[ClientConfig]:
     seen = set()
     for source in job.sources:
         if source.format == NAME:
-            config: ClientConfig = Options({**job.options, **source.options}, SOURCE_OPTIONS).client(
+            config: ClientConfig = SourceOptions({**job.options, **source.options}).client(
                 ConsumerConfig, **SOURCE_DEFAULTS
             )
             if config.bootstrap_servers not in seen:
@@ -197,7 +197,7 @@ def _configs(job: Job) -> Iterator[ClientConfig]:
 
 def _sink_config(job: Job, sink: Sink) -> ClientConfig:
     with as_job_error(f"sink {sink.name!r}"):
-        return Options({**job.options, **sink.options}, SINK_OPTIONS).client(ProducerConfig, **SINK_DEFAULTS)
+        return SinkOptions({**job.options, **sink.options}).client(ProducerConfig, **SINK_DEFAULTS)
 
 
 def _servers(config: ClientConfig) -> str:

@@ -30,7 +30,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, IntegerType
 
 from ...client.errors import ConfigError
-from ..options import BATCH, DONE, NAME, PLAN, QUERY, RUN, SINK_OPTIONS, Options
+from ..options import BATCH, DONE, NAME, PLAN, QUERY, RUN, SinkOptions
 from .checkpoint import LocalNotes, Notes, digest
 from .hadoop_notes import notes_of
 from .ownership import StateError, take_over
@@ -138,7 +138,7 @@ def write(df: DataFrame, options: Mapping[str, str], *, tasks: int | None = None
 
 def repartitioned(df: DataFrame, options: Mapping[str, str], tasks: int | None = None) -> DataFrame:
     """Return the frame with a column partition in every row, and one task per Kafka partition. Raises KafkaError."""
-    topic = Options(options, SINK_OPTIONS).text("topic")
+    topic = SinkOptions(options).topic
     check_columns(df.schema, topic, headers=False)
     by_lower = {name.lower(): name for name in df.columns}
     df = df.select(*(sf.col(by_lower[name]).alias(name) for name in COLUMNS if name in by_lower))

@@ -14,7 +14,7 @@ from ...client.cluster import Cluster
 from ...client.config import ProducerConfig
 from ...client.errors import UnknownTopicError
 from ..blocking import BlockingCluster
-from ..options import SINK_OPTIONS, Options
+from ..options import SinkOptions
 from .produce import CLIENT_DEFAULTS
 
 MAX_AGE_S: Final = 60.0
@@ -81,5 +81,5 @@ class TopicPartitionCounts:
 
 
 def _open(options: Mapping[str, str]) -> BlockingCluster:
-    config = Options(options, SINK_OPTIONS).client(ProducerConfig, **CLIENT_DEFAULTS)
+    config = SinkOptions(options).client(ProducerConfig, **CLIENT_DEFAULTS)
     return BlockingCluster(config, config.max_block_ms / 1000, create_topics=True)

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from ...client.config import ProducerConfig
 from ...client.errors import ConfigError
 from ..blocking import BlockingCluster
-from ..options import BATCH, DONE, PLAN, QUERY, RUN, SINK_OPTIONS, Options
+from ..options import BATCH, DONE, PLAN, QUERY, RUN, SinkOptions
 from .checkpoint import normalised
 from .produce import CLIENT_DEFAULTS
 from .rows import check_columns
@@ -21,25 +21,25 @@ class SinkSettings:
     """The options of a sink, read and checked. They are pickled and sent to the tasks."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, streaming: bool) -> None:
-        options = Options(given, SINK_OPTIONS)
+        options = SinkOptions(given)
         self.config = options.client(ProducerConfig, **CLIENT_DEFAULTS)
-        self.topic = options.text("topic")
-        self.headers = options.flag("includeHeaders", True)
-        self.state_topic = options.text("stateTopic", "__oncelog_pipeline")
-        self.adopt = options.flag("adoptQuery", False)
-        self.write_id = options.text("writeId")
-        self.query, self.batch_id = options.text(QUERY), options.number(BATCH, at_least=0)
+        self.topic = options.topic
+        self.headers = options.include_headers
+        self.state_topic = options.state_topic
+        self.adopt = options.adopt_query
+        self.write_id = options.write_id
+        self.query, self.batch_id = options.of_query(QUERY), options.number_of_query(BATCH)
         """The query and the number of a stream's micro-batch that Spark writes as a batch."""
-        self.plan = options.text(PLAN)
+        self.plan = options.of_query(PLAN)
         """Digest of this micro-batch's plan, as the driver has read it."""
-        self.run, self.done = options.text(RUN), options.number(DONE, at_least=0)
+        self.run, self.done = options.of_query(RUN), options.number_of_query(DONE)
         """The start of the query, and the newest batch that was done at that time. Empty without `write_stream`."""
         streaming = streaming or bool(self.query)
         self.streaming = streaming
-        self.checkpoint = options.text("checkpointLocation") if streaming else ""
+        self.checkpoint = options.of_spark("checkpointLocation") if streaming else ""
         if streaming and self.write_id:
             raise ConfigError("writeId", "applies to batch writes only: the batches of a stream have numbers")
-        named = options.text("transactionalId")
+        named = options.transactional_id
         if named and self.write_id:
             raise ConfigError(
                 "transactionalId",

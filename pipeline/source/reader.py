@@ -37,7 +37,7 @@ from ...client.errors import ConfigError, InvalidTopicError
 from ...client.values import TopicPartition
 from ...protocol.errors import ErrorCode
 from ..blocking import BlockingCluster
-from ..options import EARLIEST, LATEST, SOURCE_OPTIONS, Options, Position, Subscription
+from ..options import EARLIEST, LATEST, Position, SourceOptions, Subscription
 from .offsets import (
     OffsetFinder,
     OffsetRange,
@@ -83,19 +83,19 @@ class SourceSettings:
     """The options of a source, read and checked. They are pickled and sent to the tasks."""
 
     def __init__(self, raw_options: MutableMapping[str, str], *, streaming: bool) -> None:
-        options = Options(raw_options, SOURCE_OPTIONS)
+        options = SourceOptions(raw_options)
         self.subscription = Subscription.of(options)
         self.config = options.client(ConsumerConfig, **CLIENT_DEFAULTS)
         self.start = Position.of(options, "starting", LATEST if streaming else EARLIEST)
         self.end = Position.of(options, "ending", LATEST)
-        self.headers = options.flag("includeHeaders", False)
-        self.fail_on_data_loss = options.flag("failOnDataLoss", True)
-        self.most_offsets = options.number("maxOffsetsPerTrigger")
-        self.least_partitions = options.number("minPartitions")
-        self.most_records = options.number("maxRecordsPerPartition")
+        self.headers = options.include_headers
+        self.fail_on_data_loss = options.fail_on_data_loss
+        self.most_offsets = options.max_offsets_per_trigger
+        self.least_partitions = options.min_partitions
+        self.most_records = options.max_records_per_partition
         if streaming:
             for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
-                if name in options:
+                if name in options.explicit:
                     raise ConfigError(
                         name, "applies to batch reads only: a stream has no end; use Trigger.AvailableNow"
                     )

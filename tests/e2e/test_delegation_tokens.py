@@ -13,7 +13,6 @@ import pytest
 from oncelog.broker.acls.acl import Acl
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.settings import ConfigError
 from oncelog.protocol.access_rules import AclOperation as Op
 from oncelog.protocol.access_rules import AclResourceType as Type
 from oncelog.protocol.access_rules import PatternType, Permission
@@ -33,6 +32,7 @@ from oncelog.protocol.messages.describe_delegation_token import (
 from oncelog.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from oncelog.settings import ConfigError
 from support.raw_connection import RawConnection
 from support.sasl import broker_with_sasl, log_in, sasl_address
 from support.tls import HOST, Authority, broker_with_tls, tls_port

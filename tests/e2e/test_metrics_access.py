@@ -17,7 +17,7 @@ from oncelog.broker.config import BrokerConfig
 from oncelog.broker.log.results import storage_error
 from oncelog.broker.network.metrics_listener import MAX_CONNECTIONS
 from oncelog.broker.node import BrokerNode, BrokerStartError
-from oncelog.broker.settings import ConfigError
+from oncelog.settings import ConfigError
 from support.hostile.handshakes import client_hello
 from support.https import PASSWORD, TOKEN, basic, bearer, get, tokens_file, users_file
 from support.tls import HOST, Authority, rounds_of_steps

@@ -14,7 +14,7 @@ pa = pytest.importorskip("pyarrow")
 
 from oncelog import Admin, Consumer, NewTopic, Producer, TopicPartition  # noqa: E402
 from oncelog.client.config import ConsumerConfig  # noqa: E402
-from oncelog.pipeline.options import SOURCE_OPTIONS, Options  # noqa: E402
+from oncelog.pipeline.options import SourceOptions  # noqa: E402
 from oncelog.pipeline.source.offsets import OffsetRange  # noqa: E402
 from oncelog.pipeline.source.range_reader import CLIENT_DEFAULTS, RangeReader  # noqa: E402
 
@@ -77,7 +77,7 @@ async def consumed(bootstrap: str, partition: TopicPartition, isolation: Any) ->
 def read(bootstrap: str, partition: TopicPartition, start: int, end: int, **client: Any) -> list[Row]:
     options = {"kafka.bootstrap.servers": bootstrap}
     options |= {f"kafka.{name.replace('_', '.')}": str(value) for name, value in client.items()}
-    config = Options(options, SOURCE_OPTIONS).client(ConsumerConfig, **CLIENT_DEFAULTS)
+    config = SourceOptions(options).client(ConsumerConfig, **CLIENT_DEFAULTS)
     wanted = OffsetRange(partition.topic, partition.partition, start, end)
     rows: list[Row] = []
     for batch in RangeReader(wanted, config, headers=True, fail_on_data_loss=True):

@@ -338,7 +338,8 @@ async def test_a_driver_that_starts_ends_at_once_what_a_dead_one_left(world: Wor
 
 
 async def test_a_batch_that_takes_longer_than_its_transaction_may_says_so(world: World) -> None:
-    world.config = dataclasses.replace(world.config, transaction_timeout_ms=100)
+    given = {name: world.config.get(name) for name in world.config.explicit}
+    world.config = ProducerConfig.of({**given, "transaction.timeout.ms": 100})
     attempt = await world.begin()
     await world.task(attempt, 0, ["slow"])
     while not await world.nothing_is_open():

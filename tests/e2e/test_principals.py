@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.settings import ConfigError
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.metadata import MetadataRequest
+from oncelog.settings import ConfigError
 from support.raw_connection import RawConnection
 from support.sasl import broker_with_sasl, log_in, sasl_address
 from support.tls import HOST, Authority, broker_with_tls, tls_port

@@ -22,12 +22,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from oncelog.broker.network import acceptor
 from oncelog.broker.node import BrokerNode, BrokerStartError
-from oncelog.broker.settings import ConfigError
 from oncelog.demo.processes import free_port
 from oncelog.protocol.framing import decode_response, encode_request
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from oncelog.settings import ConfigError
 from support.broker import BrokerProcess
 from support.hostile.handshakes import asking_twice, client_hello
 from support.kafka_python import LEAVES_SOCKETS

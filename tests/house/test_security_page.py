@@ -31,5 +31,5 @@ def test_each_test_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_each_setting_exists(name: str) -> None:
-    known = {*BrokerConfig.settings, *(setting.name for setting in ClientConfig.settings())}
+    known = {*BrokerConfig.rows, *(setting.name for setting in ClientConfig.settings())}
     assert name in known

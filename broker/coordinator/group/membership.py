@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.leave_group import MemberIdentity, MemberResponse
 from ....protocol.messages.sync_group import SyncGroupRequest
-from ...settings import INT32_MAX
+from ....settings import INT32_MAX
 from ...system.ports import Clock
 from .classic_group import ClassicGroup
 from .footprint import MEMBER_OVERHEAD, GroupFootprint

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import oncelog
 import pytest
 from oncelog.broker.config import BrokerConfig, load
+from oncelog.broker.listener_config import ListenerConfig, SecurityProtocol
 from oncelog.broker.metadata.topic_config import TopicConfig, topic_config
-from oncelog.broker.settings import ConfigError
-from oncelog.broker.settings.listeners import ListenerConfig, SecurityProtocol
+from oncelog.settings import ConfigError
 
 
 def test_defaults_are_kafkas_or_close() -> None:
@@ -51,20 +52,33 @@ MIB = 1024 * 1024
 )
 def test_a_broker_without_settings_has_limits(name: str, most: int) -> None:
     """No client may use up the memory of a broker that nobody has configured. 0 and -1 would mean no limit."""
-    assert 0 < BrokerConfig.settings[name].default <= most
+    assert 0 < BrokerConfig.rows[name].default <= most
 
 
 def test_every_setting_is_documented_and_its_default_passes_its_own_check() -> None:
     for table in (BrokerConfig, TopicConfig):
-        for name, row in table.settings.items():
+        for name, row in table.rows.items():
             assert row.doc.endswith("."), name
-            assert row.parse(row.default) == row.default, name
+            assert table.parse_value(row, row.default) == row.default, name
+
+
+def test_a_wrong_setting_of_an_embedded_broker_raises_the_exception_that_clients_raise() -> None:
+    with pytest.raises(oncelog.ConfigError, match=r"Did you mean num\.partitions") as caught:
+        oncelog.Broker(num_partition=1)  # type: ignore[call-arg]
+    assert caught.value.key == "num_partition"
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    config = BrokerConfig({"num.partitions": 3})
+    with pytest.raises(AttributeError, match=r"num_partitions: .* make a new one"):
+        config.num_partitions = 4
+    assert config.num_partitions == 3
 
 
 def test_every_synonym_of_a_topic_setting_is_a_broker_setting() -> None:
-    for row in TopicConfig.settings.values():
+    for row in TopicConfig.rows.values():
         for synonym in row.synonyms:
-            assert synonym in BrokerConfig.settings
+            assert synonym in BrokerConfig.rows
 
 
 @pytest.mark.parametrize(
@@ -81,13 +95,13 @@ def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
     ("settings", "words"),
     [
         ({"num.partition": 1}, "num.partitions"),
-        ({"num.partitions": "many"}, "not an int"),
-        ({"num.partitions": "1_000"}, "not an int"),
-        ({"num.partitions": True}, "not an int"),
-        ({"num.partitions": 0}, "1..100000"),
+        ({"num.partitions": "many"}, "not a whole number"),
+        ({"num.partitions": "1_000"}, "not a whole number"),
+        ({"num.partitions": True}, "not a whole number"),
+        ({"num.partitions": 0}, "between 1 and 100000"),
         ({"message.max.bytes": 2**31}, "can hold"),
         ({"durability": "maybe"}, "flush, os"),
-        ({"auto.create.topics.enable": "yes"}, "boolean"),
+        ({"auto.create.topics.enable": "yes"}, "not true or false"),
         ({"listeners": "SSL://:9092", "ssl.keystore.location": ""}, "oncelog certs"),
         ({"listeners": "SASL_SSL://:9092", "ssl.keystore.location": ""}, "oncelog certs"),
         ({"listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": ""}, "is empty"),
@@ -102,8 +116,8 @@ def test_a_replication_factor_of_three_is_refused_by_name(name: str) -> None:
         ({"listeners": "localhost"}, "HOST:PORT"),
         ({"listeners": "EXTERNAL://:9092"}, "EXTERNAL:PLAINTEXT"),
         ({"log.dirs": "a\0b"}, "null character"),
-        ({"max.connections": 0}, "less than 1"),
-        ({"max.connections.per.ip": 0}, "less than 1"),
+        ({"max.connections": 0}, "below 1"),
+        ({"max.connections.per.ip": 0}, "below 1"),
         ({"listener.security.protocol.map": "EXTERNAL"}, "NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "EXTERNAL:TLS"}, "NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL", "ssl.keystore.location": ""}, "oncelog certs"),

@@ -64,7 +64,7 @@ def test_the_case_of_words_does_not_matter() -> None:
         ({"linger.ms": "soon"}, "'soon' is not a whole number"),
         ({"linger.ms": 1.5}, "is not a whole number"),
         ({"linger.ms": True}, "is not a whole number"),
-        ({"linger.ms": -1}, "below the smallest possible value"),
+        ({"linger.ms": -1}, "below 0, the smallest possible value"),
         ({"enable.idempotence": "yes"}, "is not true or false"),
         ({"acks": 2}, "is not one of all, -1, 0, 1"),
         ({"compression.type": "zip"}, "is not one of none, gzip"),

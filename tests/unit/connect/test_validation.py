@@ -181,6 +181,13 @@ async def test_a_sink_connector_is_refused_with_the_remedy(name: str) -> None:
         await errors(**{"connector.class": name, "topics": "a"})
 
 
+async def test_overrides_of_numbers_and_booleans_are_checked_and_acks_may_be_a_word() -> None:
+    assert await errors(**{"producer.override.acks": "all", "producer.override.linger.ms": "5"}) == {}
+    for name, value in (("linger.ms", "soon"), ("enable.idempotence", "yes")):
+        with pytest.raises(ConnectError, match=name):
+            await errors(**{f"producer.override.{name}": value})
+
+
 @pytest.mark.parametrize("client", ["producer", "consumer", "admin"])
 async def test_security_settings_that_a_client_does_not_support_are_refused(client: str) -> None:
     for name, value in (("security.protocol", "TLS"), ("sasl.kerberos.kinit.cmd", "secret"), ("ssl.key", "secret")):

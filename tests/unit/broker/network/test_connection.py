@@ -17,6 +17,7 @@ import pytest
 from oncelog.broker.api.handling import Deferred
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.dispatcher import Exchange, MalformedRequest
+from oncelog.broker.listener_config import ListenerConfig as Row
 from oncelog.broker.network import listener, turns
 from oncelog.broker.network.connection import Connection
 from oncelog.broker.network.listener import Listener
@@ -25,7 +26,6 @@ from oncelog.broker.network.turns import LONE_TURN_WORK, REQUEST_WORK, ROUND_WOR
 from oncelog.broker.observability.audit import AuditLog
 from oncelog.broker.observability.logging import make_logger
 from oncelog.broker.quotas.client_quotas import ClientQuotas
-from oncelog.broker.settings.listeners import ListenerConfig as Row
 from oncelog.protocol.schema import Buffer, Response
 
 

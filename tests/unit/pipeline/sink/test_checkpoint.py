@@ -20,7 +20,7 @@ from hypothesis import strategies as st  # noqa: E402
 from oncelog import ConfigError, TopicPartition  # noqa: E402
 from oncelog.client.config import ConsumerConfig, ProducerConfig  # noqa: E402
 from oncelog.pipeline.data_source import OncelogDataSource  # noqa: E402
-from oncelog.pipeline.options import SINK_OPTIONS, SOURCE_OPTIONS, Options, Position, Subscription  # noqa: E402
+from oncelog.pipeline.options import Position, SinkOptions, SourceOptions, Subscription  # noqa: E402
 from oncelog.pipeline.sink import attempts  # noqa: E402
 from oncelog.pipeline.sink.checkpoint import (  # noqa: E402
     LocalNotes,
@@ -137,9 +137,9 @@ def test_rows_without_a_partition_stay_where_they_belong_when_the_topic_gets_mor
 
 def test_options_of_the_client_and_of_the_other_side() -> None:
     both = {**BOOTSTRAP, "KAFKA.linger.ms": "7", "kafka.max.poll.records": "9", "kafka.client.id": "me"}
-    producer = Options(both, SINK_OPTIONS).client(ProducerConfig, client_id="default", linger_ms=3)
+    producer = SinkOptions(both).client(ProducerConfig, client_id="default", linger_ms=3)
     assert (producer.linger_ms, producer.client_id) == (7, "me")
-    consumer = Options(both, SOURCE_OPTIONS).client(ConsumerConfig)
+    consumer = SourceOptions(both).client(ConsumerConfig)
     assert (consumer.max_poll_records, consumer.client_id) == (9, "me")
 
 
@@ -162,7 +162,7 @@ def test_source_options_that_cannot_be_are_refused(options: dict[str, str], mess
 
 
 def read(options: dict[str, str]) -> None:
-    given = Options(options, SOURCE_OPTIONS)
+    given = SourceOptions(options)
     Subscription.of(given)
     Position.of(given, "starting", -1)
 

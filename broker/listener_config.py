@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from .table import ConfigError
+from ..settings import ConfigError
 
 ANY_HOST: Final = ("", "0.0.0.0", "::")
 """Hosts that mean all interfaces."""

@@ -1,26 +1,26 @@
-"""What a setting is (`table`), and the settings that describe listeners (`listeners`).
+"""What a setting is: the framework of the tables in which broker, client and pipeline declare their settings.
 
-A component declares its settings in a table of its own: the broker in `broker/config.py`, topics in
-`broker/metadata/topic_config.py`, security, access control and quotas in their `settings.py`.
+The tables are in `broker/config.py` (with those of `acls`, `quotas` and `security`), `broker/metadata/topic_config.py`,
+`client/config.py` and `pipeline/options.py`. Connect's `ConfigDef` is part of its public API and has Java's shape.
 """
 
 from .table import (
     INT32_MAX,
     INT64_MAX,
     ConfigError,
-    ConfigTable,
     ConfigType,
     Setting,
+    Table,
     at_least,
     between,
     boolean,
     double,
     format_value,
-    gzip_level,
+    instance,
     integer,
+    literal,
     long,
     normal_name,
-    one_replica,
     password,
     short,
     text,
@@ -31,19 +31,19 @@ __all__ = [
     "INT32_MAX",
     "INT64_MAX",
     "ConfigError",
-    "ConfigTable",
     "ConfigType",
     "Setting",
+    "Table",
     "at_least",
     "between",
     "boolean",
     "double",
     "format_value",
-    "gzip_level",
+    "instance",
     "integer",
+    "literal",
     "long",
     "normal_name",
-    "one_replica",
     "password",
     "short",
     "text",

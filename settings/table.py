@@ -1,0 +1,462 @@
+"""Define what a setting is: its name, type, default, check, documentation, and how it is given and shown.
+
+The settings of a component form a table: a class body with one declaration per setting. Everything else is made from
+this row: the typed attribute that the code reads, the parsing of files, environment variables, flags, mappings and
+keywords, the types of keyword arguments, DescribeConfigs and the reference page::
+
+    class BrokerConfig(Table):
+        num_partitions: int = integer(1, at_least(1), doc="Partitions of a topic that is created without a number.")
+
+A setting's name is the attribute's name with dots (`num.partitions`), which is Kafka's name if Kafka has the setting.
+This module knows no setting. The tables of the broker, of topics, of the clients and of the pipeline's source and sink
+are in their own packages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, ClassVar, Final
+
+from ..protocol.errors import ErrorCode, KafkaError
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+class ConfigError(KafkaError, ValueError):
+    """A setting has an invalid value.
+
+    `key` is the setting's name. `problem` says what is wrong with it, and the remedy. If two settings contradict each
+    other, `other_key` is the name of the second one.
+    """
+
+    remedy: ClassVar[str] = ""
+
+    def __init__(self, key: str, problem: str, other_key: str | None = None) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
+        self.other_key = other_key
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConfigError, (self.key, self.problem, self.other_key)
+
+
+class ConfigType(IntEnum):
+    """The type of a setting; the numbers are those of DescribeConfigs (KIP-226, KIP-569).
+
+    CLASS is the type of an object that only a program can give, such as a serializer.
+    """
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+Parser = Callable[[object], Any]
+"""A function that turns a given value into a typed one. Raises ValueError or TypeError."""
+
+Check = Callable[[Any], str | None]
+"""A function that checks a typed value: it returns what is wrong, None if the value is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a table.
+
+    `attribute` is the name of the table's attribute, `name` the name that users know. A setting with the default None
+    is optional: None is a valid value.
+
+    `parser` replaces the parser of the type; the message of its ValueError says what is wrong. `keyword` is the source
+    code of the keyword argument's type, if it does not follow from type and choices. `default_text` describes the
+    default on reference pages, if it depends on something.
+
+    `synonyms` are the broker settings that a topic setting falls back to, the most specific first. A setting that is
+    `per_listener` can also be set for one listener, as `listener.name.<listener>.<name>`.
+    """
+
+    type: ConfigType
+    default: Any
+    check: Check | None
+    doc: str
+    name: str = ""
+    attribute: str = ""
+    aliases: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    parser: Parser | None = None
+    keyword: str = ""
+    default_text: str | None = None
+    secret: bool = False
+    dynamic: bool = False
+    synonyms: tuple[str, ...] = ()
+    per_listener: bool = False
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the value is a secret, which no log line, error message or response may contain."""
+        return self.secret or self.type is ConfigType.PASSWORD
+
+    @property
+    def keyword_type(self) -> str:
+        """The source code of the keyword argument's type."""
+        if self.keyword:
+            return self.keyword
+        if self.choices and self.type is ConfigType.STRING:
+            return literal(self.choices)
+        return _KEYWORD_TYPES[self.type] + (" | None" if self.default is None else "")
+
+    def problem(self, parsed: Any) -> str | None:
+        """Return what is wrong with a typed value, None if it is valid."""
+        if parsed is None:
+            return None
+        if self.type in _RANGES:
+            low, high = _RANGES[self.type]
+            if not low <= parsed <= high:
+                return f"is outside of the range that the type {self.type.name.lower()} can hold"
+        if self.choices:
+            wrong = [item for item in (parsed if isinstance(parsed, list) else [parsed]) if item not in self.choices]
+            if wrong:
+                return f"is not one of {', '.join(self.choices)}"
+        return self.check(parsed) if self.check is not None else None
+
+
+_RANGES: Final = {
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.INT: (-(2**31), INT32_MAX),
+    ConfigType.LONG: (-(2**63), INT64_MAX),
+}
+
+
+def _parse_bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "false": False}
+    text = str(value).strip().lower()
+    if text not in words:
+        raise ValueError(text)
+    return words[text]
+
+
+def _parse_int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    return int(value.strip().replace("_", "x") if isinstance(value, str) else value)
+
+
+def _parse_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(value)
+    parsed = float(value)
+    if parsed != parsed:
+        raise ValueError(value)
+    return parsed
+
+
+def _parse_string(value: object) -> str:
+    if not isinstance(value, str | int | float):
+        raise ValueError(value)
+    return str(value).strip()
+
+
+def _parse_list(value: object) -> list[str]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Iterable):
+        raise ValueError(value)
+    return [str(item).strip() for item in items if str(item).strip()]
+
+
+_PARSERS: Final[Mapping[ConfigType, Parser]] = {
+    ConfigType.BOOLEAN: _parse_bool,
+    ConfigType.STRING: _parse_string,
+    ConfigType.INT: _parse_int,
+    ConfigType.SHORT: _parse_int,
+    ConfigType.LONG: _parse_int,
+    ConfigType.DOUBLE: _parse_float,
+    ConfigType.LIST: _parse_list,
+    ConfigType.CLASS: lambda value: value,
+    ConfigType.PASSWORD: _parse_string,
+}
+
+_KINDS: Final[Mapping[ConfigType, str]] = {
+    ConfigType.BOOLEAN: "true or false",
+    ConfigType.STRING: "a string",
+    ConfigType.INT: "a whole number",
+    ConfigType.SHORT: "a whole number",
+    ConfigType.LONG: "a whole number",
+    ConfigType.DOUBLE: "a number",
+    ConfigType.LIST: "a list of strings or a string of comma-separated values",
+    ConfigType.CLASS: "an object",
+    ConfigType.PASSWORD: "a string",
+}
+
+_KEYWORD_TYPES: Final[Mapping[ConfigType, str]] = {
+    ConfigType.BOOLEAN: "bool",
+    ConfigType.STRING: "str",
+    ConfigType.INT: "int",
+    ConfigType.SHORT: "int",
+    ConfigType.LONG: "int",
+    ConfigType.DOUBLE: "float",
+    ConfigType.LIST: "str | Iterable[str]",
+    ConfigType.CLASS: "object",
+    ConfigType.PASSWORD: "str",
+}
+
+
+def literal(choices: Iterable[str]) -> str:
+    """Return the type of a value that is one of `choices`, as source code."""
+    return "Literal[{}]".format(", ".join(f'"{choice}"' for choice in choices))
+
+
+def normal_name(key: str) -> str:
+    """Return a setting's name in Kafka's spelling, with dots in place of dashes and underscores, in lower case."""
+    return key.replace("_", ".").replace("-", ".").lower()
+
+
+def format_value(value: Any) -> str:
+    """Return a typed value as text in the form of Kafka's tools."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(value)
+    return "" if value is None else str(value)
+
+
+def _setting(type_: ConfigType, default: Any, check: Check | None, doc: str, **more: Any) -> Any:
+    return Setting(type_, default, check, " ".join(doc.split()), **more)
+
+
+# Each of the functions below declares a setting. They return Any, because the class body annotates the value's type.
+
+
+def boolean(default: bool, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is true or false."""
+    return _setting(ConfigType.BOOLEAN, default, check, doc, **more)
+
+
+def integer(default: int | None, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is a 32-bit integer."""
+    return _setting(ConfigType.INT, default, check, doc, **more)
+
+
+def short(default: int, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is a 16-bit integer."""
+    return _setting(ConfigType.SHORT, default, check, doc, **more)
+
+
+def long(default: int | None, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is a 64-bit integer."""
+    return _setting(ConfigType.LONG, default, check, doc, **more)
+
+
+def double(default: float, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is a floating-point number."""
+    return _setting(ConfigType.DOUBLE, default, check, doc, **more)
+
+
+def text(default: str | None, check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is a string."""
+    return _setting(ConfigType.STRING, default, check, doc, **more)
+
+
+def text_list(default: Iterable[str], check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is a comma-separated list."""
+    return _setting(ConfigType.LIST, default, check, doc, **more)
+
+
+def password(default: str = "", check: Check | None = None, *, doc: str, **more: Any) -> Any:
+    """Declare a setting that is a secret, or text that contains one."""
+    return _setting(ConfigType.PASSWORD, default, check, doc, **more)
+
+
+def instance(parser: Parser, keyword: str, *, doc: str, **more: Any) -> Any:
+    """Declare an optional setting that is an object of the type `keyword`, which `parser` checks. None by default."""
+    return _setting(ConfigType.CLASS, None, None, doc, parser=parser, keyword=keyword, **more)
+
+
+def at_least(low: int | float) -> Check:
+    """Return a check that a value is at least `low`."""
+    return lambda value: None if value >= low else f"is below {low}, the smallest possible value"
+
+
+def between(low: int | float, high: int | float) -> Check:
+    """Return a check that a value is between `low` and `high`, both included."""
+    return lambda value: None if low <= value <= high else f"is not between {low} and {high}"
+
+
+class Table:
+    """Base class of tables of settings.
+
+    An instance has the values of all settings as typed attributes, which do not change. `explicit` has the names of the
+    settings that were given. A subclass can change how settings are spelled and parsed; see the class variables, and
+    `spelled`, `normal` and `unknown`.
+    """
+
+    rows: ClassVar[dict[str, Setting]] = {}
+    """The settings by name, in the order of their declaration."""
+
+    names: ClassVar[dict[str, str]] = {}
+    """The names of the settings by their normal name and by their aliases."""
+
+    parsers: ClassVar[Mapping[ConfigType, Parser]] = _PARSERS
+    """How values of each type are parsed."""
+
+    kinds: ClassVar[Mapping[ConfigType, str]] = _KINDS
+    """What a value of each type is, for error messages."""
+
+    ignores_case: ClassVar[bool] = False
+    """Whether upper and lower case are the same in settings with choices."""
+
+    explicit: frozenset[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.rows, cls.names = {}, {}
+        for base in cls.__bases__:
+            cls.rows |= getattr(base, "rows", {})
+            cls.names |= getattr(base, "names", {})
+        for attribute in inspect.get_annotations(cls):
+            row = cls.__dict__.get(attribute)
+            if not isinstance(row, Setting):
+                continue
+            row = replace(row, name=cls.spelled(attribute), attribute=attribute)
+            cls.rows[row.name] = row
+            for name in (row.name, *row.aliases):
+                cls.names[cls.normal(name)] = row.name
+            setattr(cls, attribute, row.default)
+
+    def __init__(self, values: Mapping[str, object] | None = None, *, explicit: Iterable[str] | None = None) -> None:
+        """Parse and check the values, whose keys are names or aliases of settings. Raises ConfigError.
+
+        `explicit` are the names of the settings that count as given, if they are not all of `values`.
+        """
+        parsed = self.parse(values or {})
+        for name, value in parsed.items():
+            self.take(name, value)
+        self.__dict__["explicit"] = frozenset(parsed if explicit is None else explicit)
+        self.check()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name}: the settings of a {type(self).__name__} cannot be changed: make a new one")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.explicit))
+
+    def __repr__(self) -> str:
+        shown = (f"{row.attribute}={self.get(name)!r}" for name, row in self.rows.items() if self._is_shown(row))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _is_shown(self, row: Setting) -> bool:
+        return row.name in self.explicit and not row.is_secret
+
+    def take(self, name: str, value: Any) -> None:
+        """Set the typed value of the setting `name`. For `__init__` only."""
+        self.__dict__[self.rows[name].attribute] = value
+
+    def check(self) -> None:
+        """Raise ConfigError if values contradict each other. Tables override this method."""
+
+    def get(self, name: str) -> Any:
+        """Return the value of the setting `name`."""
+        return getattr(self, self.rows[name].attribute)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all values by name."""
+        return {name: self.get(name) for name in self.rows}
+
+    @classmethod
+    def settings(cls) -> tuple[Setting, ...]:
+        """Return the rows of the table, sorted by name."""
+        return tuple(sorted(cls.rows.values(), key=lambda row: row.name))
+
+    @classmethod
+    def spelled(cls, attribute: str) -> str:
+        """Return the name of the setting that this attribute holds."""
+        return attribute.replace("_", ".")
+
+    @classmethod
+    def normal(cls, key: str) -> str:
+        """Return the spelling in which a given name is looked up."""
+        return normal_name(key)
+
+    @classmethod
+    def unknown(cls, key: str) -> ConfigError:
+        """Return the error for a name that no setting has."""
+        near = cls.similar(key)
+        return ConfigError(key, f"the setting does not exist{f'. Did you mean {near}?' if near else ''}")
+
+    @classmethod
+    def similar(cls, key: str, cutoff: float = 0.6) -> str | None:
+        """Return the name or alias of a setting that `key` is probably meant to be, None if there is none."""
+        near = difflib.get_close_matches(cls.normal(key), cls.names, n=1, cutoff=cutoff)
+        return next((name for name in cls._spellings() if cls.normal(name) == near[0]), None) if near else None
+
+    @classmethod
+    def _spellings(cls) -> Iterable[str]:
+        for row in cls.rows.values():
+            yield row.name
+            yield from row.aliases
+
+    @classmethod
+    def find(cls, key: str) -> Setting:
+        """Return the setting with the name or alias `key`. Raises ConfigError for an unknown name."""
+        name = cls.names.get(cls.normal(key))
+        if name is None:
+            raise cls.unknown(key)
+        return cls.rows[name]
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object]) -> dict[str, Any]:
+        """Return the typed values by setting name.
+
+        Raises ConfigError for an unknown name, an invalid value, or a setting that is given twice with different
+        values.
+        """
+        parsed: dict[str, Any] = {}
+        spelled: dict[str, str] = {}
+        for key, value in values.items():
+            row = cls.find(key)
+            typed = cls.parse_value(row, value)
+            if row.name in parsed and parsed[row.name] != typed:
+                raise ConfigError(
+                    row.name, f"is set twice, as {spelled[row.name]} and as {key}, to different values. Keep one"
+                )
+            parsed[row.name] = typed
+            spelled[row.name] = key
+        return parsed
+
+    @classmethod
+    def parse_value(cls, row: Setting, value: object) -> Any:
+        """Return the typed value of a setting that was given as `value` in a file, a flag, a request or a program.
+
+        Raises ConfigError if the value does not have the setting's type or is not allowed.
+        """
+        shown = "the value" if row.is_secret else repr(value)
+        if value is None and row.default is None:
+            return None
+        try:
+            parsed = (row.parser or cls.parsers[row.type])(value)
+        except ConfigError:
+            raise
+        except (ValueError, TypeError) as error:
+            reason = str(error) if row.parser else f"is not {cls.kinds[row.type]}"
+            raise ConfigError(row.name, f"{shown} {reason}") from None
+        if cls.ignores_case and row.choices:
+            parsed = {choice.lower(): choice for choice in row.choices}.get(str(parsed).lower(), parsed)
+        if (problem := row.problem(parsed)) is not None:
+            raise ConfigError(row.name, problem if row.is_secret else f"{format_value(parsed)!r} {problem}")
+        return parsed
