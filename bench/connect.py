@@ -36,7 +36,7 @@ JVM = (
     *("-Xms256M", "-Xmx2G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
 )
-FOLDERS = ("auth", "cli", "client", "connect", "protocol")
+FOLDERS = ("auth", "cli", "client", "connect", "protocol", "settings")
 """The folders of the package that a worker imports."""
 
 LESS_IS_BETTER = " (less is better)"
