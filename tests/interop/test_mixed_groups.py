@@ -145,7 +145,9 @@ async def confluent(bootstrap: str, shares: Shares, group: str, strategy: str) -
         while not stopped.is_set():
             messages = consumer.consume(500, 0.05)
             assert all(message.error() is None for message in messages)
-            shares.read("confluent", [(one.partition(), one.offset(), one.value() or b"") for one in messages])
+            shares.read(
+                "confluent", [(one.partition() or 0, one.offset() or 0, one.value() or b"") for one in messages]
+            )
             shares.assign("confluent", {one.partition for one in consumer.assignment()})
         consumer.close()
 
