@@ -79,6 +79,62 @@ FOUND = {
         extra=True,
         misnames=True,
     ),
+    # The power failed while the broker started on a full disk. The next start could not write the metadata's records
+    # from the journal to their file, and was refused. The history waited for it forever: now the start is repeated.
+    "a-start-on-a-full-disk": Scenario(
+        seed=310102812,
+        workers=(
+            WorkerPlan(
+                "aware, pre-registered",
+                timeout_ms=2000,
+                session_ms=3000,
+                lazy=1,
+                aborts=0.0,
+                think_s=0.01,
+                stalls=0.25,
+                rebalance_ms=150,
+            ),
+            WorkerPlan(
+                "aware, pre-registered",
+                timeout_ms=2000,
+                session_ms=800,
+                lazy=1,
+                aborts=0.0,
+                think_s=0.01,
+                stalls=0.25,
+                rebalance_ms=150,
+            ),
+            WorkerPlan(
+                "aware, plain fetch",
+                timeout_ms=2000,
+                session_ms=800,
+                lazy=1,
+                aborts=0.0,
+                think_s=0.01,
+                stalls=0.25,
+                rebalance_ms=150,
+            ),
+        ),
+        events=(
+            Event(0.062, "leave", 2, 0.976),
+            Event(0.181, "partitions", 0, 3.227),
+            Event(0.333, "partitions", 1, 0.294),
+            Event(0.423, "crash told", 2, 1.461),
+            Event(0.689, "die", 2, 0.066),
+            Event(0.962, "full", 0, 1.263),
+            Event(1.083, "crash at start", 0, 0.4),
+            Event(1.421, "halt", 0, 3.035),
+        ),
+        inputs=3,
+        outputs=1,
+        length_s=2.0,
+        sync_s=0.02,
+        broker="spread",
+        two_groups=True,
+        extra=True,
+        small=True,
+        misnames=True,
+    ),
 }
 
 SEEDS = (

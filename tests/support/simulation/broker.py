@@ -37,13 +37,15 @@ from oncelog.broker.log.index_cache import DEFAULT_BYTES
 from oncelog.broker.metadata.features import group_aware
 from oncelog.broker.network import listeners as listeners_module
 from oncelog.broker.network.listener import Listener
-from oncelog.broker.node import BrokerNode
+from oncelog.broker.node import BrokerNode, BrokerStartError
 from support.faulty_filesystem import FaultyFileSystem, _Node
 from support.virtual_time import LoopClock
 
 from .threads import Schedule, SimulatedThreads
 
 DATA = "/data"
+AGAIN_S = 0.1
+"""The pause before a start is repeated."""
 DEFAULT_SCHEDULE = Schedule(lambda: 0.001, pieces=0.0)
 _EPOCHS = (decisions, metadata, state)
 _LOGGING = (
@@ -198,7 +200,19 @@ class SimulatedBroker:
         return self.broker._listeners.first
 
     async def start(self) -> None:
-        """Start a broker on the content of the disk."""
+        """Start a broker on the content of the disk. A start that a full disk refuses is repeated until it has room."""
+        while True:
+            try:
+                await self._start()
+            except BrokerStartError:
+                self._broker = None
+                if self.fs.capacity is None:
+                    raise
+            else:
+                return
+            await asyncio.sleep(AGAIN_S)
+
+    async def _start(self) -> None:
         self.lives += 1
         if self.next_config is not None:
             self._config = self.next_config()
