@@ -135,6 +135,54 @@ FOUND = {
         small=True,
         misnames=True,
     ),
+    # The power failed, the state of two transactions was lost, and the disk was full when the start aborted them: the
+    # abort was still being repeated when a restart was compared with it. Now the comparison waits.
+    "an-abort-that-a-full-disk-delays": Scenario(
+        seed=310172366,
+        workers=(
+            WorkerPlan(
+                "aware, no member id",
+                timeout_ms=2000,
+                session_ms=3000,
+                lazy=1,
+                aborts=0.0,
+                think_s=0.01,
+                stalls=0.25,
+                rebalance_ms=150,
+            ),
+            WorkerPlan(
+                "aware, no member id",
+                timeout_ms=2000,
+                session_ms=800,
+                lazy=1,
+                aborts=0.0,
+                think_s=0.01,
+                stalls=0.25,
+                rebalance_ms=150,
+            ),
+        ),
+        events=(
+            Event(0.186, "halt", 1, 0.423),
+            Event(0.197, "crash at start", 0, 0.038),
+            Event(0.221, "die", 0, 1.329),
+            Event(0.222, "full", 0, 3.717),
+            Event(0.255, "rejoin", 0, 2.8),
+            Event(0.259, "careless", 0, 0.33),
+            Event(0.568, "sync fails", 2, 1.214),
+            Event(1.277, "halt", 0, 0.07),
+            Event(1.314, "careless", 1, 2.964),
+            Event(1.493, "halt", 0, 0.028),
+        ),
+        inputs=3,
+        outputs=2,
+        length_s=1.5,
+        sync_s=0.02,
+        broker="os",
+        extra=True,
+        small=True,
+        lone_producers=1,
+        misnames=True,
+    ),
 }
 
 SEEDS = (

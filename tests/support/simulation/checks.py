@@ -413,6 +413,8 @@ def _is_calm(world: World) -> bool:
     now_ms = broker.clock.now_ms()
     if broker.group_initialiser._fencing or not broker.metadata.is_settled:
         return False
+    if broker.transaction_coordinator.maintenance._repairs:  # they are repeated until the disk has room
+        return False
     next_action = broker.group_coordinator._timer.next_deadline()  # the end of a session, for example
     if next_action is not None and next_action < broker.clock.monotonic() + 0.1:
         return False
