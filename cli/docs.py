@@ -17,8 +17,8 @@ def pages() -> dict[str, str]:
     from ..connect.worker.metrics import metrics_markdown as connect_metrics_markdown
     from ..pipeline import documentation as pipeline_pages
     from ..protocol.documentation import updated
-    from . import access_docs, command_docs, connect_docs, keyword_types, settings_docs, transaction_docs
-    from .setting_docs import configuration_markdown
+    from . import access_docs, client_settings_docs, command_docs, connect_docs, keyword_types, transaction_docs
+    from .broker_settings_docs import configuration_markdown
 
     formats, transactions, pipeline = "docs/formats.md", "docs/transactions.md", "docs/pipeline.md"
     return {
@@ -28,7 +28,7 @@ def pages() -> dict[str, str]:
         "docs/connect-metrics.md": connect_metrics_markdown(),
         "docs/metrics.md": metrics_markdown(),
         "docs/reference/access.md": access_docs.page(),
-        "docs/reference/client-settings.md": settings_docs.page(),
+        "docs/reference/client-settings.md": client_settings_docs.page(),
         "docs/reference/commands.md": command_docs.page(),
         "docs/reference/connect-settings.md": connect_docs.page(),
         formats: updated((ROOT / formats).read_text(encoding="utf-8")),

@@ -1,7 +1,7 @@
 """Put one bug after the other into a copy of the source, and run the suites until one fails.
 
-`python -m support.mutants [NAME ...] [--all]`, in tests/. A mutant survives if every suite passes. The exit code is then
-1. With `--all`, every suite runs for every mutant, so that the table shows all suites that detect it.
+`python -m support.mutants [NAME ...] [--all]`, in tests/. A mutant survives if every suite passes; then the exit code
+is 1. With `--all`, every suite runs for every mutant, so that the table shows all suites that detect it.
 """
 
 from __future__ import annotations
