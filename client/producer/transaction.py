@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..errors import AbortableError, CommitUnknownError
@@ -15,8 +15,38 @@ from .batch import Delivery, DeliveryCallback
 from .transaction_lifecycle import Transactions
 from .transaction_state import State
 
-if TYPE_CHECKING:
-    from .producer import Producer
+K = TypeVar("K", contravariant=True)
+V = TypeVar("V", contravariant=True)
+
+
+class RecordSender(Protocol[K, V]):
+    """The methods of a producer with which a transaction sends its records. `Producer` describes them."""
+
+    def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery:
+        """Hand over a record without waiting."""
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: V | None = None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike = (),
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery:
+        """Hand over a record, waiting only while the buffer is full."""
 
 
 class Transaction(Generic[SentK, SentV]):
@@ -31,7 +61,7 @@ class Transaction(Generic[SentK, SentV]):
 
     def __init__(
         self,
-        producer: Producer[SentK, SentV],
+        producer: RecordSender[SentK, SentV],
         transactions: Transactions,
         partitions: Collection[tuple[str, int]] | None = None,
     ) -> None:
