@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final, Self
 
-from ..settings import ConfigError, ConfigType, Table
-from ..settings.table import Parser
+from ..settings import ConfigError, ConfigType, Parser, Table
 
 MAX_STRING: Final = 32_767
 """Maximum length of a string in Kafka's protocol, in bytes."""

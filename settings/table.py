@@ -127,7 +127,7 @@ class Setting:
             if not low <= parsed <= high:
                 return f"is outside of the range that the type {self.type.name.lower()} can hold"
         if self.choices:
-            wrong = [item for item in (parsed if isinstance(parsed, list) else [parsed]) if item not in self.choices]
+            wrong = [item for item in (parsed if isinstance(parsed, list | tuple) else [parsed]) if item not in self.choices]
             if wrong:
                 return f"is not one of {', '.join(self.choices)}"
         return self.check(parsed) if self.check is not None else None
@@ -357,11 +357,8 @@ class Table:
         return hash((type(self), self.explicit))
 
     def __repr__(self) -> str:
-        shown = (f"{row.attribute}={self.get(name)!r}" for name, row in self.rows.items() if self._is_shown(row))
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-    def _is_shown(self, row: Setting) -> bool:
-        return row.name in self.explicit and not row.is_secret
+        given = (row for row in self.rows.values() if row.name in self.explicit and not row.is_secret)
+        return f"{type(self).__name__}({', '.join(f'{row.attribute}={self.get(row.name)!r}' for row in given)})"
 
     def take(self, name: str, value: Any) -> None:
         """Set the typed value of the setting `name`. For `__init__` only."""
@@ -373,10 +370,6 @@ class Table:
     def get(self, name: str) -> Any:
         """Return the value of the setting `name`."""
         return getattr(self, self.rows[name].attribute)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all values by name."""
-        return {name: self.get(name) for name in self.rows}
 
     @classmethod
     def settings(cls) -> tuple[Setting, ...]:
@@ -414,7 +407,7 @@ class Table:
     @classmethod
     def find(cls, key: str) -> Setting:
         """Return the setting with the name or alias `key`. Raises ConfigError for an unknown name."""
-        name = cls.names.get(cls.normal(key))
+        name = cls.names.get(key) or cls.names.get(cls.normal(key))
         if name is None:
             raise cls.unknown(key)
         return cls.rows[name]
@@ -445,7 +438,6 @@ class Table:
 
         Raises ConfigError if the value does not have the setting's type or is not allowed.
         """
-        shown = "the value" if row.is_secret else repr(value)
         if value is None and row.default is None:
             return None
         try:
@@ -453,6 +445,7 @@ class Table:
         except ConfigError:
             raise
         except (ValueError, TypeError) as error:
+            shown = "the value" if row.is_secret else repr(value)
             reason = str(error) if row.parser else f"is not {cls.kinds[row.type]}"
             raise ConfigError(row.name, f"{shown} {reason}") from None
         if cls.ignores_case and row.choices:

@@ -181,9 +181,7 @@ class WorkerConfig:
     @property
     def unknown(self) -> list[str]:
         """The names that are not settings of the worker, its clients or its converters."""
-        known = (
-            set(self.table.keys) | ClientConfig.rows.keys() | ProducerConfig.rows.keys() | ConsumerConfig.rows.keys()
-        )
+        known = {*self.table.keys, *ProducerConfig.rows, *ConsumerConfig.rows}
         known |= {"ssl.client.auth"} | self.providers.known
         prefixes = (*_CLIENT_PREFIXES, *HTTPS_PREFIXES, "key.converter.", "value.converter.", "header.converter.")
         return [name for name in self.originals if name not in known and not name.startswith(prefixes)]
