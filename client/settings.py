@@ -52,14 +52,19 @@ class ClientTable(Table):
     }
     ignores_case: ClassVar[bool] = True
 
-    @classmethod
-    def of(cls, config: Mapping[str, object] | None = None, /, **keywords: object) -> Self:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         """Build a table from a mapping and keywords, with dotted or underscored names; raises ConfigError."""
-        given = {str(name): value for name, value in mapping_of(config, cls.__name__.removesuffix("Config")).items()}
-        twice = {cls.normal(name) for name in given} & {cls.normal(name) for name in keywords}
+        client = type(self).__name__.removesuffix("Config")
+        given = {str(name): value for name, value in mapping_of(config, client).items()}
+        twice = {self.normal(name) for name in given} & {self.normal(name) for name in keywords}
         if twice:
             raise ConfigError(min(twice), "given twice, in the mapping and as a keyword: give it once")
-        return cls({**given, **keywords})
+        super().__init__({**given, **keywords})
+
+    @classmethod
+    def of(cls, config: Mapping[str, object] | None = None, /, **keywords: object) -> Self:
+        """Build a table like the constructor."""
+        return cls(config, **keywords)
 
     @classmethod
     def normal(cls, key: str) -> str:

@@ -11,6 +11,7 @@ def test_dotted_names_and_keywords_mean_the_same() -> None:
     dotted = ProducerConfig.of({"linger.ms": "20", "bootstrap.servers": "a:1, b:2", "enable.idempotence": "true"})
     words = ProducerConfig.of(linger_ms=20, bootstrap_servers=["a:1", "b:2"], enable_idempotence=True)
     assert dotted == words
+    assert dotted == ProducerConfig(linger_ms=20, bootstrap_servers=["a:1", "b:2"], enable_idempotence=True)
     assert dotted.linger_ms == 20
     assert dotted.bootstrap_servers == ("a:1", "b:2")
 
