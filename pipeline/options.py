@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from ..client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from ..settings import ConfigError, Table, at_least, boolean, format_value, long, text
+from ..settings import ConfigError, Setting, Table, at_least, boolean, format_value, long, text
 
 C = TypeVar("C", bound=ClientConfig)
 
@@ -122,9 +122,11 @@ class Options(Table):
         return self._given.get(name, "")
 
     def number_of_query(self, name: str) -> int | None:
-        """Return a number that `write_stream` has added, None if it has not."""
-        text = self.of_query(name)
-        return int(text) if text else None
+        """Return a number that `write_stream` has added, None if it has not. Raises ConfigError for another text."""
+        given = self.of_query(name)
+        row: Setting = long(None, at_least(0), doc="", name=name)
+        number: int | None = self.parse_value(row, given or None)
+        return number
 
     def by_partition(self, name: str, at_least: int) -> dict[tuple[str, int], int]:
         """Return JSON such as `{"topic": {"0": 23}}` as {(topic, partition): number}. Raises ConfigError."""

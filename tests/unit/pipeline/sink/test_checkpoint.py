@@ -161,6 +161,14 @@ def test_source_options_that_cannot_be_are_refused(options: dict[str, str], mess
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["oncelog.batch", "oncelog.done"])
+def test_numbers_of_a_query_are_checked(name: str) -> None:
+    schema = StructType().add("value", "string")
+    for value, problem in (("x", "'x' is not a whole number"), ("-1", "'-1' is below 0")):
+        with pytest.raises(ConfigError, match=f"{name}: {problem}"):
+            SinkSettings({**BOOTSTRAP, "topic": "t", "writeId": "w", name: value}, schema, streaming=False)
+
+
 def read(options: dict[str, str]) -> None:
     given = SourceOptions(options)
     Subscription.of(given)
