@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..errors import AbortableError, CommitUnknownError
@@ -15,38 +15,17 @@ from .batch import Delivery, DeliveryCallback
 from .transaction_lifecycle import Transactions
 from .transaction_state import State
 
-K = TypeVar("K", contravariant=True)
-V = TypeVar("V", contravariant=True)
 
+class RecordSender(Protocol):
+    """The methods of a producer with which a transaction sends its records."""
 
-class RecordSender(Protocol[K, V]):
-    """The methods of a producer with which a transaction sends its records. `Producer` describes them."""
+    @property
+    def send(self) -> Callable[..., Delivery]:
+        """See `Producer.send`."""
 
-    def send(
-        self,
-        topic: str,
-        value: V | None = None,
-        *,
-        key: K | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: HeadersLike = (),
-        on_delivery: DeliveryCallback | None = None,
-    ) -> Delivery:
-        """Hand over a record without waiting."""
-
-    async def enqueue(
-        self,
-        topic: str,
-        value: V | None = None,
-        *,
-        key: K | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: HeadersLike = (),
-        on_delivery: DeliveryCallback | None = None,
-    ) -> Delivery:
-        """Hand over a record, waiting only while the buffer is full."""
+    @property
+    def enqueue(self) -> Callable[..., Awaitable[Delivery]]:
+        """See `Producer.enqueue`."""
 
 
 class Transaction(Generic[SentK, SentV]):
@@ -61,7 +40,7 @@ class Transaction(Generic[SentK, SentV]):
 
     def __init__(
         self,
-        producer: RecordSender[SentK, SentV],
+        producer: RecordSender,
         transactions: Transactions,
         partitions: Collection[tuple[str, int]] | None = None,
     ) -> None:
