@@ -74,6 +74,7 @@ async def ours(bootstrap: str, shares: Shares, group: str, strategy: str, name: 
     async def run(consumer: Consumer) -> None:
         while True:
             records = await consumer.poll(50)
+            assert all(record.value is not None for record in records)
             shares.read(name, [(record.partition, record.offset, record.value or b"") for record in records])
             shares.assign(name, {one.partition for one in consumer.assignment()})
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from support.simulation.scenario import Event, Scenario, as_it_was
 from support.simulation.worker import WorkerPlan
 from support.simulation.world import history
+
+stalling = partial(WorkerPlan, timeout_ms=2000, lazy=1, aborts=0.0, think_s=0.01, stalls=0.25, rebalance_ms=150)
 
 FOUND = {
     # The process was killed just after it had made a partition's directory. The next one found it, and wrote to it for
@@ -84,36 +88,9 @@ FOUND = {
     "a-start-on-a-full-disk": Scenario(
         seed=310102812,
         workers=(
-            WorkerPlan(
-                "aware, pre-registered",
-                timeout_ms=2000,
-                session_ms=3000,
-                lazy=1,
-                aborts=0.0,
-                think_s=0.01,
-                stalls=0.25,
-                rebalance_ms=150,
-            ),
-            WorkerPlan(
-                "aware, pre-registered",
-                timeout_ms=2000,
-                session_ms=800,
-                lazy=1,
-                aborts=0.0,
-                think_s=0.01,
-                stalls=0.25,
-                rebalance_ms=150,
-            ),
-            WorkerPlan(
-                "aware, plain fetch",
-                timeout_ms=2000,
-                session_ms=800,
-                lazy=1,
-                aborts=0.0,
-                think_s=0.01,
-                stalls=0.25,
-                rebalance_ms=150,
-            ),
+            stalling("aware, pre-registered", session_ms=3000),
+            stalling("aware, pre-registered", session_ms=800),
+            stalling("aware, plain fetch", session_ms=800),
         ),
         events=(
             Event(0.062, "leave", 2, 0.976),
@@ -140,26 +117,8 @@ FOUND = {
     "an-abort-that-a-full-disk-delays": Scenario(
         seed=310172366,
         workers=(
-            WorkerPlan(
-                "aware, no member id",
-                timeout_ms=2000,
-                session_ms=3000,
-                lazy=1,
-                aborts=0.0,
-                think_s=0.01,
-                stalls=0.25,
-                rebalance_ms=150,
-            ),
-            WorkerPlan(
-                "aware, no member id",
-                timeout_ms=2000,
-                session_ms=800,
-                lazy=1,
-                aborts=0.0,
-                think_s=0.01,
-                stalls=0.25,
-                rebalance_ms=150,
-            ),
+            stalling("aware, no member id", session_ms=3000),
+            stalling("aware, no member id", session_ms=800),
         ),
         events=(
             Event(0.186, "halt", 1, 0.423),
