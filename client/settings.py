@@ -63,7 +63,7 @@ class ClientTable(Table):
 
     @classmethod
     def of(cls, config: Mapping[str, object] | None = None, /, **keywords: object) -> Self:
-        """Build a table like the constructor."""
+        """Return a table with these settings, as the constructor does."""
         return cls(config, **keywords)
 
     @classmethod

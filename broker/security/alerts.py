@@ -1,7 +1,7 @@
 """Tell a peer why its TLS handshake has failed: send the alert that the TLS library has prepared (RFC 8446, section 6).
 
 asyncio and uvloop close the connection without sending it. They do send what is ready when the handshake waits for more
-bytes. So after a failure, a `AlertingObject` reports that it waits for more bytes, and calls `failed` with the error.
+bytes. So after a failure, an `AlertingObject` reports that it waits for more bytes, and calls `failed` with the error.
 The function in `failed` ends the handshake. Clients know at once that another attempt is of no use.
 """
 

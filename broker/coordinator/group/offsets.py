@@ -148,8 +148,8 @@ class OffsetStore:
     def known(self, group_id: str) -> list[TopicPartition]:
         """Return the partitions on which the group has a committed or a pending offset, without settling the group.
 
-        A partition with both occurs twice. A partition whose only offset was aborted may be among them. The
-        cost is about 10 ns per partition.
+        A partition with both occurs twice. A partition whose only offset was aborted may be among them. The cost
+        is about 10 ns per partition.
         """
         committed = self._committed.get(group_id)
         return [*(() if committed is None else committed.listed()), *self._pending_by_group.get(group_id, ())]
