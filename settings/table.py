@@ -127,8 +127,8 @@ class Setting:
             if not low <= parsed <= high:
                 return f"is outside of the range that the type {self.type.name.lower()} can hold"
         if self.choices:
-            wrong = [item for item in (parsed if isinstance(parsed, list | tuple) else [parsed]) if item not in self.choices]
-            if wrong:
+            items = parsed if isinstance(parsed, list | tuple) else [parsed]
+            if any(item not in self.choices for item in items):
                 return f"is not one of {', '.join(self.choices)}"
         return self.check(parsed) if self.check is not None else None
 
