@@ -251,7 +251,7 @@ class Group:
 async def group(
     bootstrap: str, name: str, directory: Path, settings: Mapping[str, str] | None = None
 ) -> AsyncIterator[Group]:
-    """Run a group. At the end, all of its workers are stopped."""
+    """Run a group. At the end, all of its workers are stopped, and those of Kafka Connect are killed."""
     workers = Group(bootstrap, name, directory, settings)
     async with (
         aiohttp.ClientSession() as workers.session,
@@ -263,7 +263,9 @@ async def group(
             print(workers.logs)
             raise
         finally:
-            await asyncio.gather(*(worker.end() for worker in workers.workers))
+            await asyncio.gather(
+                *(worker.kill() if isinstance(worker, JavaWorker) else worker.end() for worker in workers.workers)
+            )
 
 
 def beats(topic: str, tasks: int = 2, **settings: str) -> dict[str, str]:
