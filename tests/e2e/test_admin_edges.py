@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -71,15 +72,19 @@ async def test_log_dirs_have_partitions_that_were_never_used(bootstrap: str, fre
     async with RawConnection(bootstrap) as wire:
         assert (await create(wire, name, {}, partitions=3)).error_code == 0
         written = batch(b"x")
-        while (await wire.produce(name, written)).error_code:
-            pass  # Apache Kafka creates the partitions later
-        everything = (await wire.call(DescribeLogDirsRequest(None), 4)).results[0].topics
-        sizes = [(0, len(written)), (1, 0), (2, 0)]
-        assert [
-            sorted((row.partition_index, row.partition_size) for row in topic.partitions)
-            for topic in everything
-            if topic.name == name
-        ] == [sizes]
+        sizes: list[list[tuple[int, int]]] = [[]]
+        async with asyncio.timeout(30):
+            # Apache Kafka creates the partitions later, one after the other.
+            while (await wire.produce(name, written)).error_code:
+                pass
+            while len(sizes[0]) < 3:
+                everything = (await wire.call(DescribeLogDirsRequest(None), 4)).results[0].topics
+                sizes = [
+                    sorted((row.partition_index, row.partition_size) for row in topic.partitions)
+                    for topic in everything
+                    if topic.name == name
+                ]
+        assert sizes == [[(0, len(written)), (1, 0), (2, 0)]]
         asked = [DescribableLogDirTopic(name, [1, 7, -1]), DescribableLogDirTopic(fresh_name("none"), [0])]
         found = [
             (topic.name, row.partition_index, row.partition_size)
