@@ -18,11 +18,7 @@ from .small_files import decode_offset, encode_offset
 
 def write_flushed_offset(fs: FileSystem, directory: str, offset: int) -> None:
     """Record that the partition in `directory` is on disk up to `offset` (exclusive). Raises OSError."""
-    file = fs.open(f"{directory}/{FLUSHED_OFFSET}", create=True)
-    try:
-        file.write_at([encode_offset(offset)], 0)
-    finally:
-        file.close()
+    fs.overwrite(f"{directory}/{FLUSHED_OFFSET}", encode_offset(offset))
 
 
 def read_flushed_offset(fs: FileSystem, directory: str) -> int | None:

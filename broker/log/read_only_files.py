@@ -62,6 +62,9 @@ class ReadOnlyFileSystem:
     def read_file(self, path: str) -> bytes:
         return self._fs.read_file(path)
 
+    def overwrite(self, path: str, content: bytes) -> None:
+        _refuse(path)
+
     def exists(self, path: str) -> bool:
         return self._fs.exists(path)
 

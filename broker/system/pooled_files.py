@@ -471,6 +471,9 @@ class PooledFileSystem:
     def read_file(self, path: str) -> bytes:
         return self.pool.retried(lambda: self._fs.read_file(path))
 
+    def overwrite(self, path: str, content: bytes) -> None:
+        self.pool.retried(lambda: self._fs.overwrite(path, content))
+
     def exists(self, path: str) -> bool:
         return self._fs.exists(path)
 

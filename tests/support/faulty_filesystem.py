@@ -304,6 +304,13 @@ class FaultyFileSystem:
         self.check("read", path)
         return bytes(self._file(path).data)
 
+    def overwrite(self, path: str, content: bytes) -> None:
+        file = self.open(path, create=True)
+        try:
+            file.write_at([content], 0)
+        finally:
+            file.close()
+
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 

@@ -56,6 +56,7 @@ OPERATIONS: dict[str, Callable[[FileSystem, str], Any]] = {
     "open": lambda fs, path: read(fs, path, create=False),
     "create": lambda fs, path: read(fs, path, create=True),
     "read_file": lambda fs, path: fs.read_file(path),
+    "overwrite": lambda fs, path: fs.overwrite(path, b"new"),
     "exists": lambda fs, path: fs.exists(path),
     "is_directory": lambda fs, path: fs.is_directory(path),
     "file_size": lambda fs, path: fs.is_directory(path) or fs.file_size(path),

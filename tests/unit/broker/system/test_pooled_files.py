@@ -130,6 +130,7 @@ def test_a_failed_sync_of_another_file_fails_that_file_alone_and_is_not_tried_ag
     [
         lambda fs: fs.open("/d/b", create=True),
         lambda fs: fs.read_file("/d/a"),
+        lambda fs: fs.overwrite("/d/c", b"x"),
         lambda fs: fs.sync_directory("/d"),
     ],
 )
