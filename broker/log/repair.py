@@ -84,10 +84,11 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
     anything is cut. The journal is redone first, and a damaged one is kept there, too. Raises DataDirectoryError if
     `directory` is in use or is not a data directory, and OSError, for example if the journal cannot be redone.
     """
+    now_ms = SystemClock().now_ms()
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
     data.open()
     try:
-        of_journal = _redo(data.path, fs)
+        of_journal = _redo(data.path, fs, now_ms)
         damages = _inspect(data, fs, LeftJournal(data.path))
         if damages:
             # Without the clean shutdown marker the next start recovers the partitions. The marker is removed before
@@ -96,7 +97,7 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
         for damage in damages:
             path = f"{directory}/{partition_directory(damage.topic, damage.partition)}"
             if damage.new_start_offset < 0:
-                _cut(path, damage, fs)
+                _cut(path, damage, fs, now_ms)
             elif damage.file == path:
                 _begin_anew(path, damage.new_start_offset, fs)
         if damages:
@@ -116,7 +117,7 @@ def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Dam
     return journal, damages
 
 
-def _redo(directory: str, fs: FileSystem) -> list[Damage]:
+def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
     """Redo the journal and remove it, as a start of the broker does; keep a damaged one. Return its damage."""
     journal, damages = _read_journal(directory, fs)
     if journal.damage is not None and journal.same_boot:
@@ -136,7 +137,7 @@ def _redo(directory: str, fs: FileSystem) -> list[Damage]:
     if journal.entries:
         CheckpointFiles(fs, directory).write(RECOVERY_POINTS, points)
     if damages:
-        kept = keep_directory(f"{directory}/journal", SystemClock().now_ms(), REPAIR)
+        kept = keep_directory(f"{directory}/journal", now_ms, REPAIR)
         for path in journal.paths:
             if path not in journal.empty:
                 keep(fs, path, 0, kept)
@@ -324,9 +325,9 @@ def _begin_anew(path: str, offset: int, fs: FileSystem) -> None:
     fs.sync_directory(path.rpartition("/")[0])
 
 
-def _cut(path: str, damage: Damage, fs: FileSystem) -> None:
+def _cut(path: str, damage: Damage, fs: FileSystem, now_ms: int) -> None:
     """Save the bytes from the damage on, then remove them from the partition at `path`."""
-    directory = keep_directory(path, SystemClock().now_ms(), REPAIR)
+    directory = keep_directory(path, now_ms, REPAIR)
     doomed: list[LogSegment] = []
     for segment in _segments(path, fs):
         if doomed or segment.path() == damage.file:

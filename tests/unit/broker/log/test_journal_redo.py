@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from oncelog.broker.log.file_names import RECOVERY_POINTS
 from oncelog.broker.log.flusher import sync_path
 from oncelog.broker.log.journal_format import HEADER_SIZE, Batch
 from oncelog.broker.log.repair import inspect, repair
+from oncelog.broker.system.ports import SystemClock
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.inline_threads import InlineThreads, PowerCut
@@ -359,6 +361,18 @@ async def test_a_damaged_list_of_entries_is_refused_after_a_loss_of_power(fs: Fa
     manager = reopened(fs)
     assert contents(manager) == {topic: ["first"] for topic in "abc"}
     manager.abandon()
+
+
+async def test_a_repair_keeps_all_bytes_in_one_folder_however_long_it_takes(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(1_000_000_000)
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: next(seconds) * 1000)
+    await left(fs, "second", "third")
+    flip(fs, JOURNAL, HEADER_SIZE + 40)
+    assert len(repair("/data", fs)) == 4
+    (folder,) = fs.list("/data/removed")
+    assert sorted(fs.list(f"/data/removed/{folder}")) == ["a-0", "b-0", "c-0", "journal"]
 
 
 async def test_a_damaged_journal_is_not_needed_where_the_system_ran_on(fs: FaultyFileSystem) -> None:
