@@ -472,7 +472,8 @@ class PartitionLog:
         try:
             return self._read_at_hand(offset, max_bytes, isolation, min_one)
         except NotAtHand as missing:
-            return self._read_in_steps(missing, offset, max_bytes, isolation, min_one)
+            # Its frames lead to those of the whole request, whose response would stay in memory until a collection.
+            return self._read_in_steps(missing.with_traceback(None), offset, max_bytes, isolation, min_one)
 
     def _read_in_steps(
         self, missing: NotAtHand, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool
@@ -489,7 +490,7 @@ class PartitionLog:
             try:
                 return self._read_at_hand(offset, max_bytes, isolation, min_one)
             except NotAtHand as more:
-                missing = more
+                missing = more.with_traceback(None)
             finally:
                 side_reads.drop_piece()
         with side_reads.at_once():

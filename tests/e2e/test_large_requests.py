@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from oncelog.broker.api.handling import Deferred, HandledApi, RequestContext
+from oncelog.broker.log.at_hand import AT_ONCE_BYTES
 from oncelog.broker.node import BrokerNode
 from oncelog.broker.scheduling.steps import SLICE, Steps
 from oncelog.protocol.errors import ErrorCode
@@ -20,6 +21,7 @@ from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from oncelog.protocol.messages.end_txn import EndTxnRequest
+from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponsePartition
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -32,6 +34,7 @@ from support.raw_connection import RawConnection, batch
 
 pytestmark = pytest.mark.oncelog_only(reason="looks into this broker")
 
+MEGABYTE = 1_000_000
 PARTITIONS = 10_000
 METADATA = MetadataRequest(None)
 """A small request for a large answer."""
@@ -93,6 +96,24 @@ async def test_few_large_answers_are_half_made_at_one_time() -> None:
             rows = max(rows, sum(type(thing) is MetadataResponsePartition for thing in gc.get_objects()))
         assert len({len(await answer) for answer in answers}) == 1
     assert SLICE < rows <= slots * PARTITIONS + peers * 2 * SLICE
+
+
+async def test_a_large_answer_to_a_fetch_is_freed_when_it_is_sent() -> None:
+    """It is read in a thread. A cycle of references would keep its megabytes until the next garbage collection."""
+    async with BrokerNode(durability="os", logging_level="error") as running, RawConnection(running.address) as wire:
+        for _ in range(AT_ONCE_BYTES // MEGABYTE + 1):
+            while (await wire.produce("t", batch(bytes(MEGABYTE)))).error_code:
+                await wire.create_topic("t")
+        topics = [FetchTopic("t", partitions=[FetchPartition(0, -1, 0, partition_max_bytes=8 * MEGABYTE)])]
+        gc.disable()
+        try:
+            for _ in range(3):
+                wire.send(FetchRequest(max_wait_ms=1000, min_bytes=1, max_bytes=8 * MEGABYTE, topics=topics), 11)
+                assert len(await wire.receive_bytes()) > AT_ONCE_BYTES
+            await answered(wire)
+            assert not [thing for thing in gc.get_objects() if type(thing) is PartitionData]
+        finally:
+            gc.enable()
 
 
 async def test_large_requests_are_executed_in_the_order_in_which_they_came() -> None:
