@@ -416,8 +416,7 @@ class LogFlusher:
             elif log.writes_again:
                 self.request(log, urgent=True)
             return
-        run = self._threads.run(Lane.FLUSH, partial(task.run, self._fs))
-        run.add_done_callback(lambda run: self._flushed(log, task, run.exception()))
+        self._threads.start(Lane.FLUSH, partial(task.run, self._fs), partial(self._flushed, log, task))
 
     def _flushed(self, log: Flushable, task: FlushTask, error: BaseException | None) -> None:
         """Handle the end of a flush: tell the log, and begin the next flushes."""

@@ -197,6 +197,13 @@ class Threads(Protocol):
         the job.
         """
 
+    def start(self, lane: Lane, job: Callable[[], Any], ended: Callable[[BaseException | None], None]) -> None:
+        """Run `job` in a thread of `lane`, then call `ended` on the event loop with the job's exception or None.
+
+        `RealThreads` calls `ended` a turn of the event loop earlier than it would call a callback of a future.
+        """
+        self.run(lane, job).add_done_callback(lambda run: ended(run.exception()))
+
     def lock(self) -> AbstractContextManager[Any]:
         """Return a lock for data that jobs and the event loop share. The lock is not reentrant."""
 

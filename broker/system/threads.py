@@ -10,10 +10,11 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias, TypeVar
 
-from .ports import Lane
+from .ports import Lane, Threads
 
 T = TypeVar("T")
 
@@ -34,10 +35,11 @@ RETRY_S: Final = 0.5
 """Seconds after which a lane that could start no thread tries again."""
 
 _Job: TypeAlias = Callable[[], Any]
-_Queue: TypeAlias = "SimpleQueue[tuple[_Job, asyncio.Future[Any], _Lane] | None]"
+_Ended: TypeAlias = Callable[[Any, BaseException | None], None]
+_Queue: TypeAlias = "SimpleQueue[tuple[_Job, _Ended, _Lane, asyncio.AbstractEventLoop] | None]"
 
 
-class RealThreads:
+class RealThreads(Threads):
     """The threads of this process; `sizes` overrides the numbers in `DEFAULT_SIZES`."""
 
     def __init__(self, sizes: Mapping[Lane, int] | None = None) -> None:
@@ -45,7 +47,13 @@ class RealThreads:
         weakref.finalize(self, _close, list(self._lanes.values())).atexit = False
 
     def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
-        return self._lanes[lane].run(job)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._lanes[lane].start(loop, job, partial(_resolve, future))
+        return future
+
+    def start(self, lane: Lane, job: _Job, ended: Callable[[BaseException | None], None]) -> None:
+        self._lanes[lane].start(asyncio.get_running_loop(), job, lambda _, error: ended(error))
 
     def lock(self) -> threading.Lock:
         return threading.Lock()
@@ -66,13 +74,11 @@ class _Lane:
         self._threads = 0
         self._unfinished = 0
 
-    def run(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+    def start(self, loop: asyncio.AbstractEventLoop, job: _Job, ended: _Ended) -> None:
+        """Run `job` in a thread, then call `ended` on the event loop with its result and its exception."""
         self._unfinished += 1
-        self._jobs.put((job, future, self))
+        self._jobs.put((job, ended, self, loop))
         self._start_thread(loop)
-        return future
 
     def _start_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start another thread if all are busy and the lane may have one more."""
@@ -93,24 +99,29 @@ class _Lane:
         # Later jobs use a new queue and new threads, because the existing threads may take a long time to end.
         self._jobs, self._threads, self._unfinished = SimpleQueue(), 0, 0
 
-    def settle(self, jobs: _Queue, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        """Set the result or the exception of a job's future."""
+    def settle(self, jobs: _Queue, ended: _Ended, result: Any, error: BaseException | None) -> None:
+        """Note the end of a job, and call its `ended`."""
         if jobs is self._jobs:
             self._unfinished -= 1
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        elif isinstance(error, StopIteration):  # a future refuses it; RuntimeError is raised as in PEP 479
-            future.set_exception(RuntimeError(f"a job raised {error!r}"))
-        else:
-            future.set_exception(error)
+        ended(result, error)
+
+
+def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Set the result or the exception of a job's future."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):  # a future refuses it; RuntimeError is raised as in PEP 479
+        future.set_exception(RuntimeError(f"a job raised {error!r}"))
+    else:
+        future.set_exception(error)
 
 
 def _work(jobs: _Queue) -> None:
     """Run jobs from the queue until it returns None; this is the function of each thread."""
     while (item := jobs.get()) is not None:
-        job, future, lane = item
+        job, ended, lane, loop = item
         result: Any = None
         failure: BaseException | None = None
         try:
@@ -118,8 +129,8 @@ def _work(jobs: _Queue) -> None:
         except BaseException as error:  # raised in the task that waits for the job
             failure = error
         with suppress(RuntimeError):  # the job's event loop is closed, so no task waits for the job
-            future.get_loop().call_soon_threadsafe(lane.settle, jobs, future, result, failure)
-        del item, job, future, lane, result, failure  # an idle thread must not keep objects alive
+            loop.call_soon_threadsafe(lane.settle, jobs, ended, result, failure)
+        del item, job, ended, lane, result, failure  # an idle thread must not keep objects alive
 
 
 def _close(lanes: Any) -> None:

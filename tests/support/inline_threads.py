@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from oncelog.broker.system.ports import Lane
+from oncelog.broker.system.ports import Lane, Threads
 
 from .faulty_filesystem import FaultyFileSystem
 
@@ -21,7 +21,7 @@ class PowerCut(BaseException):
     """The machine is off: nothing more happens."""
 
 
-class InlineThreads:
+class InlineThreads(Threads):
     """The `Threads` of one life of a manager. A job in which the power fails never ends."""
 
     def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:

@@ -15,7 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from oncelog.broker.system.ports import Lane
+from oncelog.broker.system.ports import Lane, Threads
 from oncelog.broker.system.threads import DEFAULT_SIZES
 
 from .carriers import Carrier
@@ -51,7 +51,7 @@ class Schedule:
     delay_s: float = 0.0
 
 
-class SimulatedThreads:
+class SimulatedThreads(Threads):
     """The `Threads` of one start of a broker. `note` gets a line for every event."""
 
     def __init__(self, rng: Random, schedule: Schedule, note: Callable[[str], None] = lambda _: None) -> None:

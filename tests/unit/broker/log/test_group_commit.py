@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 from oncelog.broker.log import LogConfig
 from oncelog.broker.log.flusher import MOST_AT_ONCE, FlushTask, LogFlusher
-from oncelog.broker.system.ports import Lane
+from oncelog.broker.system.ports import Lane, Threads
 from oncelog.broker.system.threads import RealThreads
 from support.faulty_filesystem import FaultyFileSystem
 from support.logs import batch, new_manager, settle
@@ -225,7 +225,7 @@ async def test_what_is_appended_while_a_flush_waits_for_a_descriptor_is_flushed_
     await manager.stop()
 
 
-class _Instantly:
+class _Instantly(Threads):
     """Threads whose jobs are done in the next turn of the event loop."""
 
     def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:

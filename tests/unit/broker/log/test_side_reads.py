@@ -14,7 +14,7 @@ from oncelog.broker.log import segment as segments
 from oncelog.broker.log.cleaner import Cleaner
 from oncelog.broker.log.results import LogRead
 from oncelog.broker.scheduling.steps import run_in_slices
-from oncelog.broker.system.ports import Lane
+from oncelog.broker.system.ports import Lane, Threads
 from oncelog.protocol.control_records import control_batch
 from oncelog.protocol.errors import ErrorCode, KafkaError
 from support.faulty_filesystem import FaultyFileSystem
@@ -25,7 +25,7 @@ SIZE = 5_000
 T = TypeVar("T")
 
 
-class HeldThreads:
+class HeldThreads(Threads):
     """Threads whose jobs run when a test says so."""
 
     def __init__(self) -> None:
