@@ -198,7 +198,7 @@ class GroupCoordinator:
                 self._membership.resume(group)
             else:
                 self._membership.get_or_create(group_id)
-            claims = self._claims_of_offsets(group_id)
+            claims = self._offsets.claims(group_id)
             if not self._loaded:
                 if claims and self._group_aware:
                     self._claims.install(group_id, claims)
@@ -696,10 +696,7 @@ class GroupCoordinator:
 
     def claims_in_offsets(self) -> dict[str, dict[TopicPartition, Claim]]:
         """Return the claims that the records of committed offsets contain, by group id."""
-        return {group_id: found for group_id in self._offsets.groups() if (found := self._claims_of_offsets(group_id))}
-
-    def _claims_of_offsets(self, group_id: str) -> dict[TopicPartition, Claim]:
-        return {p: o.claim for p, o in self._offsets.of_group(group_id).items() if o.claim is not None}
+        return {group_id: found for group_id in self._offsets.groups() if (found := self._offsets.claims(group_id))}
 
     def is_outlived(self, group_id: str, claim: Claim) -> bool:
         """Whether the group's last member left after the claim was made."""

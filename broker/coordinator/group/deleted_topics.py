@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ....protocol.errors import KafkaError
+from ....protocol.schema import NO_UUID
 from ...scheduling.steps import Steps, distinct, run_at_once, run_in_slices
 from .claims import ClaimMap
 from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
@@ -121,16 +122,16 @@ class DeletedTopics:
         await run_in_slices(self._removal(groups, self._lost))
 
     def _lost(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        return [p for p in partitions if self._is_lost(p, self._offsets.get(group_id, p))]
-
-    def _is_lost(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> bool:
-        if self._metadata.topic(partition[0]) is None:
-            return True
-        return offset is not None and self._is_replaced(partition, offset)
+        lost = []
+        for partition in partitions:
+            topic = self._metadata.topic(partition[0])
+            if topic is None or self._offsets.topic_id(group_id, partition) not in (NO_UUID, topic.topic_id):
+                lost.append(partition)
+        return lost
 
     def _is_replaced(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
         topic = self._metadata.topic(partition[0])
-        return topic is not None and any(offset.topic_id) and offset.topic_id != topic.topic_id
+        return topic is not None and offset.topic_id not in (NO_UUID, topic.topic_id)
 
     # ---- a scan
 

@@ -33,7 +33,7 @@ class OffsetAndMetadata(NamedTuple):
     record_offset: int = -1
 
 
-_Rest: TypeAlias = tuple[object, ...]
+_Rest: TypeAlias = tuple[int, str, int, int, bytes, Claim | None]
 """The fields of an `OffsetAndMetadata` between `committed_offset` and `record_offset`."""
 
 
@@ -76,6 +76,16 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
     def listed(self) -> Sequence[TopicPartition]:
         """Return the partitions in the order of their places. The caller must copy them before an offset changes."""
         return self._partitions
+
+    def claims(self) -> dict[TopicPartition, Claim]:
+        """Return the claims of the offsets that have one."""
+        rests = zip(self._partitions, self._rests, strict=True)
+        return {partition: claim for partition, (*_, claim) in rests if claim is not None}
+
+    def topic_id(self, partition: TopicPartition) -> bytes:
+        """Return the topic id of a partition's offset; `NO_UUID` if it is unknown, or if there is no offset."""
+        place = self._places.get(partition)
+        return NO_UUID if place is None else self._rests[place][4]
 
     def copy(self) -> GroupOffsets:
         """Return an independent copy of the offsets. Its `insertions` is 0."""

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from ....protocol.schema import NO_UUID
 from ...scheduling.steps import Steps
 from ..claim import Claim as Claim
 from ..claim import TopicPartition as TopicPartition
@@ -82,6 +83,18 @@ class OffsetStore:
         """Return all committed offsets of a group, by partition."""
         self._settle(group_id)
         return self._committed.get(group_id, _NONE)
+
+    def claims(self, group_id: str) -> dict[TopicPartition, Claim]:
+        """Return the claims that the committed offsets of a group contain."""
+        self._settle(group_id)
+        offsets = self._committed.get(group_id)
+        return {} if offsets is None else offsets.claims()
+
+    def topic_id(self, group_id: str, partition: TopicPartition) -> bytes:
+        """Return the topic id of a committed offset; `NO_UUID` if it is unknown, or if there is no offset."""
+        self._settle_one(group_id, partition)
+        offsets = self._committed.get(group_id)
+        return NO_UUID if offsets is None else offsets.topic_id(partition)
 
     def may_have_any(self, group_id: str) -> bool:
         """Whether the group has a committed or a pending offset, without settling the group.
