@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from ..broker.acls.settings import AclSettings
@@ -14,7 +13,7 @@ from ..broker.metadata.topic_config import TopicConfig
 from ..broker.quotas.settings import QuotaSettings
 from ..broker.security.delegation_token_settings import DelegationTokenSettings
 from ..broker.security.settings import SecuritySettings
-from ..settings import Setting, format_value
+from ..settings.documentation import settings_table
 
 _PAGE: Final = """\
 # Configuration
@@ -82,30 +81,12 @@ def configuration_markdown() -> str:
     """Return the text of docs/configuration.md."""
     elsewhere = SecuritySettings.rows | AclSettings.rows | DelegationTokenSettings.rows | QuotaSettings.rows
     return _PAGE.format(
-        broker=_table(row for name, row in BrokerConfig.rows.items() if name not in elsewhere),
-        topic=_table(TopicConfig.rows.values()),
-        security=_table(SecuritySettings.rows.values()),
-        acls=_table(AclSettings.rows.values()),
-        tokens=_table(DelegationTokenSettings.rows.values()),
-        quotas=_table(QuotaSettings.rows.values()),
+        broker=settings_table(row for name, row in BrokerConfig.rows.items() if name not in elsewhere),
+        topic=settings_table(TopicConfig.rows.values()),
+        security=settings_table(SecuritySettings.rows.values()),
+        acls=settings_table(AclSettings.rows.values()),
+        tokens=settings_table(DelegationTokenSettings.rows.values()),
+        quotas=settings_table(QuotaSettings.rows.values()),
         harmless="\n".join(f"- `{name}`: {', '.join(values)}" for name, values in HARMLESS.items()),
         ignored="\n".join(f"- `{name}`" for name in sorted(WITHOUT_MEANING)),
     )
-
-
-def _table(settings: Iterable[Setting]) -> str:
-    rows = [_row(setting) for setting in settings]
-    return "\n".join(["| name | type | default | meaning |", "|---|---|---|---|", *rows])
-
-
-def _row(setting: Setting) -> str:
-    meaning = setting.doc
-    if setting.choices and len(setting.choices) > 1:
-        meaning += f" One of {', '.join(f'`{choice}`' for choice in setting.choices)}."
-    if setting.aliases:
-        meaning += f" Also called {', '.join(f'`{alias}`' for alias in setting.aliases)}."
-    if setting.synonyms:
-        meaning += f" From the broker's `{setting.synonyms[0]}`."
-    default = format_value(setting.default)
-    shown = f"`{default}`" if default else "(empty)"
-    return f"| `{setting.name}` | {setting.type.name.lower()} | {shown} | {meaning.replace('|', '&#124;')} |"

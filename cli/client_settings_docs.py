@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
-from ..protocol.documentation import table
-from ..settings import ConfigType, Setting
+from ..settings.documentation import settings_table
 
 _PAGE: Final = """\
 # Client settings
@@ -58,15 +57,6 @@ This client refuses the following settings of Kafka's clients, with the reason i
 {refused}
 """
 
-_TYPES: Final = {
-    ConfigType.BOOLEAN: "boolean",
-    ConfigType.STRING: "string",
-    ConfigType.PASSWORD: "string",
-    ConfigType.LONG: "int",
-    ConfigType.LIST: "list",
-    ConfigType.CLASS: "object",
-}
-
 
 def page() -> str:
     """Return the text of docs/reference/client-settings.md."""
@@ -81,19 +71,4 @@ def page() -> str:
 
 
 def _table(config: type[ClientConfig], elsewhere: frozenset[str] | set[str]) -> str:
-    rows = [_row(setting) for setting in config.settings() if setting.name not in elsewhere]
-    return table(("name", "type", "default", "meaning"), rows)
-
-
-def _row(setting: Setting) -> tuple[str, ...]:
-    return f"`{setting.name}`", _TYPES[setting.type], _default(setting.default), setting.doc
-
-
-def _default(value: object) -> str:
-    if value is None or value == "":
-        return "(none)"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, tuple):
-        return f"`{','.join(map(str, value))}`"
-    return f"`{value}`"
+    return settings_table(setting for setting in config.settings() if setting.name not in elsewhere)

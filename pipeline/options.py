@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from ..client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from ..settings import ConfigError, Setting, Table, at_least, boolean, format_value, long, text
+from ..settings import ConfigError, Setting, Table, at_least, boolean, long, text
 
 C = TypeVar("C", bound=ClientConfig)
 
@@ -316,12 +316,3 @@ class Position(NamedTuple):
         if side == "ending" and EARLIEST in offsets.values():
             raise ConfigError(name, "-2 (earliest) would read nothing: use -1 (latest) or an offset")
         return cls(offsets=offsets)
-
-
-def options_markdown(table: type[Options]) -> str:
-    """Return a table of options for docs/pipeline.md."""
-    rows = [
-        f"| `{row.name}` | {format_value(row.default) if row.default_text is None else row.default_text} | {row.doc} |"
-        for row in table.rows.values()
-    ]
-    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"
