@@ -461,7 +461,11 @@ async def test_a_client_that_does_not_read_is_seen(authority: Authority, monkeyp
         async def is_unsent() -> bool:
             return any(connection.unsent > 1_000_000 for connection in listener._connections)
 
-        await until(is_unsent, lambda: [vars(connection) for connection in listener._connections])
+        def state() -> object:
+            received = len(cast(Any, reader)._buffer)
+            return received, [(connection.unsent, vars(connection)) for connection in listener._connections]
+
+        await until(is_unsent, state)
         monkeypatch.setattr("oncelog.broker.network.listener.STALLED_S", 60.0)
         stopping = asyncio.create_task(broker.stop())
         cast(Any, writer.transport).resume_reading()

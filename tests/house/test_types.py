@@ -170,7 +170,7 @@ def run_mypy(*arguments: str, cwd: Path = SOURCE) -> subprocess.CompletedProcess
 
 def mypy(*paths: Path) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("starlette", reason="starlette is not installed: make setup")
-    return run_mypy(*map(str, paths))
+    return run_mypy(*map(str, paths), cwd=ROOT)
 
 
 def pyright(*paths: Path) -> subprocess.CompletedProcess[str]:
