@@ -7,8 +7,9 @@ words from it. A second table lists the downgrades. When to send which error is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
     from .schema import Message
@@ -242,6 +243,24 @@ class KafkaError(Exception):
     def retriable(self) -> bool:
         """Whether the same request may succeed later."""
         return self.code.retriable
+
+    def anew(self) -> Self:
+        """Return an equal error that was never raised. Raise it in place of an error that is kept.
+
+        Each raise of the same object adds to its traceback, whose frames keep the requests of all raises in memory.
+        """
+        error = copy(self)
+        if self.__cause__ is not None:
+            error.__cause__ = self.__cause__
+        return error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let `copy` and `pickle` make the error without its `__init__`, whose parameters depend on the class."""
+        return _bare, (type(self), self.args), self.__dict__
+
+
+def _bare(kind: type[KafkaError], args: tuple[Any, ...]) -> KafkaError:
+    return kind.__new__(kind, *args)
 
 
 class CodecError(ValueError):

@@ -212,7 +212,7 @@ class LogFiles:
             return None
         assert end_offset <= self._offsets.log_end_offset, "the end offset must not be above the log end offset"
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.anew()
         if self.flusher is None:
             self.flush()
             return None
@@ -457,7 +457,7 @@ class LogFiles:
     def fail(self, failure: KafkaError) -> None:
         """Take the log offline: waiting and later writers get `failure`, and nothing is appended any more."""
         if self.failure is None:
-            self.failure = failure
+            self.failure = failure.anew()
             if self.flusher is not None:
                 self.flusher.log_failed(self)
         self._waiters.fail(failure)
@@ -482,7 +482,7 @@ class LogFiles:
         if self.failure is None:
             return limit
         if self.closed:
-            raise self.failure
+            raise self.failure.anew()
         return min(limit, self.flushed_offset)
 
     # --- removed segments, and the end -------------------------------------------------------------------------------

@@ -449,7 +449,7 @@ class LogManager:
 
     def _take_offline(self, key: TopicPartition, error: KafkaError) -> None:
         """Add the partition to `offline` and log the error, which all further requests for the partition get."""
-        self.offline[key] = error
+        self.offline[key] = error.anew()
         logger.error("partition offline", topic=key[0], partition=key[1], reason=error.message)
 
     def miss(self, key: TopicPartition) -> None:
@@ -574,7 +574,7 @@ class LogManager:
         """Return the partition's log, None if it has none. Raises KAFKA_STORAGE_ERROR if the partition is offline."""
         log = self._logs.get((topic, partition))
         if log is None and (error := self.offline.get((topic, partition))) is not None:
-            raise error
+            raise error.anew()
         return log
 
     def create(self, topic: str, partition: int, config: LogConfig) -> PartitionLog:
@@ -585,9 +585,9 @@ class LogManager:
         key = (topic, partition)
         assert key not in self._logs, f"{topic}-{partition} exists"
         if self.failed is not None:
-            raise self.failed
+            raise self.failed.anew()
         if key in self.offline:
-            raise self.offline[key]
+            raise self.offline[key].anew()
         if key in self.lost:
             self.forget(key)  # the lost partition belonged to a deleted topic of the same name
         path = f"{self.path}/{partition_directory(topic, partition)}"

@@ -285,7 +285,7 @@ class PartitionLog:
     def inspection_of(self, batch: Buffer) -> Inspection:
         """Return an inspection of the records in a client's batch, for `append`. Raises KafkaError as `append` does."""
         if self.files.failure is not None:
-            raise self.files.failure
+            raise self.files.failure.anew()
         header = client_header(batch, self.config, self.name)
         return Inspection(batch, header, self.config.record_limits, self.name)
 
@@ -314,7 +314,7 @@ class PartitionLog:
         """
         files, offsets = self.files, self.offsets
         if files.failure is not None:
-            raise files.failure
+            raise files.failure.anew()
         if leader_epoch < self._owner_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -506,7 +506,7 @@ class PartitionLog:
             if limit <= offset < offsets.high_watermark:
                 # After an empty answer the reader would ask again forever: the records here, or the marker that ends an
                 # open transaction, do not become visible before a restart.
-                raise files.failure
+                raise files.failure.anew()
         start_offset, end_offset = offsets.log_start_offset, offsets.log_end_offset
         if not start_offset <= offset <= end_offset:
             raise KafkaError(
@@ -537,7 +537,7 @@ class PartitionLog:
         if files.failure is not None:
             limit = files.readable_end(limit)
             if limit <= offset != offsets.high_watermark:
-                raise files.failure
+                raise files.failure.anew()
         try:
             return self.reader.bytes_between(offset, limit, offsets.log_end_offset, wanted)
         except (CorruptLog, CorruptIndex, OSError) as error:
@@ -568,7 +568,7 @@ class PartitionLog:
         included, because coordinators replay the whole log. Raises KAFKA_STORAGE_ERROR.
         """
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.anew()
         try:
             offsets = self.offsets
             yield from self.reader.batches(
@@ -584,7 +584,7 @@ class PartitionLog:
         compaction. Raises KAFKA_STORAGE_ERROR, or the error with which the log was closed meanwhile.
         """
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.anew()
         try:
             for window in self.reader.windows(self.offsets.log_start_offset):
                 yield window

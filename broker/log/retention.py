@@ -140,7 +140,7 @@ class Retention:
         """Set the log start offset, remove the segments below it, and return their number. `reason` is logged."""
         files, segments, producers = self._files, self._segments, self._producers
         if files.failure is not None:
-            raise files.failure
+            raise files.failure.anew()
         self._offsets.start_at(offset)
         doomed = segments.finished_below(offset)
         if not doomed:

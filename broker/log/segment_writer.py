@@ -121,7 +121,7 @@ class SegmentWriter:
     def roll(self, now_ms: int) -> None:
         """Start a new active segment, unless the current one is empty; raise KAFKA_STORAGE_ERROR if that fails."""
         if self._files.failure is not None:
-            raise self._files.failure
+            raise self._files.failure.anew()
         if self._segments.active.size:
             try:
                 self._roll(now_ms)

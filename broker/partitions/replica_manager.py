@@ -188,7 +188,7 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log = self._log_manager.get(topic, index)
         if log is not None and log.failure is not None:
-            raise log.failure
+            raise log.failure.anew()
         return log
 
     def existing_partitions(self, topic: str) -> set[int]:

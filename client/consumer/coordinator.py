@@ -184,7 +184,7 @@ class ConsumerCoordinator:
             if self._leaving:
                 return False  # a poll during close() or unsubscribe() must not join again
             if membership.failure is not None:
-                raise membership.failure
+                raise membership.failure.anew()
             if self._step is None:
                 if not self._subscription.automatic:
                     self.commits.if_due()

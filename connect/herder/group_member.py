@@ -140,7 +140,7 @@ class WorkerGroupMember:
         membership = self._membership
         while membership.rejoin_reason is None:
             if membership.failure is not None:
-                raise membership.failure
+                raise membership.failure.anew()
             self._due.clear()
             times = [time for time in (self._rejoin_at, self._give_up_at()) if time is not None]
             with contextlib.suppress(TimeoutError):

@@ -7,6 +7,9 @@ import pickle
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
+from oncelog.broker.log.results import CorruptLog, InvalidRecords
+from oncelog.client.consumer.errors import NoOffsetForPartitionError
+from oncelog.client.values import TopicPartition
 from oncelog.protocol import apis
 from oncelog.protocol.errors import (
     CONCURRENT_PRODUCER_COMMIT,
@@ -53,7 +56,15 @@ def test_a_kafka_error_says_code_and_message() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [KafkaError(90, "x"), DecodeError("x", 3), MalformedTag("x", 3, 9000), UnsupportedVersion("x", 9)],
+    [
+        KafkaError(90, "x"),
+        CorruptLog("file", 1, 2, "x"),
+        InvalidRecords("x", [(1, "y")]),
+        NoOffsetForPartitionError([TopicPartition("t", 0)]),
+        DecodeError("x", 3),
+        MalformedTag("x", 3, 9000),
+        UnsupportedVersion("x", 9),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_errors_survive_being_sent_between_processes(error: Exception) -> None:
@@ -61,6 +72,17 @@ def test_errors_survive_being_sent_between_processes(error: Exception) -> None:
         assert type(other) is type(error)
         assert str(other) == str(error)
         assert vars(other) == vars(error)
+
+
+def test_an_error_that_is_kept_does_not_remember_who_got_it() -> None:
+    kept = CorruptLog("file", 1, 2, "x")
+    kept.__cause__ = OSError(5, "the disk is broken")
+    for _ in range(2):
+        with pytest.raises(CorruptLog) as caught:
+            raise kept.anew()
+        assert caught.value is not kept
+        assert (vars(caught.value), caught.value.__cause__) == (vars(kept), kept.__cause__)
+    assert kept.__traceback__ is None
 
 
 @pytest.mark.parametrize(
