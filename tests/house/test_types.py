@@ -16,10 +16,11 @@ SOURCE = ROOT / ".build" / "src"
 TOOLS = Path(sys.executable).parent
 CACHE = ROOT / ".mypy_cache"
 """Kept by all tests of this file, which run in one process, one after the other."""
+NO_NAMES = ("Consummer", "Produser", "import_module", "Any")
+"""Misspelt names, and names that oncelog itself imports."""
+UNKNOWN = 'has no attribute "{0}"|"{0}" is unknown import symbol'
 WRONG = {
-    "an imported class": ("from oncelog import Consummer", "Consummer"),
-    "a module that oncelog imports": ("from oncelog import import_module", "import_module"),
-    "a name that oncelog imports": ("from oncelog import Any", "Any"),
+    **{f"the import of {name}": (f"from oncelog import {name}", UNKNOWN.format(name)) for name in NO_NAMES},
     "a class": ("oncelog.Prodducer()", "Prodducer"),
     "a producer's setting": ("oncelog.Producer(lingr_ms=5)", "lingr_ms"),
     "a consumer's setting": ("oncelog.Consumer(topics=['t'], grup_id='g')", "grup_id"),
@@ -45,7 +46,9 @@ from typing import assert_type
 
 import oncelog
 import oncelog.sync
+from oncelog import Consumer
 
+assert_type(Consumer(), oncelog.Consumer[bytes, bytes])
 oncelog.Producer(bootstrap_servers=["a:1", "b:2"], acks="all", linger_ms=5, transactional_id="id")
 oncelog.Producer({"linger.ms": "5"}, compression_type="zstd")
 oncelog.Consumer(topics=["t"], group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)

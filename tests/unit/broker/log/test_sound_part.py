@@ -664,6 +664,7 @@ WRITING: dict[str, Callable[[ReadOnlyFileSystem], object]] = {
     "create again": lambda files: files.open("/data/file", create=True),
     "write": lambda files: files.open("/data/file").write_at([b"x"], 0),
     "truncate": lambda files: files.open("/data/file").truncate(1),
+    "overwrite": lambda files: files.overwrite("/data/file", b"x"),
     "make_directory": lambda files: files.make_directory("/data/new"),
     "rename": lambda files: files.rename("/data/file", "/data/other"),
     "unlink": lambda files: files.unlink("/data/file"),
