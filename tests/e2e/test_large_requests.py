@@ -91,9 +91,13 @@ async def test_few_large_answers_are_half_made_at_one_time() -> None:
         for wire in wires:
             wire.send(METADATA, 12)
         answers = [asyncio.ensure_future(wire.receive_bytes()) for wire in wires]
-        while not all(answer.done() for answer in answers):
-            await answered(other)
-            rows = max(rows, sum(type(thing) is MetadataResponsePartition for thing in gc.get_objects()))
+        gc.freeze()  # so that `get_objects` returns only the objects that are made from now on
+        try:
+            while not all(answer.done() for answer in answers):
+                await other.call(ApiVersionsRequest(), 2)
+                rows = max(rows, sum(type(thing) is MetadataResponsePartition for thing in gc.get_objects()))
+        finally:
+            gc.unfreeze()
         assert len({len(await answer) for answer in answers}) == 1
     assert SLICE < rows <= slots * PARTITIONS + peers * 2 * SLICE
 
