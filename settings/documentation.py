@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from ..protocol.documentation import table
 from .table import Setting, format_value
 
-NO_VALUE = "(empty)"
-
 
 def settings_table(settings: Iterable[Setting]) -> str:
     """Return a table with the name, the type, the default and the meaning of each setting."""
@@ -30,4 +28,4 @@ def _default(setting: Setting) -> str:
     if setting.default_text is not None:
         return setting.default_text
     default = format_value(setting.default)
-    return f"`{default}`" if default else NO_VALUE
+    return f"`{default}`" if default else "(empty)"

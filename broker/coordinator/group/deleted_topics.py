@@ -18,7 +18,7 @@ from ....protocol.errors import KafkaError
 from ....protocol.schema import NO_UUID
 from ...scheduling.steps import Steps, distinct, run_at_once, run_in_slices
 from .claims import ClaimMap
-from .offsets import OffsetAndMetadata, OffsetStore, TopicPartition
+from .offsets import OffsetStore, TopicPartition
 
 if TYPE_CHECKING:
     from ...metadata import Metadata
@@ -113,25 +113,27 @@ class DeletedTopics:
         memory: a tombstone would also remove the offsets of the new topic. The next start of the broker finds the
         dropped offsets again, pending or committed.
         """
-        self._offsets.drop_pending_where(self._is_replaced)
+        self._drop_pending_of_replaced()
         run_at_once(self._removal(self._all_groups(), self._lost))  # failures are logged; the next start tries again
 
     async def remove_lost_in_slices(self, groups: Iterable[str]) -> None:
         """Do the same for groups that are read after the broker's start, before they are served."""
-        self._offsets.drop_pending_where(self._is_replaced)
+        self._drop_pending_of_replaced()
         await run_in_slices(self._removal(groups, self._lost))
 
     def _lost(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        lost = []
-        for partition in partitions:
-            topic = self._metadata.topic(partition[0])
-            if topic is None or self._offsets.topic_id(group_id, partition) not in (NO_UUID, topic.topic_id):
-                lost.append(partition)
-        return lost
+        topic = self._metadata.topic
+        return [
+            p for p in partitions if topic(p[0]) is None or self._is_replaced(p, self._offsets.topic_id(group_id, p))
+        ]
 
-    def _is_replaced(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
+    def _is_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """Whether the partition's topic has another id than this one, which is `NO_UUID` if it is unknown."""
         topic = self._metadata.topic(partition[0])
-        return topic is not None and offset.topic_id not in (NO_UUID, topic.topic_id)
+        return topic is not None and topic_id not in (NO_UUID, topic.topic_id)
+
+    def _drop_pending_of_replaced(self) -> None:
+        self._offsets.drop_pending_where(lambda partition, offset: self._is_replaced(partition, offset.topic_id))
 
     # ---- a scan
 

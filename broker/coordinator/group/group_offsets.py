@@ -85,7 +85,10 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
     def topic_id(self, partition: TopicPartition) -> bytes:
         """Return the topic id of a partition's offset; `NO_UUID` if it is unknown, or if there is no offset."""
         place = self._places.get(partition)
-        return NO_UUID if place is None else self._rests[place][4]
+        if place is None:
+            return NO_UUID
+        *_, topic_id, _ = self._rests[place]
+        return topic_id
 
     def copy(self) -> GroupOffsets:
         """Return an independent copy of the offsets. Its `insertions` is 0."""
