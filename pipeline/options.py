@@ -122,7 +122,7 @@ class Options(Table):
         return self._given.get(name, "")
 
     def number_of_query(self, name: str) -> int | None:
-        """Return a number that `write_stream` has added, None if it has not. Raises ConfigError for another text."""
+        """Return a number that `write_stream` has added, None if it has not. Raises ConfigError for a wrong value."""
         given = self.of_query(name)
         row: Setting = long(None, at_least(0), doc="", name=name)
         number: int | None = self.parse_value(row, given or None)

@@ -472,7 +472,7 @@ class PartitionLog:
         try:
             return self._read_at_hand(offset, max_bytes, isolation, min_one)
         except NotAtHand as missing:
-            # Its frames lead to those of the whole request, whose response would stay in memory until a collection.
+            # The traceback would keep the frames of the request, and so its response, until a garbage collection.
             return self._read_in_steps(missing.with_traceback(None), offset, max_bytes, isolation, min_one)
 
     def _read_in_steps(
