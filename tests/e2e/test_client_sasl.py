@@ -20,7 +20,7 @@ from oncelog.client.login.mechanisms import Scram
 from oncelog.client.producer import Producer
 from oncelog.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 from oncelog.protocol.messages.metadata import MetadataRequest
-from support.raw_connection import RawConnection
+from support.raw_connection import RawConnection, batch
 from support.sasl import ALL_MECHANISMS, alter_credentials, broker_with_sasl, sasl_address, upsertion
 from support.tls import HOST, Authority
 
@@ -112,12 +112,17 @@ async def test_tokens_of_an_identity_provider(tmp_path: Path) -> None:
 
 
 async def test_a_consumer_whose_user_is_deleted_is_told() -> None:
-    async with broker_with_alice() as broker, Consumer(settings_of(broker)) as consumer:
+    async with (
+        broker_with_alice() as broker,
+        Consumer(settings_of(broker, auto_offset_reset="earliest")) as consumer,
+    ):
         async with Admin(settings_of(broker)) as admin:
             await admin.create_topics([NewTopic("orders", 1)])
         consumer.assign([("orders", 0)])
         assert await consumer.poll(0) == []
         async with RawConnection(broker.address) as wire:
+            assert (await wire.produce("orders", batch(b"x"))).error_code == 0
+            assert await consumer.poll(60_000), "all connections are made, that of the fetches, too"
             await alter_credentials(wire, ScramCredentialDeletion("alice", 2))
         for state in consumer._cluster._connections._states.values():
             if state.connection is not None:

@@ -30,6 +30,7 @@ from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from support.new_objects import new_objects
 from support.raw_connection import RawConnection, batch
 
 pytestmark = pytest.mark.oncelog_only(reason="looks into this broker")
@@ -91,13 +92,10 @@ async def test_few_large_answers_are_half_made_at_one_time() -> None:
         for wire in wires:
             wire.send(METADATA, 12)
         answers = [asyncio.ensure_future(wire.receive_bytes()) for wire in wires]
-        gc.freeze()  # so that `get_objects` returns only the objects that are made from now on
-        try:
+        with new_objects() as alive:
             while not all(answer.done() for answer in answers):
                 await other.call(ApiVersionsRequest(), 2)
-                rows = max(rows, sum(type(thing) is MetadataResponsePartition for thing in gc.get_objects()))
-        finally:
-            gc.unfreeze()
+                rows = max(rows, len(alive(MetadataResponsePartition)))
         assert len({len(await answer) for answer in answers}) == 1
     assert SLICE < rows <= slots * PARTITIONS + peers * 2 * SLICE
 
@@ -111,11 +109,12 @@ async def test_a_large_answer_to_a_fetch_is_freed_when_it_is_sent() -> None:
         topics = [FetchTopic("t", partitions=[FetchPartition(0, -1, 0, partition_max_bytes=8 * MEGABYTE)])]
         gc.disable()
         try:
-            for _ in range(3):
-                wire.send(FetchRequest(max_wait_ms=1000, min_bytes=1, max_bytes=8 * MEGABYTE, topics=topics), 11)
-                assert len(await wire.receive_bytes()) > AT_ONCE_BYTES
-            await answered(wire)
-            assert not [thing for thing in gc.get_objects() if type(thing) is PartitionData]
+            with new_objects() as alive:
+                for _ in range(3):
+                    wire.send(FetchRequest(max_wait_ms=1000, min_bytes=1, max_bytes=8 * MEGABYTE, topics=topics), 11)
+                    assert len(await wire.receive_bytes()) > AT_ONCE_BYTES
+                await answered(wire)
+                assert not alive(PartitionData)
         finally:
             gc.enable()
 

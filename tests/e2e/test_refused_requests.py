@@ -14,12 +14,12 @@ from oncelog.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from oncelog.protocol.messages.produce import ProduceRequest
+from support.new_objects import new_objects
 from support.raw_connection import RawConnection, batch
 
 pytestmark = pytest.mark.oncelog_only(reason="looks into this broker")
 
 TIMES = 20
-REFUSED = (ProduceRequest, DeleteRecordsRequest)
 
 
 async def test_refused_requests_leave_nothing_in_memory() -> None:
@@ -29,13 +29,14 @@ async def test_refused_requests_leave_nothing_in_memory() -> None:
         log = broker.log_manager.get("t", 0)
         assert log is not None
         log.files.disk_failed(OSError(errno.EIO, "the disk is broken"))
-        deletion = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])], 1000)
-        for _ in range(TIMES):
-            codes = [
-                (await wire.produce("t", batch(b"y"))).error_code,
-                (await wire.call(deletion, 2)).topics[0].partitions[0].error_code,
-            ]
-            assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
-        del deletion
-        gc.collect()
-        assert not [thing for thing in gc.get_objects() if type(thing) in REFUSED]
+        with new_objects() as alive:
+            for _ in range(TIMES):
+                deletion = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])], 1000)
+                codes = [
+                    (await wire.produce("t", batch(b"y"))).error_code,
+                    (await wire.call(deletion, 2)).topics[0].partitions[0].error_code,
+                ]
+                assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+            del deletion
+            gc.collect()
+            assert not alive(ProduceRequest, DeleteRecordsRequest)
