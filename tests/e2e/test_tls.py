@@ -462,8 +462,10 @@ async def test_a_client_that_does_not_read_is_seen(authority: Authority, monkeyp
             return any(connection.unsent > 1_000_000 for connection in listener._connections)
 
         def state() -> object:
-            received = len(cast(Any, reader)._buffer)
-            return received, [(connection.unsent, vars(connection)) for connection in listener._connections]
+            return [
+                _buffered(writer.transport),
+                *((one.unsent, vars(one), _buffered(one._transport)) for one in listener._connections),
+            ]
 
         await until(is_unsent, state)
         monkeypatch.setattr("oncelog.broker.network.listener.STALLED_S", 60.0)
@@ -475,6 +477,19 @@ async def test_a_client_that_does_not_read_is_seen(authority: Authority, monkeyp
             assert len(await reader.readexactly(size)) == size
         writer.close()
         await stopping
+
+
+def _buffered(transport: Any) -> object:
+    """Return what the parts of a TLS transport hold, for the message of a failure."""
+    if transport is None:
+        return None
+    tls, below = transport._ssl_protocol, transport._ssl_protocol._transport
+    return {
+        "state": tls._state,
+        "incoming": tls._incoming.pending,
+        "outgoing": (tls._outgoing.pending, tls._write_buffer_size, tls._ssl_writing_paused),
+        "below": below and (repr(below), below.get_write_buffer_size(), below._protocol_paused, below.get_protocol()),
+    }
 
 
 async def test_a_file_that_may_not_be_read_yet_is_tried_again(

@@ -194,9 +194,13 @@ async def test_a_mixed_group_shares_evenly_and_reads_everything_once(
     leader, follower = (ours, theirs) if first == "ours" else (theirs, ours)
     async with leader(bootstrap, shares, group, strategy):
         await shares.until(lambda: shares.even)
+        # The first reads before the other joins. If an answer to ListOffsets reaches librdkafka after the partition was
+        # revoked, it asks again as soon as it has the partition back, and ignores the committed offset.
+        await fill(bootstrap, topic, 0, 60)
+        await shares.until(lambda: len(shares.values) >= 60)
         async with follower(bootstrap, shares, group, strategy):
             await shares.until(lambda: shares.even)
-            await fill(bootstrap, topic, 0, 300)
+            await fill(bootstrap, topic, 60, 300)
             await shares.until(lambda: len(shares.values) >= 300)
         await shares.until(lambda: shares.even)
         await fill(bootstrap, topic, 300, 600)
