@@ -316,7 +316,12 @@ class _Writer:
         known = [one.attempt for one in messages if isinstance(one, TaskWritten)]
         attempt = known[0] if known else self.attempt or attempts.recall(self.settings.transactional_id)
         if attempt is None:
-            log.warning("%s: no attempt is known, nothing to abort", self.settings.transactional_id)
+            log.warning(
+                "%s: it is not known which transaction the batch has begun, so none is aborted. If one is open, readers"
+                " wait until its timeout; `oncelog txn fence %s` ends it now",
+                self.settings.transactional_id,
+                self.settings.transactional_id,
+            )
             return
         with self.settings.open() as kafka:
             kafka.run(SinkTransaction(kafka.cluster, self.settings.config).abort(attempt))

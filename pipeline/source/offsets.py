@@ -39,16 +39,21 @@ class DataLossError(KafkaError):
     def __init__(self, what: str) -> None:
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{what}. They were deleted (retention, DeleteRecords) or the topic was deleted, before the query read "
-            'them. To continue with the remaining records, set .option("failOnDataLoss", "false")',
+            f'{what}. To continue with the records that exist, set .option("failOnDataLoss", "false")',
         )
 
 
 def lost(what: str, fail: bool) -> None:
-    """Raise DataLossError if `fail` is true, else log a warning."""
+    """Raise DataLossError if `fail` is true, else log a warning. `what` says what cannot be read, and why."""
     if fail:
         raise DataLossError(what)
-    log.warning("%s: continuing after them, because failOnDataLoss is false", what)
+    log.warning("%s. The query continues with the records that exist, because failOnDataLoss is false", what)
+
+
+def deleted(partition: TopicPartition, start: int, end: int) -> str:
+    """Return the text for `lost` about the deleted offsets from `start` to `end` (exclusive)."""
+    which = f"Offsets {start} to {end - 1} of {partition} cannot be read"
+    return f"{which}: the records were deleted (retention, DeleteRecords), or the topic was deleted"
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

@@ -26,7 +26,7 @@ from ...protocol.schema import NO_UUID
 from ..arrow.decoder import HEADER_TYPE, Columns, decode
 from ..blocking import BlockingCluster
 from ..python_worker import freeze_gc_once
-from .offsets import OffsetFinder, OffsetRange, lost
+from .offsets import OffsetFinder, OffsetRange, deleted, lost
 
 CHANNEL: Final = "fetch"
 LAST_VERSION_WITH_NAMES: Final = 12
@@ -99,7 +99,7 @@ class RangeReader:
         begin = kafka.run(fetches.log_start())
         # Above the log's end: the log was truncated, and the records there now are not the requested ones.
         behind = min(begin, wanted.end) if begin > position else wanted.end
-        lost(f"Offsets {position} to {behind - 1} of {wanted.topic}-{wanted.partition} cannot be read", self._fail)
+        lost(deleted(TopicPartition(wanted.topic, wanted.partition), position, behind), self._fail)
         if behind < wanted.end:
             kafka.run(fetches.ask(behind))
         return behind

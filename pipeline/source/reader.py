@@ -42,6 +42,7 @@ from .offsets import (
     OffsetFinder,
     OffsetRange,
     Offsets,
+    deleted,
     find_partitions,
     from_json,
     limited,
@@ -218,14 +219,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest = end
         gone = [str(one) for one in begin if one not in end]
         if gone:
-            lost(f"{', '.join(sorted(gone))} of the query's checkpoint is no longer there", self._fail)
+            lost(f"The topic of {', '.join(sorted(gone))}, which the query has read, was deleted", self._fail)
         if behind := [one for one in end if begin.get(one, 0) > end[one]]:
             written = self._open.run(self._settings.finder(self._open, committed=False).latest(behind))
             for one in behind:
                 if begin[one] <= written[one]:
                     end[one] = begin[one]  # the records there belong to an open transaction
                 else:
-                    lost(f"{one} ends at offset {end[one]}, but was read up to {begin[one]} already", self._fail)
+                    lost(
+                        f"{one} ends at offset {end[one]}, but the query has read up to offset {begin[one]}: the"
+                        " partition was truncated, or its topic was deleted and created again",
+                        self._fail,
+                    )
         # A new partition is read from its beginning, because records were written before the partition was noticed.
         new = [one for one in end if one not in begin]
         begin |= self._open.run(self._finder.earliest(new))
@@ -246,7 +251,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if until != self._last_end:  # planned before this reader was created
             for one in sorted(until.keys() - self._present(until)):
                 if begin.get(one, 0) < until[one]:
-                    lost(f"Offsets {begin.get(one, 0)} to {until[one] - 1} of {one} cannot be read", self._fail)
+                    lost(deleted(one, begin.get(one, 0), until[one]), self._fail)
                 del until[one]
         earliest = self._open.run(self._finder.earliest(sorted(until)))
         for one, offset in earliest.items():
@@ -254,12 +259,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # Added while the query ran. As in Spark's Kafka source, records deleted before this look-up are
                 # missing.
                 if offset and until[one]:
-                    lost(f"Offsets 0 to {min(offset, until[one]) - 1} of {one} cannot be read", self._fail)
+                    lost(deleted(one, 0, min(offset, until[one])), self._fail)
                 begin[one] = min(offset, until[one])
             elif begin[one] > until[one]:
                 begin[one] = offset  # the topic was created again, which `latestOffset` has reported
             elif offset > begin[one] < until[one]:
-                lost(f"Offsets {begin[one]} to {min(offset, until[one]) - 1} of {one} cannot be read", self._fail)
+                lost(deleted(one, begin[one], min(offset, until[one])), self._fail)
                 begin[one] = min(offset, until[one])
         return list(self._settings.tasks(begin, until))
 
