@@ -127,9 +127,9 @@ def positions_of(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise TypeError(f"offset {offset!r} of {partition} is not a whole number")
         if not isinstance(metadata, str) or not isinstance(epoch, int):
-            raise TypeError(f"{position!r} for {partition}: metadata is a string, and leader_epoch a whole number")
+            raise TypeError(f"{position!r} for {partition}: metadata must be a string, and leader_epoch a whole number")
         if not isinstance(topic_id, bytes) or len(topic_id) != len(NO_UUID):
-            raise TypeError(f"{position!r} for {partition}: topic_id has 16 bytes")
+            raise TypeError(f"{position!r} for {partition}: topic_id must be {len(NO_UUID)} bytes")
         if not 0 <= offset <= MAX_INT64:
             raise IllegalStateError(f"cannot commit offset {offset} for {partition}: it is not between 0 and 2^63 - 1")
         if not -1 <= epoch <= MAX_INT32:

@@ -147,7 +147,7 @@ class GroupLeases:
         while True:
             self._awake.clear()
             if membership.generation.generation_id < 0:
-                self._lose()
+                self._lose("the session timed out")
             if membership.failure is not None:
                 return self._fail(membership.failure)
             if membership.rejoin_reason is None and membership.state is MemberState.STABLE:
@@ -170,26 +170,31 @@ class GroupLeases:
         gone = self._held - share
         self._held = share
         self._leaving = (self._leaving | gone) - share
-        log.info("group %s: suffixes %s", self._config.group_id, sorted(share))
+        log.info(
+            "group %s: the pool has the transactional ids with the numbers %s", self._config.group_id, sorted(share)
+        )
         if gone:
             self._holder.withdrawn(gone)
         self._holder.gained()
 
-    def _lose(self) -> None:
+    def _lose(self, why: str) -> None:
+        """Give up all suffixes, because others may use them now; `why` is for the log."""
         lost = self._held | self._leaving
         self._held, self._leaving = set(), set()
         if lost:
             log.warning(
-                "group %s: the session timed out, suffixes %s may be in use elsewhere: their producers are replaced",
+                "group %s: the pool has lost the transactional ids with the numbers %s (%s). Others may use them, so"
+                " their producers are replaced",
                 self._config.group_id,
                 sorted(lost),
+                why,
             )
             self._holder.lost(lost)
 
     def _fail(self, error: KafkaError) -> None:
-        log.error("group %s: no more suffixes: %s", self._config.group_id, error)
+        log.error("group %s: the pool gets no more transactional ids: %s", self._config.group_id, error)
         self.failure = error
-        self._lose()
+        self._lose(str(error))
 
     def _protocols(self) -> list[tuple[str, bytes]]:
         assert self._membership is not None

@@ -6,6 +6,7 @@ that name its source and the error. The same transaction commits the offset afte
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from ..consumer import ConsumerRecord
 from ..errors import RecordTooLargeError
 from ..values import TopicPartition
 from .batch import Batch
+
+log = logging.getLogger(__name__)
 
 PREFIX: Final = "__oncelog.errors."
 TOPIC: Final = PREFIX + "topic"
@@ -42,6 +45,12 @@ def is_poison(error: BaseException) -> bool:
     if isinstance(error, KafkaError):
         return isinstance(error, RecordTooLargeError) or error.code in _OF_A_RECORD
     return isinstance(error, Exception)
+
+
+def note_dead_letter(record: ConsumerRecord[Any, Any], error: BaseException) -> None:
+    """Log that the record goes to the dead-letter topic because of the error."""
+    place = TopicPartition(record.topic, record.partition)
+    log.warning("the record of %s at offset %d goes to the dead-letter topic: %r", place, record.offset, error)
 
 
 def error_headers(record: ConsumerRecord[Any, Any], error: BaseException) -> list[tuple[str, bytes | None]]:

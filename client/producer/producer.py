@@ -313,8 +313,8 @@ class Producer(Generic[SentK, SentV]):
         ProducerFencedError or ConcurrentProducerCommitError. The group is that of the assignment, else `group_id`, else
         transactional.group.id. Without a transactional.id the broker assigns an id.
 
-        If the broker does not have this feature, the group coordinator fences by member and generation instead
-        (KIP-447). With consumer.group.aware.transaction=require, UnsupportedVersionError is raised then. Raises
+        If the broker does not support this fencing by partitions, the group coordinator fences by member and generation
+        instead (KIP-447), or with consumer.group.aware.transaction=require, UnsupportedVersionError is raised. Raises
         ConfigError if the fallback needs a member id or a transactional.id that is missing. Raises
         IllegalGenerationError for an outdated assignment; initialise the producer again before you use it.
         """
