@@ -66,7 +66,7 @@ def states() -> str:
     for state in TransactionState:
         before = " ".join(previous.label for previous in sorted(VALID_PREVIOUS_STATES[state]) if previous is not state)
         rows.append((state.label, str(state.value), before or "–", STATES[state.label]))
-    return table(("state", "id", "may follow", "meaning"), rows)
+    return table(("state", "id", "reached from", "meaning"), rows)
 
 
 def producer_states() -> str:
@@ -76,7 +76,7 @@ def producer_states() -> str:
         before = PREVIOUS[state] - {state}
         names = "any" if len(before) >= len(State) - 1 else ", ".join(one.name for one in State if one in before)
         rows.append((state.name, state.value, names))
-    return table(("state", "meaning", "may follow"), rows)
+    return table(("state", "meaning", "reached from"), rows)
 
 
 def requests() -> str:
