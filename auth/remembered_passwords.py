@@ -1,4 +1,7 @@
-"""`RememberedPasswords`: compares passwords with the hashes of a file, each right password slowly only once."""
+"""`RememberedPasswords`: compares passwords with the hashes of a file.
+
+The last right password of each user is remembered, so that only its first check is slow.
+"""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 
 _ONE_MACHINE: Final = (
-    "listeners: an address without a host can be reached from this machine only, because clients need not authenticate."
-    " The worker advertises the host %s to other workers. If they run on other machines, write http://0.0.0.0:PORT, or"
+    "listeners: the address has no host, and clients need not authenticate, so the worker listens on this machine only."
+    " Workers on other machines cannot reach it at the advertised host %s. To admit them, write http://0.0.0.0:PORT, or"
     " set rest.users.location"
 )
 

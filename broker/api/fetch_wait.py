@@ -131,7 +131,10 @@ class FetchPurgatory:
     # --- for waits
 
     def may_look(self) -> bool:
-        """Count a wait that is to be looked at now. Return False if it must be looked at later."""
+        """Return whether one more wait may be looked at in this turn of the event loop, and count it.
+
+        If the result is False, the caller calls `look_later`.
+        """
         if self._left == 0:
             return False
         self._left -= 1

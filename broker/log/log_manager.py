@@ -470,7 +470,7 @@ class LogManager:
         self._drop_recovery_points({key})
 
     def holdings(self, besides: TopicPartition) -> str | None:
-        """Return the name of a partition that is not `besides` and is stored or lost; None if the directory is new."""
+        """Return the name of any known partition but `besides`, even an offline or lost one; None if there is none."""
         known = {*self._logs, *self.offline, *self.lost} - {besides}
         return partition_directory(*min(known)) if known else None
 

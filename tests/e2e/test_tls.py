@@ -467,7 +467,12 @@ async def test_a_client_that_does_not_read_is_seen(authority: Authority, monkeyp
                 *((one.unsent, vars(one), _buffered(one._transport)) for one in listener._connections),
             ]
 
-        await until(is_unsent, state)
+        try:
+            await until(is_unsent, state)
+        except AssertionError:
+            cast(Any, writer.transport).resume_reading()
+            print("the response begins with", (await reader.read(100)).hex())
+            raise
         monkeypatch.setattr("oncelog.broker.network.listener.STALLED_S", 60.0)
         stopping = asyncio.create_task(broker.stop())
         cast(Any, writer.transport).resume_reading()

@@ -40,7 +40,7 @@ class SqlSourceConnector(SourceConnector):
         return list(outcomes.values())
 
     def start(self, config: Mapping[str, str]) -> None:
-        """Check the settings; without a list of tables, start to watch for new tables. Raises ConnectError."""
+        """Check the settings. Without a query or a list of tables, begin to watch for tables. Raises ConnectError."""
         require("sqlalchemy", "SqlSource", "connect-sql")
         from .database import open_engine
 

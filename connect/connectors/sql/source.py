@@ -56,9 +56,10 @@ class Source:
     def rows(
         self, connection: sa.Connection, after: Sequence[Any] | None, before: Any, limit: int, *, equal: bool = False
     ) -> list[Row]:
-        """Return up to `limit` rows, in order, whose position is after `after`, or with `equal` is the same.
+        """Return up to `limit` rows in order: those with a position greater than `after`, or equal to it if `equal`.
 
-        In the modes with a timestamp, rows must also meet the condition `before`.
+        In the modes with a timestamp, rows must also meet the condition `before`. With `null_timestamps`, their
+        timestamp must be null instead.
         """
         statement = self.select()
         if self.incrementing is not None:
