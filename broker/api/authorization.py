@@ -174,7 +174,11 @@ class _Part:
             return self._unchanged(self.completed(reply))
         if isinstance(reply, Deferred):
             finish = reply.finish
-            return Deferred(reply.awaitable, lambda result: self._finished(finish(result) if finish else result))
+            return Deferred(
+                reply.awaitable,
+                lambda result: self._finished(finish(result) if finish else result),
+                hurry=reply.hurry,
+            )
         if isinstance(reply, Coroutine):
             return self._awaited(reply)
         if isinstance(reply, GeneratorType):

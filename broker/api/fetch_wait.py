@@ -1,8 +1,8 @@
 """Let Fetch requests wait until there is enough data (`fetch.min.bytes`).
 
-A wait ends exactly once: when enough data is available, when its time is up, when its connection closes, or when the
-broker stops. The handler reads the records only when the response can be sent. When a log advances, the cost per wait
-does not depend on how many other logs the wait watches.
+A wait ends exactly once: when enough data is available, when its time is up, when another request of its connection
+waits for its end, when its connection closes, or when the broker stops. The handler reads the records only when the
+response can be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
 
 Usually the waits of a log are looked at as soon as it advances. If very many waits are due at the same time, the rest
 are looked at in the next turns of the event loop, a few of each log at a time. A wait that watches many logs stops
@@ -78,6 +78,10 @@ class FetchWait:
         """End the wait if it has enough data now that `log` has advanced."""
         if not self.done.done() and self._is_enough(log):
             self.release()
+
+    def hurry(self) -> None:
+        """End the wait although there is not enough data."""
+        self._purgatory.end(self)
 
     def _closed(self, closed: asyncio.Future[None]) -> None:
         self._purgatory.end(self)

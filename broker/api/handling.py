@@ -61,17 +61,23 @@ class Deferred(Generic[ResultT]):
 
     A coroutine is run as a task and is cancelled when the connection closes. A future is only waited for and never
     cancelled: its creator owns it, and can watch `context.connection.closed`.
+
+    `hurry` ends the wait early, if that is possible. It is called when a later request of the connection has been
+    executed, whose response must wait for this one.
     """
 
-    __slots__ = ("awaitable", "finish")
+    __slots__ = ("awaitable", "finish", "hurry")
 
     def __init__(
         self,
         awaitable: Awaitable[ResultT] | None,
         finish: Callable[[ResultT], Response | Steps[Response | None] | None] | None = None,
+        *,
+        hurry: Callable[[], None] | None = None,
     ) -> None:
         self.awaitable = awaitable
         self.finish = finish
+        self.hurry = hurry
 
 
 def answer_and_close(connection: ConnectionInfo, response: Response, reason: str) -> Deferred[None]:

@@ -4,6 +4,9 @@ The partitions come from the request or from an incremental session (fetch_sessi
 waiting. The response is read from the logs only when it can be sent, so that a connection has at most one response in
 memory. A request or session with many partitions is checked in slices. While the request waits, a partition is checked
 only when its log has advanced.
+
+If the client sends another request on the same connection meanwhile, the Fetch is answered early, because the other
+response has to wait for it. Apache Kafka reads the other request only when `fetch.max.wait.ms` is over.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
         wait_s = min(wait_s, max(login.left_s, 0))  # a client gets nothing that is written after its session
     wait = broker.fetch_purgatory.wait(fetch.is_enough_with, wait_s, context.connection)
     yield from fetch.watch(wait)
-    return Deferred(wait.done, fetch.answer)
+    return Deferred(wait.done, fetch.answer, hurry=wait.hurry)
 
 
 class _Waiting:

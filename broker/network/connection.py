@@ -129,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[_Slot] = deque()
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._parked = False
+        self._may_hurry = False
         self._outliving: asyncio.Task[Any] | None = None
         self._write_paused = False
         self._read_paused = False
@@ -603,6 +604,7 @@ class Connection(asyncio.BufferedProtocol):
             slot = _Slot(exchange)
             self._pending.append(slot)
             self._hold(slot, self._dispatcher.encode(exchange, reply))
+            self._hurry_waits()
         elif isinstance(reply, Deferred):
             slot = _Slot(exchange)
             self._pending.append(slot)
@@ -642,7 +644,19 @@ class Connection(asyncio.BufferedProtocol):
         self._unmute = None
         self._process()
 
+    def _hurry_waits(self) -> None:
+        """End the waits of earlier requests that can be ended, because a later response has to wait for theirs."""
+        if self._may_hurry:
+            self._may_hurry = False
+            for slot in self._pending:
+                if not slot.ready and slot.deferred is not None and slot.deferred.hurry is not None:
+                    slot.deferred.hurry()
+
     def _wait_for(self, slot: _Slot, deferred: Deferred[Any]) -> None:
+        if deferred.hurry is None:
+            self._hurry_waits()
+        else:
+            self._may_hurry = True
         slot.deferred = deferred
         awaitable = deferred.awaitable
         if awaitable is None:
@@ -704,12 +718,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._drop(slot, done)
                 return
             reply = None if done.cancelled() or done.exception() is not None else done.result()
-            if isinstance(reply, list):
-                self._hold(slot, reply)
-            elif isinstance(reply, Deferred):
+            if isinstance(reply, Deferred):
                 self._wait_for(slot, reply)
             else:
-                self._settle(slot, done)
+                if isinstance(reply, list):
+                    self._hold(slot, reply)
+                else:
+                    self._settle(slot, done)
+                self._hurry_waits()
             if slot.ready and slot.deferred is None and slot.pieces is None and self._pending[0] is not slot:
                 self._encode_early(slot)
             self._flush()

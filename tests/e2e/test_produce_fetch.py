@@ -47,6 +47,37 @@ async def test_from_version_13_produce_names_topics_by_id(bootstrap: str, fresh_
             assert response.responses[0].partition_responses[0].error_code == code
 
 
+async def test_a_request_behind_a_fetch_that_waits_is_answered_soon(bootstrap: str, fresh_name: Name) -> None:
+    """The response to the later request has to wait for that of the Fetch, which therefore ends its wait early."""
+    topic = fresh_name("topic")
+    asked = FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=[FetchTopic(topic, partitions=[FetchPartition(0)])])
+    ends = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, -1)])])
+    async with RawConnection(bootstrap) as wire:
+        await wire.create_topic(topic)
+        fetches = [wire.send(asked, 12), wire.send(asked, 12)]
+        later = wire.send(ends, 6)
+        for sent in fetches:
+            got, response = await wire.receive(FetchRequest, 12)
+            assert (got, response.error_code) == (sent, 0)
+            assert not response.responses[0].partitions[0].records
+        got, offsets = await wire.receive(ListOffsetsRequest, 6)
+        assert (got, offsets.topics[0].partitions[0].offset) == (later, 0)
+
+
+async def test_only_another_kind_of_request_ends_the_wait_of_a_fetch(bootstrap: str, fresh_name: Name) -> None:
+    """Two Fetch requests of one connection wait together: if each ended the other, their client would never pause."""
+    topic = fresh_name("topic")
+    asked = FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=[FetchTopic(topic, partitions=[FetchPartition(0)])])
+    async with RawConnection(bootstrap) as wire, RawConnection(bootstrap) as writer:
+        await wire.create_topic(topic)
+        fetches = [wire.send(asked, 12), wire.send(asked, 12)]
+        await writer.produce(topic, batch(b"a"))
+        for sent in fetches:
+            got, response = await wire.receive(FetchRequest, 12)
+            assert got == sent
+            assert values_in(response.responses[0].partitions[0].records)
+
+
 async def test_acks_0_is_not_answered_and_its_records_are_there(bootstrap: str, fresh_name: Name) -> None:
     topic = fresh_name("topic")
     async with RawConnection(bootstrap) as wire:
