@@ -92,7 +92,7 @@ def test_a_topic_that_is_gone_is_a_loss(topics: Any, readers: Readers, available
         if available_now:
             reader.prepareForTriggerAvailableNow()
         if fail == "true":
-            with pytest.raises(DataLossError, match=f"{gone}-0, .*is no longer there"):
+            with pytest.raises(DataLossError, match=f"{gone}-0, .*was deleted"):
                 reader.latestOffset(start, ReadAllAvailable())
         else:
             end = reader.latestOffset(start, ReadAllAvailable())
@@ -140,7 +140,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(topics: Any, readers: Read
     delete(topics, topic)
     make_again(topics, topic)
     topics.send(topic, range(3))
-    with pytest.raises(DataLossError, match=f"{topic}-. ends at offset 2, but was read up to 4 already"):
+    with pytest.raises(DataLossError, match=f"{topic}-. ends at offset 2, but the query has read up to offset 4"):
         readers(subscribe=topic).latestOffset(start, ReadAllAvailable())
     reader = readers(subscribe=topic, failOnDataLoss="false")
     end = reader.latestOffset(start, ReadAllAvailable())
