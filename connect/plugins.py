@@ -129,14 +129,15 @@ BUILT_IN: Final = (
 )
 
 
-_SUFFIXES: Final = ("Connector", "Converter", "Predicate")
+_SUFFIXES: Final = ("Connector", "HeaderConverter", "Converter", "Predicate")
+"""The suffixes that short names may leave out. The first one that fits counts."""
 
 
 def aliases(java_name: str) -> list[str]:
     """Return the names under which a plugin can be loaded: full, short, and short without its suffix."""
     simple = java_name.rpartition(".")[2]
     pruned = [simple.removesuffix(suffix) for suffix in _SUFFIXES if simple.endswith(suffix) and simple != suffix]
-    return [java_name, simple, *pruned]
+    return [java_name, simple, *pruned[:1]]
 
 
 @cache

@@ -10,6 +10,7 @@ from .key import REQUIRED, ConfigKey, Importance, Recommender, Width
 from .types import Password, Type
 from .validation import ConfigValue
 from .validators import (
+    Every,
     NonEmptyList,
     NonEmptyString,
     NonNull,
@@ -27,6 +28,7 @@ __all__ = [
     "ConfigDef",
     "ConfigKey",
     "ConfigValue",
+    "Every",
     "Importance",
     "NonEmptyList",
     "NonEmptyString",

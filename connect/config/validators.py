@@ -96,6 +96,21 @@ class NonEmptyList:
         return "non-empty list"
 
 
+class Every:
+    """Accepts what all of the given validators accept; they are called in their order."""
+
+    def __init__(self, *validators: Validator) -> None:
+        self._validators = validators
+
+    def __call__(self, name: str, value: Any) -> None:
+        """Raise ConfigValueError as the first validator does that refuses the value."""
+        for validator in self._validators:
+            validator(name, value)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self._validators))
+
+
 class RegularExpression:
     """Accepts a regular expression. Named groups may have Java's syntax."""
 

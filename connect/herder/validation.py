@@ -70,13 +70,14 @@ async def validate_connector(
     if creates_topics:
         _check_topic_groups(resolved, values)
     _check_versions(cls, resolved, values)
+    has_its_version = not values["connector.plugin.version"].errors
     for key, value in config.items():
         if value is None:
             outcome = values.setdefault(key, ConfigValue(key))
             outcome.errors.append("Null value can not be supplied as the configuration value.")
     own = cls.config_def()
     outcomes: list[ConfigValue] = []
-    if not values["connector.plugin.version"].errors:
+    if has_its_version:
         calls = Calls(f"validate {name}")
         try:
             outcomes = await calls.call(connector.validate, config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...api.records import SourceRecord
-from ...config import REQUIRED, ConfigDef, ConfigKey, Importance, NonEmptyString, RegularExpression, Type
+from ...config import REQUIRED, ConfigDef, ConfigKey, Every, Importance, NonEmptyString, RegularExpression, Type
 from ...config.validators import compiled
 from ..transformation import Predicate
 
@@ -17,7 +17,11 @@ class TopicNameMatches(Predicate):
     def config_def(cls) -> ConfigDef:
         """Return the definitions of the predicate's settings."""
         doc = "Regular expression that a topic's whole name must match."
-        return ConfigDef(ConfigKey("pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, RegularExpression()))
+        return ConfigDef(
+            ConfigKey(
+                "pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, Every(NonEmptyString(), RegularExpression())
+            )
+        )
 
     def configure(self, config: Any) -> None:
         """Apply the settings; raises ConfigValueError."""

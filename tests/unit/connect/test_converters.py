@@ -35,7 +35,7 @@ from oncelog.connect.data.schema import (
     struct,
 )
 from oncelog.connect.data.struct import Struct
-from oncelog.connect.errors import ConfigValueError, DataError
+from oncelog.connect.errors import ConfigValueError, ConnectError, DataError
 from oncelog.connect.plugins import class_name, load_class
 
 POINT = struct(
@@ -425,3 +425,9 @@ def test_text_has_the_byte_order_of_java(encoding: str, text: str, data: bytes) 
 def test_what_encodes_no_text_is_no_character_set(encoding: str) -> None:
     with pytest.raises(ConfigValueError, match="is not the name of a character set"):
         StringConverter().configure({"converter.type": "value", "converter.encoding": encoding})
+
+
+def test_the_short_name_of_a_header_converter() -> None:
+    assert load_class("Simple") is load_class("SimpleHeaderConverter") is SimpleHeaderConverter
+    with pytest.raises(ConnectError):
+        load_class("SimpleHeader")

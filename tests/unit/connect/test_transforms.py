@@ -336,6 +336,11 @@ def test_predicates(name: str, settings: dict[str, str], record: SourceRecord, t
     assert predicate.test(record) is true
 
 
+def test_an_empty_pattern_would_match_no_topic() -> None:
+    with pytest.raises(ConfigValueError, match="String must be non-empty"):
+        load_class("TopicNameMatches")().configure({"pattern": ""})
+
+
 def test_validation_shows_the_settings_of_each_transform() -> None:
     given = {"transforms": "a,b", "transforms.a.type": "RegexRouter", "transforms.b.type": "Nope"}
     table = enriched(ConfigDef(), given)

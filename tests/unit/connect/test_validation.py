@@ -86,6 +86,12 @@ async def test_a_malformed_version_is_a_bad_request() -> None:
         await errors(**{"connector.plugin.version": "[1"})
 
 
+async def test_a_version_that_is_null_does_not_hide_the_values_of_the_connector() -> None:
+    given = await report(**{"connector.plugin.version": None})
+    assert given["error_count"] == 1
+    assert all(config["value"] for config in given["configs"])
+
+
 @pytest.mark.parametrize("size", ["0", "-5"])
 async def test_file_stream_source_takes_any_batch_size(size: str) -> None:
     assert await errors(**{"batch.size": size}) == {}
