@@ -79,10 +79,6 @@ class FetchWait:
         if not self.done.done() and self._is_enough(log):
             self.release()
 
-    def hurry(self) -> None:
-        """End the wait although there is not enough data."""
-        self._purgatory.end(self)
-
     def _closed(self, closed: asyncio.Future[None]) -> None:
         self._purgatory.end(self)
 

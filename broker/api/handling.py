@@ -62,8 +62,8 @@ class Deferred(Generic[ResultT]):
     A coroutine is run as a task and is cancelled when the connection closes. A future is only waited for and never
     cancelled: its creator owns it, and can watch `context.connection.closed`.
 
-    `hurry` ends the wait early, if that is possible. It is called when a later request of the connection has been
-    executed, whose response must wait for this one.
+    `hurry`, if given, ends the wait early. It is called when a later request of the same connection has been executed,
+    because its response must wait for this one.
     """
 
     __slots__ = ("awaitable", "finish", "hurry")

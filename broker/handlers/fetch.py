@@ -6,12 +6,14 @@ memory. A request or session with many partitions is checked in slices. While th
 only when its log has advanced.
 
 If the client sends another request on the same connection meanwhile, the Fetch is answered early, because the other
-response has to wait for it. Apache Kafka reads the other request only when `fetch.max.wait.ms` is over.
+response has to wait for it. Only a Fetch that waits, too, does not end the wait. Apache Kafka reads the other request
+only after it has answered the Fetch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -63,7 +65,7 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
         wait_s = min(wait_s, max(login.left_s, 0))  # a client gets nothing that is written after its session
     wait = broker.fetch_purgatory.wait(fetch.is_enough_with, wait_s, context.connection)
     yield from fetch.watch(wait)
-    return Deferred(wait.done, fetch.answer, hurry=wait.hurry)
+    return Deferred(wait.done, fetch.answer, hurry=partial(broker.fetch_purgatory.end, wait))
 
 
 class _Waiting:

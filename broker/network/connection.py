@@ -720,11 +720,11 @@ class Connection(asyncio.BufferedProtocol):
             reply = None if done.cancelled() or done.exception() is not None else done.result()
             if isinstance(reply, Deferred):
                 self._wait_for(slot, reply)
+            elif isinstance(reply, list):
+                self._hold(slot, reply)
+                self._hurry_waits()
             else:
-                if isinstance(reply, list):
-                    self._hold(slot, reply)
-                else:
-                    self._settle(slot, done)
+                self._settle(slot, done)
                 self._hurry_waits()
             if slot.ready and slot.deferred is None and slot.pieces is None and self._pending[0] is not slot:
                 self._encode_early(slot)
