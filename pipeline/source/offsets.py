@@ -34,7 +34,7 @@ class OffsetRange(NamedTuple):
 
 
 class DataLossError(KafkaError):
-    """Offsets that the query has not read yet were deleted."""
+    """Records that the query should read, or a partition at which it should continue, no longer exist."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -51,9 +51,9 @@ def lost(what: str, fail: bool) -> None:
 
 
 def deleted(partition: TopicPartition, start: int, end: int) -> str:
-    """Return the text for `lost` about the deleted offsets from `start` to `end` (exclusive)."""
+    """Return the text for `lost` about the offsets from `start` to `end` (exclusive), which no longer exist."""
     which = f"Offsets {start} to {end - 1} of {partition} cannot be read"
-    return f"{which}: the records were deleted (retention, DeleteRecords), or the topic was deleted"
+    return f"{which}: they were deleted (retention, DeleteRecords) or truncated, or the topic was deleted"
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

@@ -219,7 +219,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest = end
         gone = [str(one) for one in begin if one not in end]
         if gone:
-            lost(f"The topic of {', '.join(sorted(gone))}, which the query has read, was deleted", self._fail)
+            lost(
+                f"The query has read partitions that no longer exist: {', '.join(sorted(gone))}. Their topic was"
+                " deleted, or created again with fewer partitions",
+                self._fail,
+            )
         if behind := [one for one in end if begin.get(one, 0) > end[one]]:
             written = self._open.run(self._settings.finder(self._open, committed=False).latest(behind))
             for one in behind:
