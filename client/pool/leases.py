@@ -147,7 +147,7 @@ class GroupLeases:
         while True:
             self._awake.clear()
             if membership.generation.generation_id < 0:
-                self._lose("the session timed out")
+                self._lose(str(membership.failure or "the group no longer has this member"))
             if membership.failure is not None:
                 return self._fail(membership.failure)
             if membership.rejoin_reason is None and membership.state is MemberState.STABLE:
