@@ -103,7 +103,7 @@ class Every:
         self._validators = validators
 
     def __call__(self, name: str, value: Any) -> None:
-        """Raise ConfigValueError as the first validator does that refuses the value."""
+        """Raise the ConfigValueError of the first validator that refuses the value."""
         for validator in self._validators:
             validator(name, value)
 

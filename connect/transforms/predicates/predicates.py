@@ -17,11 +17,8 @@ class TopicNameMatches(Predicate):
     def config_def(cls) -> ConfigDef:
         """Return the definitions of the predicate's settings."""
         doc = "Regular expression that a topic's whole name must match."
-        return ConfigDef(
-            ConfigKey(
-                "pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, Every(NonEmptyString(), RegularExpression())
-            )
-        )
+        valid = Every(NonEmptyString(), RegularExpression())
+        return ConfigDef(ConfigKey("pattern", Type.STRING, REQUIRED, Importance.MEDIUM, doc, valid))
 
     def configure(self, config: Any) -> None:
         """Apply the settings; raises ConfigValueError."""
