@@ -16,7 +16,10 @@ from .services import BrokerServices
 WITHOUT_DEFAULT: Final = frozenset(
     {"log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"}
 )
-"""Settings whose default in Kafka is null, which means that a related setting applies."""
+"""Settings whose default in Kafka is null, which means that a related setting applies.
+
+An empty text is such a default, too, and means that there is no value.
+"""
 
 
 class ConfigSource(IntEnum):
@@ -97,18 +100,19 @@ def describe_broker(broker: BrokerServices) -> list[ConfigRow]:
     values += [(name, BrokerConfig.find(name), value) for name, value in sorted(config.overrides.items())]
     rows = []
     for name, setting, value in values:
-        shown = _shown(setting, value)
-        source = _broker_source(config, name)
-        synonyms = [(name, shown, source)]
-        if source is not ConfigSource.DEFAULT_CONFIG:
+        synonyms = []
+        if name in config.explicit:
+            synonyms.append((name, _shown(setting, value), ConfigSource.STATIC_BROKER_CONFIG))
+        if _has_default(setting):
             synonyms.append((name, _shown(setting, setting.default), ConfigSource.DEFAULT_CONFIG))
+        _, shown, source = synonyms[0] if synonyms else (name, None, ConfigSource.DEFAULT_CONFIG)
         rows.append(ConfigRow(name, shown, source, True, setting.type, setting.doc, tuple(synonyms), setting.is_secret))
     return rows
 
 
+def _has_default(setting: Setting) -> bool:
+    return setting.name not in WITHOUT_DEFAULT and setting.default not in ("", None)
+
+
 def _shown(setting: Setting, value: object) -> str | None:
     return None if setting.is_secret else format_value(value)
-
-
-def _broker_source(config: BrokerConfig, name: str) -> ConfigSource:
-    return ConfigSource.STATIC_BROKER_CONFIG if name in config.explicit else ConfigSource.DEFAULT_CONFIG

@@ -1,12 +1,15 @@
 """Handle AlterClientQuotas: set and remove quotas of users, client ids and addresses (KIP-546).
 
 As in Kafka, either all changes of an entity are made or none. An impossible change is an error of its own entity only.
+An entity that the request repeats is not changed.
 The answer is sent when the quotas are durable and in effect.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -19,6 +22,7 @@ from ...protocol.messages.alter_client_quotas import (
 from ..api.handling import RequestContext, handles
 from ..quotas.entity import QuotaEntity, QuotaValues, check_quota, quota_entity
 from ..scheduling.slices import in_slices
+from ..scheduling.steps import repeated, run_in_slices
 
 CHANGED_AT_A_TIME: Final = 20
 """The number of entities whose quotas are changed and made durable together."""
@@ -31,6 +35,7 @@ MAX_CHANGES: Final = 20
 async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     response = AlterClientQuotasResponse()
     items = request.entries
+    twice = await run_in_slices(repeated(_named(items)))
     async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
         pending: list[tuple[EntryData, asyncio.Future[None]]] = []
         for item in items[start : start + CHANGED_AT_A_TIME]:
@@ -39,6 +44,8 @@ async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> 
             response.entries.append(entry)
             try:
                 entity, values = _changed(context, item)
+                if entity in twice:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The entity is in the request twice. Send it once.")
                 if not request.validate_only:
                     pending.append((entry, context.broker.metadata.change_quotas(entity, values)))
             except KafkaError as error:
@@ -51,6 +58,13 @@ async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> 
     return response
 
 
+def _named(items: Iterable[RequestEntryData]) -> Iterator[QuotaEntity]:
+    """Yield the entity of each change, without those that do not exist."""
+    for item in items:
+        with suppress(ValueError):
+            yield quota_entity((part.entity_type, part.entity_name) for part in item.entity)
+
+
 def _changed(context: RequestContext, item: RequestEntryData) -> tuple[QuotaEntity, QuotaValues]:
     """Return an entity and its quotas after the change. Raises KafkaError INVALID_REQUEST or POLICY_VIOLATION."""
     metadata = context.broker.metadata
@@ -59,6 +73,8 @@ def _changed(context: RequestContext, item: RequestEntryData) -> tuple[QuotaEnti
             raise ValueError(f"The entity has more than {MAX_CHANGES} changes. Send each quota once")
         entity = quota_entity((part.entity_type, part.entity_name) for part in item.entity)
         values = dict(metadata.newest_quotas(entity))
+        if len({change.key for change in item.ops}) < len(item.ops):
+            raise ValueError("A quota of the entity is changed twice. Change it once")
         for change in item.ops:
             check_quota(entity, change.key, None if change.remove else change.value)
             values.pop(change.key, None)

@@ -154,6 +154,8 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
     items: list[str] = list(stored_config(context.broker.config, configs).get(name))
     operands = [part.strip() for part in value.split(",") if part.strip()]
     if config.config_operation == Operation.APPEND:
+        if not operands:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Nothing is appended to {name}. Send at least one item.")
         items += [part for part in operands if part not in items]
     else:
         items = [part for part in items if part not in operands]

@@ -68,8 +68,8 @@ class SecuritySettings(Table):
         " ssl.key.password.",
         per_listener=True,
     )
-    ssl_keystore_certificate_chain: str = text(
-        "", doc="The broker's certificate chain in PEM format, in place of a file.", per_listener=True
+    ssl_keystore_certificate_chain: str = password(
+        doc="The broker's certificate chain in PEM format, in place of a file.", per_listener=True
     )
     ssl_key_password: str = password(
         doc="The password of the private key, if the key itself is encrypted.", per_listener=True
@@ -89,8 +89,8 @@ class SecuritySettings(Table):
     ssl_truststore_password: str = password(
         doc="The password of a PKCS12 file in ssl.truststore.location.", per_listener=True
     )
-    ssl_truststore_certificates: str = text(
-        "", doc="The trusted certificates in PEM format, in place of a file.", per_listener=True
+    ssl_truststore_certificates: str = password(
+        doc="The trusted certificates in PEM format, in place of a file.", per_listener=True
     )
     ssl_client_auth: str = text(
         "none",

@@ -137,6 +137,17 @@ async def test_cleanup_policy_may_become_empty(bootstrap: str, fresh_name: Name)
         assert await setting(wire, name, "cleanup.policy") == ""
 
 
+async def test_nothing_cannot_be_appended_to_a_list(bootstrap: str, fresh_name: Name) -> None:
+    name = fresh_name("topic")
+    async with RawConnection(bootstrap) as wire:
+        assert (await create(wire, name, {"cleanup.policy": "compact"})).error_code == 0
+        for nothing in ("", " "):
+            refused = await alter(wire, name, ("cleanup.policy", APPEND, nothing))
+            assert refused.error_code == E.INVALID_CONFIG
+        assert (await alter(wire, name, ("cleanup.policy", SUBTRACT, ""))).error_code == 0
+        assert await setting(wire, name, "cleanup.policy") == "compact"
+
+
 async def test_every_negative_retention_in_bytes_is_accepted(bootstrap: str, fresh_name: Name) -> None:
     async with RawConnection(bootstrap) as wire:
         assert (await create(wire, fresh_name("topic"), {"retention.bytes": "-2"})).error_code == 0

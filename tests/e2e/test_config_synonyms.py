@@ -20,9 +20,13 @@ from support.broker import BrokerProcess
 from support.wire import Wire
 
 OWN_BROKER = "starts a broker with settings of its own"
-TOPIC = 2
+TOPIC, BROKER = 2, 4
 DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
 
+WITHOUT_VALUE = (
+    *("log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"),
+    *("broker.rack", "sasl.oauthbearer.jwks.endpoint.url", "ssl.keystore.location", "ssl.truststore.location"),
+)
 WITHOUT_SYNONYM = ("retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms")
 LIKE_THE_BROKERS = {
     "unclean.leader.election.enable": ("unclean.leader.election.enable", "false"),
@@ -84,3 +88,15 @@ def test_what_the_brokers_file_says_comes_before_its_default(tmp_path: Path) -> 
     segment = [("log.segment.bytes", "4096", STATIC_BROKER), ("log.segment.bytes", "1073741824", DEFAULT)]
     assert synonyms(rows["segment.bytes"]) == segment
     assert (rows["segment.ms"].value, synonyms(rows["segment.ms"])) == ("3600000", [])
+
+
+def test_a_brokers_setting_without_value_is_null(bootstrap: str) -> None:
+    with Wire(bootstrap) as wire:
+        request = DescribeConfigsRequest([DescribeConfigsResource(BROKER, "1", None)], True)
+        (result,) = wire.call(request, 4).results
+    rows = {row.name: row for row in result.configs}
+    for name in WITHOUT_VALUE:
+        assert (name, rows[name].value, rows[name].config_source, rows[name].synonyms) == (name, None, DEFAULT, [])
+    assert synonyms(rows["log.retention.hours"]) == [("log.retention.hours", "168", DEFAULT)]
+    secret = rows["ssl.keystore.certificate.chain"]
+    assert (secret.value, secret.is_sensitive) == (None, True)

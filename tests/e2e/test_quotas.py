@@ -244,6 +244,22 @@ async def test_a_change_that_cannot_be_is_an_error_of_its_entity_alone() -> None
         assert [names for names, _ in await described(wire)] == [["user=alice"], ["user=erin"]]
 
 
+async def test_what_is_changed_twice_in_a_request_is_not_changed() -> None:
+    async with broker_and_wire() as (_, wire):
+        rate = OpData("producer_byte_rate", 10.0, False)
+        results = await alter(
+            wire,
+            change({"user": "alice", "client-id": None}, producer_byte_rate=10),
+            change({"user": "bob"}, producer_byte_rate=10),
+            change({"client-id": None, "user": "alice"}, producer_byte_rate=20),
+            RequestEntryData([EntityData("user", "carol")], [rate, OpData("producer_byte_rate", 0.0, True)]),
+        )
+        assert [ErrorCode(result.error_code).name for result in results] == [
+            *("INVALID_REQUEST", "NONE", "INVALID_REQUEST", "INVALID_REQUEST"),
+        ]
+        assert [names for names, _ in await described(wire)] == [["user=bob"]]
+
+
 async def test_librdkafka_is_throttled_and_loses_nothing() -> None:
     async with broker_and_wire() as (broker, wire):
         await wire.create_topic("t")
