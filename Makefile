@@ -67,7 +67,7 @@ test-pipeline: $(READY) ## the tests of the pipeline on Spark, those included th
 	$(BIN)/pytest tests/pipeline tests/examples/test_spark_job.py --ignore tests/pipeline/test_cluster.py --ignore tests/pipeline/test_rolling_restart.py
 
 test-clients: $(READY) ## unmodified clients of other languages on our broker, and every client by every login over TLS (needs java 17 and mvn, go, npm; skips what is missing)
-	$(BIN)/pytest tests/interop/test_other_languages.py tests/interop/test_logins_of_clients.py tests/interop/test_quotas_of_java.py
+	$(BIN)/pytest tests/interop/test_other_languages.py tests/interop/test_logins_of_clients.py tests/interop/test_quotas_of_java.py tests/interop/test_broker_configs_of_java.py
 
 crash: $(READY) ## 20 runs of the demo's core with kills at random moments
 	$(BIN)/pytest tests/crash -m slow --timeout 3600 --ignore tests/crash/test_pipeline_killed.py --ignore tests/crash/test_connect_killed.py

@@ -189,9 +189,36 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     overrides: dict[str, Any]
     """The settings that were given for one listener, by full name: `listener.name.<listener>.<setting>`."""
 
+    dynamic: Mapping[str, Any]
+    """The values by name that clients have set while the broker runs. They come before all others (KIP-226)."""
+
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self.__dict__["overrides"] = {}
+        self.__dict__["dynamic"] = {}
         super().__init__(values)
+        self.__dict__["_static"] = {name: self.get(name) for name, row in self.rows.items() if row.dynamic}
+
+    def set_dynamic(self, values: Mapping[str, Any]) -> None:
+        """Put typed values in effect, by the names of dynamic settings, in place of those of the last call.
+
+        All other settings never change. A part of the broker that keeps a value, and not the configuration, must be
+        informed of the change.
+        """
+        for name in self.dynamic.keys() - values.keys():
+            if name in self.explicit:
+                super().take(name, self.get_static(name))
+            else:
+                del self.__dict__[self.rows[name].attribute]  # the default applies
+        for name, value in values.items():
+            super().take(name, value)
+        self.__dict__["dynamic"] = dict(values)
+
+    def get_static(self, name: str) -> Any:
+        """Return the value of a setting, which may be that of one listener, if no client has changed it."""
+        for values in (self.overrides, self.__dict__["_static"]):
+            if name in values:
+                return values[name]
+        return self.get(name)
 
     # identity and listeners
     node_id: int = integer(1, at_least(0), doc="The broker's id in the cluster.", aliases=("broker.id",))
@@ -294,6 +321,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         INT32_MAX,
         at_least(1),
         doc="The maximum number of connections that may be open at a time. Further connections are closed at once.",
+        dynamic=True,
     )
     max_open_files: int = integer(
         -1,
@@ -308,6 +336,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         at_least(1),
         doc="The maximum number of connections that may be open at a time from one address. Further connections are"
         " closed at once. An IPv6 address counts with its /64 network.",
+        dynamic=True,
     )
     max_connection_creation_rate: int = integer(
         INT32_MAX,
@@ -315,6 +344,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         doc="The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further"
         " connections are accepted later. With the prefix listener.name.<listener>., it limits those of a listener.",
         per_listener=True,
+        dynamic=True,
     )
     connections_max_idle_ms: int = long(
         600000,
@@ -434,6 +464,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         at_least(1),
         doc="Accepted without effect. A number above that of the replicas counts as the number of replicas, and a"
         " partition has one.",
+        dynamic=True,
     )
     auto_create_topics_enable: bool = boolean(
         True, doc="Whether a topic is created when a client requests its metadata."
@@ -471,25 +502,30 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         choices=("producer",),
         doc="The compression of stored batches. The only value is producer: batches are stored as the producer"
         " compressed them.",
+        dynamic=True,
     )
     compression_gzip_level: int = integer(
         -1,
         _gzip_level,
         doc="Accepted without effect, because batches are stored as the producer compressed them.",
+        dynamic=True,
     )
     compression_lz4_level: int = integer(
         9,
         between(1, 17),
         doc="Accepted without effect, because batches are stored as the producer compressed them.",
+        dynamic=True,
     )
     compression_zstd_level: int = integer(
         3,
         between(-131072, 22),
         doc="Accepted without effect, because batches are stored as the producer compressed them.",
+        dynamic=True,
     )
     unclean_leader_election_enable: bool = boolean(
         False,
         doc="Accepted without effect, because a partition has a single replica: no other leader can be elected.",
+        dynamic=True,
     )
 
     # log
@@ -639,7 +675,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         doc="Accepted without effect, because the broker's `durability` decides when data is flushed.",
         dynamic=True,
     )
-    log_preallocate: bool = boolean(False, doc="Accepted without effect, because segment files grow as they fill.")
+    log_preallocate: bool = boolean(
+        False, doc="Accepted without effect, because segment files grow as they fill.", dynamic=True
+    )
     log_message_timestamp_type: str = text(
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),

@@ -14,6 +14,7 @@ import asyncio
 import random
 import tempfile
 from collections.abc import Mapping
+from copy import copy
 from functools import cached_property
 from os import PathLike, fspath
 from types import TracebackType
@@ -27,6 +28,7 @@ from .api.fetch_wait import FetchPurgatory
 from .api.services import ServedApi
 from .config import BrokerConfig
 from .dispatcher import Dispatcher
+from .dynamic_configs import take_dynamic_configs
 from .keywords import BrokerKeywords
 from .log import DiskProbe, LogManager
 from .metadata.features import TRANSACTION_VERSION, group_aware
@@ -80,7 +82,7 @@ class BrokerNode:
         if isinstance(config, BrokerConfig):
             if settings:
                 raise TypeError("pass settings either as keyword arguments or as a BrokerConfig, not both")
-            self.config = config
+            self.config = copy(config)  # clients can change the settings of this broker
         else:
             defaults = {"listeners": "PLAINTEXT://127.0.0.1:0", "logging.level": "warning"}
             names = BrokerConfig.parse({**(config or {}), **settings})
@@ -343,6 +345,8 @@ class BrokerNode:
         except KafkaError as error:
             raise BrokerStartError(f"The metadata cannot be read: {error.message}") from error
         self._quotas.changed()
+        self._take_dynamic_configs()
+        self.metadata.on_broker_configs_changed.append(self._take_dynamic_configs)
         self.replica_manager.start()
         await self.metadata.settled()
         try:
@@ -381,6 +385,12 @@ class BrokerNode:
             cluster_id=self.cluster_id,
         )
         self._warm_up = asyncio.get_running_loop().call_later(0.05, self._load_handlers)
+
+    def _take_dynamic_configs(self) -> None:
+        """Put the settings in effect that clients have changed (KIP-226)."""
+        take_dynamic_configs(self.config, self.metadata.broker_configs, self.node_id, self.log)
+        if self._listeners is not None:
+            self._listeners.limits_changed()
 
     async def _start_metrics(self) -> None:
         if not self.config.metrics_listener:

@@ -1,24 +1,25 @@
-"""Define `oncelog cluster`: show the cluster's brokers and their configs."""
+"""Define `oncelog cluster`: show the cluster's brokers, and show and change their configs."""
 
 from __future__ import annotations
 
 import click
 
 from .bootstrap import bootstrap_option, connect_admin, run
-from .json_output import json_option, print_json
-from .parameters import Number
+from .json_output import json_option, print_json, report
+from .parameters import Number, config_changes
 from .tables import print_items, print_items_table
 
 
-@click.group(short_help="Describe the cluster and the configs of its brokers.")
+@click.group(short_help="Describe the cluster; show and change the configs of its brokers.")
 def cluster() -> None:
-    """Describe the cluster, and print the configs of its brokers.
+    """Describe the cluster, and print and change the configs of its brokers.
 
     \b
     oncelog cluster describe
     oncelog cluster config                             configs that were set explicitly
     oncelog cluster config --all                       all configs, with the defaults
     oncelog cluster config log.retention.ms
+    oncelog cluster alter --set log.retention.ms=86400000
     """
 
 
@@ -59,8 +60,8 @@ def describe(as_json: bool, bootstrap: str) -> None:
 def config(names: tuple[str, ...], broker: int | None, everything: bool, as_json: bool, bootstrap: str) -> None:
     """Print a broker's configs, one per line: name, value, source.
 
-    With NAMES, print these configs. Without NAMES, print the configs that were set explicitly. An oncelog broker reads
-    its configs from its configuration file, its environment and its flags when it starts.
+    With NAMES, print these configs. Without NAMES, print the configs that were set explicitly: in the broker's
+    configuration when it started, or with `oncelog cluster alter` since then.
     """
 
     async def work() -> None:
@@ -85,5 +86,45 @@ def config(names: tuple[str, ...], broker: int | None, everything: bool, as_json
         }
         empty = f"No config of broker {node} was set explicitly. --all prints the defaults."
         print_items(COLUMNS, config_items(shown), empty, as_json=as_json)
+
+    run(work())
+
+
+@cluster.command(short_help="Set and remove configs of running brokers.")
+@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a config; may be repeated.")
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="NAME",
+    help="Remove a config that was set with --set, so that the broker's configuration applies; may be repeated.",
+)
+@click.option("--broker", type=Number(), metavar="ID", help="Only the broker with this id.  [default: all brokers]")
+@click.option("--dry-run", is_flag=True, help="Let the broker validate the change, and change nothing.")
+@json_option
+@bootstrap_option
+def alter(
+    pairs: tuple[str, ...], unset: tuple[str, ...], broker: int | None, dry_run: bool, as_json: bool, bootstrap: str
+) -> None:
+    """Set and remove configs of brokers while they run. All other configs keep their values.
+
+    The values come before those in the brokers' configuration, and stay when a broker starts again. A value for one
+    broker comes before a value for all brokers.
+
+    \b
+    oncelog cluster alter --set log.retention.ms=86400000 --set max.connections=5000
+    oncelog cluster alter --unset log.retention.ms
+    """
+    changes = config_changes(pairs, unset)
+
+    async def work() -> None:
+        from ..client.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.BROKER, "" if broker is None else str(broker))
+        async with connect_admin(bootstrap) as admin:
+            await admin.alter_configs({resource: changes}, validate_only=dry_run)
+        which = "all brokers" if broker is None else f"broker {broker}"
+        result = {"broker": broker, "changes": changes, "dry_run": dry_run}
+        sentence = f"The broker accepts these configs of {which}." if dry_run else f"Altered {which}."
+        report(sentence, result, as_json=as_json)
 
     run(work())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -134,3 +135,19 @@ def name_and_value(pair: str, option: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)
     return name, value
+
+
+def config_changes(pairs: Iterable[str], unset: Iterable[str]) -> dict[str, str | None]:
+    """Return the configs to set (`pairs` of NAME=VALUE) and to remove, the latter with the value None.
+
+    Raises click.UsageError if a name occurs twice or if there is nothing to change.
+    """
+    changes: dict[str, str | None] = dict.fromkeys(unset)
+    for pair in pairs:
+        key, value = name_and_value(pair, "--set")
+        if key in changes:
+            raise click.UsageError(f"{key} is given twice")
+        changes[key] = value
+    if not changes:
+        raise click.UsageError("nothing to change: give --set NAME=VALUE or --unset NAME")
+    return changes

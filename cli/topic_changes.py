@@ -9,7 +9,7 @@ import click
 from .bootstrap import bootstrap_option, connect_admin, run
 from .confirmation import confirm, yes_option
 from .json_output import json_option, print_json, report
-from .parameters import MAX_INT32, MAX_INT64, Number, name_and_value, time_of
+from .parameters import MAX_INT32, MAX_INT64, Number, config_changes, time_of
 from .tables import print_items_table
 
 if TYPE_CHECKING:
@@ -38,14 +38,7 @@ def alter(
     oncelog topic alter orders --set retention.ms=86400000 --set cleanup.policy=delete
     oncelog topic alter orders --unset retention.ms
     """
-    changes: dict[str, str | None] = dict.fromkeys(unset)
-    for pair in pairs:
-        key, value = name_and_value(pair, "--set")
-        if key in changes:
-            raise click.UsageError(f"{key} is given twice")
-        changes[key] = value
-    if not changes:
-        raise click.UsageError("nothing to change: give --set NAME=VALUE or --unset NAME")
+    changes = config_changes(pairs, unset)
 
     async def work() -> None:
         from ..client.admin import ConfigResource, ResourceType

@@ -19,6 +19,8 @@ def _row(setting: Setting) -> tuple[str, ...]:
         meaning += f" One of {', '.join(f'`{choice}`' for choice in setting.choices if choice)}."
     if setting.aliases:
         meaning += f" Also called {', '.join(f'`{alias}`' for alias in setting.aliases)}."
+    if setting.dynamic:
+        meaning += " Can be changed while the broker runs."
     if setting.synonyms:
         meaning += f" From the broker's `{setting.synonyms[0]}`."
     return f"`{setting.name}`", setting.type.name.lower(), _default(setting), meaning

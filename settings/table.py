@@ -82,7 +82,7 @@ class Setting:
 
     `parser` replaces the parser of the type; the message of its ValueError says what is wrong. `keyword` is the source
     code of the keyword argument's type, if it does not follow from type and choices. `default_text` describes the
-    default on reference pages, if it depends on something.
+    default on reference pages, if it depends on something. A `dynamic` setting can be changed while the broker runs.
 
     `synonyms` are the broker settings that a topic setting falls back to, the most specific first. A setting that is
     `per_listener` can also be set for one listener, as `listener.name.<listener>.<name>`.
@@ -299,7 +299,8 @@ def between(low: int | float, high: int | float) -> Check:
 class Table:
     """Base class of tables of settings.
 
-    An instance has the values of all settings as typed attributes, which do not change. `explicit` has the names of the
+    An instance has the values of all settings as typed attributes, which do not change, except for dynamic settings of
+    the broker. `explicit` has the names of the
     settings that were given. A subclass can change how settings are spelled and parsed; see the class variables, and
     `spelled`, `normal` and `unknown`.
     """

@@ -1,44 +1,87 @@
-"""Change the settings of topics for AlterConfigs and IncrementalAlterConfigs.
+"""Change the settings of topics and brokers for AlterConfigs and IncrementalAlterConfigs.
 
-A topic's own settings are those that override the broker's. A change is made to a copy of them. The resulting settings
-are checked together and then given to the metadata store. Either all changes to one resource are made or none.
+A topic's own settings override the broker's, and a broker's dynamic settings override its configuration (KIP-226). A
+change is made to a copy of them. The resulting settings are checked together and then given to the metadata store.
+Either all changes to one resource are made or none.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...settings import Setting
+from ..dynamic_configs import EVERY_BROKER, dynamic_setting, dynamic_value
 from ..metadata import Topic
+from ..metadata.topic_config import TopicConfig, stored_config
 from ..topic_names import name_problem
 from .config_sources import ResourceType
 from .services import BrokerServices
 from .topic_creation import checked_config
 
 
-def change_configs(
-    broker: BrokerServices,
-    resource_type: int,
-    resource_name: str,
-    change: Callable[[dict[str, str]], None],
-    *,
-    validate_only: bool,
-) -> asyncio.Future[Topic] | None:
-    """Let `change` edit a copy of a topic's own settings, check the result and store it.
+class EditedConfigs(Protocol):
+    """A copy of the settings of one resource, which a request edits."""
 
-    Returns the future of the changed topic, or None if `validate_only` is set. Raises KafkaError if the topic does not
-    exist, the resource cannot be changed, or the resulting settings are invalid (INVALID_CONFIG).
+    configs: dict[str, str]
+    """The resource's own settings, as text by name."""
+
+    def find(self, name: str) -> Setting:
+        """Return a setting that the resource can have. Raises KafkaError INVALID_CONFIG or INVALID_REQUEST."""
+
+    def items(self, name: str) -> list[str]:
+        """Return the items that a list setting has now, whether the resource overrides it or not."""
+
+
+Edit: TypeAlias = Callable[[EditedConfigs], None]
+
+
+class _TopicConfigs:
+    def __init__(self, broker: BrokerServices, topic: Topic) -> None:
+        self.configs = dict(broker.metadata.newest(topic).configs)
+        self._broker = broker
+
+    def find(self, name: str) -> Setting:
+        setting = TopicConfig.rows.get(name)
+        if setting is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a topic setting. Correct its name.")
+        return setting
+
+    def items(self, name: str) -> list[str]:
+        return list(stored_config(self._broker.config, self.configs).get(name))
+
+
+class _BrokerConfigs:
+    def __init__(self, broker: BrokerServices, resource: str) -> None:
+        self.configs = dict(broker.metadata.newest_broker_configs(resource))
+        self._lower = {} if resource == EVERY_BROKER else broker.metadata.newest_broker_configs(EVERY_BROKER)
+        self._broker = broker
+
+    def find(self, name: str) -> Setting:
+        return dynamic_setting(name)
+
+    def items(self, name: str) -> list[str]:
+        text = self.configs.get(name, self._lower.get(name))
+        return list(self._broker.config.get_static(name) if text is None else dynamic_value(name, text))
+
+
+def change_configs(
+    broker: BrokerServices, resource_type: int, resource_name: str, edit: Edit, *, validate_only: bool
+) -> asyncio.Future[Any] | None:
+    """Let `edit` change a copy of a resource's own settings, check the result and store it.
+
+    Returns a future that is done when the change is durable and in effect, or None if `validate_only` is set. Raises
+    KafkaError if the resource does not exist or cannot be changed, or if the resulting settings are invalid: those of a
+    topic with INVALID_CONFIG, those of a broker with INVALID_REQUEST.
     """
     if resource_type == ResourceType.BROKER:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "The broker's settings cannot be changed while it runs. Change the configuration file and restart it.",
-        )
+        return _change_broker(broker, resource_name, edit, validate_only=validate_only)
     if resource_type != ResourceType.TOPIC:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Resource type {resource_type} has no settings that can be changed. Use a topic.",
+            f"Resource type {resource_type} has no settings that can be changed. Use a topic or a broker.",
         )
     if not resource_name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "There are no settings for all topics. Name a topic.")
@@ -47,13 +90,35 @@ def change_configs(
     topic = broker.metadata.topic(resource_name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    configs = dict(broker.metadata.newest(topic).configs)
-    change(configs)
-    if topic.is_internal and configs.get("cleanup.policy") != "compact":
+    return _change_topic(broker, topic, edit, validate_only=validate_only)
+
+
+def _change_topic(
+    broker: BrokerServices, topic: Topic, edit: Edit, *, validate_only: bool
+) -> asyncio.Future[Topic] | None:
+    edited = _TopicConfigs(broker, topic)
+    edit(edited)
+    if topic.is_internal and edited.configs.get("cleanup.policy") != "compact":
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"cleanup.policy of the internal topic {topic.name} must stay compact."
         )
-    checked_config(broker, configs)
-    if validate_only:
-        return None
-    return broker.metadata.change_topic(topic, configs=configs)
+    checked_config(broker, edited.configs)
+    return None if validate_only else broker.metadata.change_topic(topic, configs=edited.configs)
+
+
+def _change_broker(
+    broker: BrokerServices, resource_name: str, edit: Edit, *, validate_only: bool
+) -> asyncio.Future[None] | None:
+    if resource_name not in (EVERY_BROKER, str(broker.node_id)):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Broker {resource_name[:100]!r} is unknown. The only broker is {broker.node_id}; an empty name means all"
+            " brokers.",
+        )
+    edited = _BrokerConfigs(broker, resource_name)
+    edit(edited)
+    before = broker.metadata.newest_broker_configs(resource_name)
+    for name, text in edited.configs.items():
+        if before.get(name) != text:  # another release may have stored the others
+            dynamic_value(name, text)
+    return None if validate_only else broker.metadata.change_broker_configs(resource_name, edited.configs)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from ...settings import ConfigType, Setting, format_value
 from ..config import BrokerConfig
+from ..dynamic_configs import EVERY_BROKER
 from ..metadata.topic_config import TopicConfig
 from .services import BrokerServices
 
@@ -21,11 +22,18 @@ WITHOUT_DEFAULT: Final = frozenset(
 An empty text is such a default, too, and means that there is no value.
 """
 
+COARSER: Final = {
+    name: row.synonyms[1:] for row in TopicConfig.rows.values() for name in row.synonyms[:1] if len(row.synonyms) > 1
+}
+"""The settings in coarser units that a setting of the broker falls back to."""
+
 
 class ConfigSource(IntEnum):
     """The source of a setting's value; the numbers are those of the Kafka protocol."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_GROUP_CONFIG = 8
@@ -66,7 +74,7 @@ def describe_topic(broker: BrokerServices, effective: TopicConfig) -> list[Confi
     rows = []
     for name, setting in TopicConfig.rows.items():
         value = format_value(effective.get(name))
-        synonyms = _broker_synonyms(broker.config, setting.synonyms)
+        synonyms = _broker_synonyms(broker, setting.synonyms)
         if name in effective.explicit:
             synonyms.insert(0, (name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
         source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT_CONFIG
@@ -74,40 +82,54 @@ def describe_topic(broker: BrokerServices, effective: TopicConfig) -> list[Confi
     return rows
 
 
-def _broker_synonyms(config: BrokerConfig, names: Sequence[str]) -> list[Synonym]:
-    """Return the broker's settings that a topic setting falls back to: first those that were set, then the defaults.
+def _broker_synonyms(broker: BrokerServices, names: Sequence[str]) -> list[Synonym]:
+    """Return the values that one of these settings of the broker can have, first the one that is in effect.
 
-    `names` are the broker settings, most specific first. As in Kafka the list begins with `names[0]`. It is empty if
-    `names[0]` neither was set nor has a default, even if a coarser setting, for example one in hours, was set.
+    `names` are a setting and the coarser ones that it falls back to, most specific first. As in Kafka the list begins
+    with `names[0]`. It is empty if `names[0]` neither was set nor has a default, even if a coarser setting, for example
+    one in hours, was set.
     """
-    set_ones = [
-        (name, format_value(config.get(name)), ConfigSource.STATIC_BROKER_CONFIG)
-        for name in names
+    config, stored = broker.config, broker.metadata.broker_configs
+    own, of_all = stored.get(str(broker.node_id), {}), stored.get(EVERY_BROKER, {})
+    rows = [(name, _row(name)) for name in names]
+    synonyms: list[Synonym] = []
+    synonyms += [(name, own[name], ConfigSource.DYNAMIC_BROKER_CONFIG) for name in names if name in own]
+    synonyms += [(name, of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG) for name in names if name in of_all]
+    synonyms += [
+        (name, _shown(row, config.get_static(name)), ConfigSource.STATIC_BROKER_CONFIG)
+        for name, row in rows
         if name in config.explicit
     ]
-    defaults = [
-        (name, format_value(BrokerConfig.rows[name].default), ConfigSource.DEFAULT_CONFIG)
-        for name in names
-        if name not in WITHOUT_DEFAULT
+    synonyms += [
+        (name, _shown(row, row.default), ConfigSource.DEFAULT_CONFIG) for name, row in rows if _has_default(row)
     ]
-    return list(dropwhile(lambda synonym: synonym[0] != names[0], [*set_ones, *defaults]))
+    return list(dropwhile(lambda synonym: synonym[0] != names[0], synonyms))
+
+
+def _row(name: str) -> Setting:
+    return BrokerConfig.rows.get(name) or BrokerConfig.find(name)
 
 
 def describe_broker(broker: BrokerServices) -> list[ConfigRow]:
-    """Return a row for every setting of the broker. All are read-only, because a change needs a restart."""
-    config = broker.config
-    values = [(name, setting, config.get(name)) for name, setting in BrokerConfig.rows.items()]
-    values += [(name, BrokerConfig.find(name), value) for name, value in sorted(config.overrides.items())]
-    rows = []
-    for name, setting, value in values:
-        synonyms = []
-        if name in config.explicit:
-            synonyms.append((name, _shown(setting, value), ConfigSource.STATIC_BROKER_CONFIG))
-        if _has_default(setting):
-            synonyms.append((name, _shown(setting, setting.default), ConfigSource.DEFAULT_CONFIG))
-        _, shown, source = synonyms[0] if synonyms else (name, None, ConfigSource.DEFAULT_CONFIG)
-        rows.append(ConfigRow(name, shown, source, True, setting.type, setting.doc, tuple(synonyms), setting.is_secret))
-    return rows
+    """Return a row for every setting of the broker."""
+    return [
+        _broker_row(name, _broker_synonyms(broker, (name, *COARSER.get(name, ()))))
+        for name in (*BrokerConfig.rows, *sorted(broker.config.overrides))
+    ]
+
+
+def describe_every_broker(broker: BrokerServices) -> list[ConfigRow]:
+    """Return a row for every setting that was changed for all brokers."""
+    stored = broker.metadata.broker_configs.get(EVERY_BROKER, {})
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [_broker_row(name, [(name, value, source)]) for name, value in stored.items() if name in BrokerConfig.rows]
+
+
+def _broker_row(name: str, synonyms: Sequence[Synonym]) -> ConfigRow:
+    row = _row(name)
+    _, value, source = synonyms[0] if synonyms else (name, None, ConfigSource.DEFAULT_CONFIG)
+    read_only = name not in BrokerConfig.rows or not row.dynamic
+    return ConfigRow(name, value, source, read_only, row.type, row.doc, tuple(synonyms), row.is_secret)
 
 
 def _has_default(setting: Setting) -> bool:

@@ -1,4 +1,4 @@
-"""Handle AlterConfigs: replace all settings that override the defaults for a topic.
+"""Handle AlterConfigs: replace all settings that override the defaults for a topic, or a broker's configuration.
 
 IncrementalAlterConfigs supersedes it, but clients still use it.
 """
@@ -6,6 +6,7 @@ IncrementalAlterConfigs supersedes it, but clients still use it.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_configs import (
@@ -14,10 +15,8 @@ from ...protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from ..api.config_changes import change_configs
+from ..api.config_changes import EditedConfigs, change_configs
 from ..api.handling import RequestContext, handles
-from ..metadata import Topic
-from ..metadata.topic_config import TopicConfig
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import repeated, run_in_slices
 
@@ -31,7 +30,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
     twice = await run_in_slices(repeated((item.resource_type, item.resource_name) for item in items))
     response = AlterConfigsResponse()
     async for start in in_slices(range(0, len(items), CHANGED_AT_A_TIME), 1):
-        pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Topic]]] = []
+        pending: list[tuple[AlterConfigsResourceResponse, asyncio.Future[Any]]] = []
         for item in items[start : start + CHANGED_AT_A_TIME]:
             result = AlterConfigsResourceResponse(0, None, item.resource_type, item.resource_name)
             response.responses.append(result)
@@ -44,7 +43,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
                     context.broker,
                     item.resource_type,
                     item.resource_name,
-                    lambda configs, item=item: _replace(item, configs),  # type: ignore[misc]
+                    lambda edited, item=item: _replace(item, edited),  # type: ignore[misc]
                     validate_only=request.validate_only,
                 )
                 if change is not None:
@@ -59,11 +58,11 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
     return response
 
 
-def _replace(item: AlterConfigsResource, configs: dict[str, str]) -> None:
+def _replace(item: AlterConfigsResource, edited: EditedConfigs) -> None:
+    configs = edited.configs
     configs.clear()
     for config in item.configs:
-        if config.name not in TopicConfig.rows:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a topic setting. Correct its name.")
+        edited.find(config.name)
         if config.name in configs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is set more than once. Set it once.")
         if config.value is None:

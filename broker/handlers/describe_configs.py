@@ -18,9 +18,10 @@ from ...protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ..api.config_sources import ConfigRow, ResourceType, describe_broker, describe_topic
+from ..api.config_sources import ConfigRow, ResourceType, describe_broker, describe_every_broker, describe_topic
 from ..api.group_configs import CLAIMS, describe_group
 from ..api.handling import RequestContext, handles
+from ..dynamic_configs import EVERY_BROKER
 from ..metadata import Topic
 from ..metadata.topic_config import stored_config
 from ..scheduling.steps import SLICE, Steps
@@ -118,8 +119,8 @@ def _rows(context: RequestContext, resource_type: int, name: str) -> Steps[list[
     """Return the settings of a broker or a group; raise KafkaError for an unknown resource."""
     broker = context.broker
     if resource_type == ResourceType.BROKER:
-        if name == "":
-            return []  # the broker has no cluster-wide dynamic settings
+        if name == EVERY_BROKER:
+            return describe_every_broker(broker)
         if name != str(broker.node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Broker {name!r} is unknown. The only broker is {broker.node_id}."

@@ -1,4 +1,4 @@
-"""Handle IncrementalAlterConfigs: set, delete, append to or subtract from single settings of topics (KIP-339).
+"""Handle IncrementalAlterConfigs: set, delete, append to or subtract from settings of topics and brokers (KIP-339).
 
 The only possible change to a group is deleting `transaction.claims`, which removes the claims of its producers.
 """
@@ -18,11 +18,10 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ...settings import ConfigType, format_value
-from ..api.config_changes import change_configs
+from ..api.config_changes import EditedConfigs, change_configs
 from ..api.config_sources import ResourceType
 from ..api.group_configs import check_deletions
 from ..api.handling import RequestContext, handles
-from ..metadata.topic_config import TopicConfig, stored_config
 from ..scheduling.slices import in_slices
 from ..scheduling.steps import Steps, repeated, run_in_slices
 
@@ -94,7 +93,7 @@ def _change(
         broker,
         item.resource_type,
         item.resource_name,
-        lambda configs: _edit(context, edits, configs),
+        lambda edited: _edit(edits, edited),
         validate_only=validate_only,
     )
 
@@ -126,20 +125,18 @@ def _edits(item: AlterConfigsResource) -> Steps[_Edits]:
     return edits
 
 
-def _edit(context: RequestContext, edits: _Edits, configs: dict[str, str]) -> None:
+def _edit(edits: _Edits, edited: EditedConfigs) -> None:
     """Apply the operations; raise KafkaError at the first invalid one. The time does not depend on their number."""
-    for name in list(configs):
+    for name in list(edited.configs):
         if name in edits.deletions:
-            del configs[name]
+            del edited.configs[name]
     for config in edits.others:  # an unknown setting ends the loop, and no setting is changed twice
-        _edit_one(context, config, configs)
+        _edit_one(config, edited)
 
 
-def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[str, str]) -> None:
-    name, value = config.name, config.value
-    setting = TopicConfig.rows.get(name)
-    if setting is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a topic setting. Correct its name.")
+def _edit_one(config: AlterableConfig, edited: EditedConfigs) -> None:
+    name, value, configs = config.name, config.value, edited.configs
+    setting = edited.find(name)
     if value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The new value of {name} is null. Send a value.")
     if config.config_operation == Operation.SET:
@@ -151,7 +148,7 @@ def _edit_one(context: RequestContext, config: AlterableConfig, configs: dict[st
         )
     if setting.type is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list. It can only be set or deleted.")
-    items: list[str] = list(stored_config(context.broker.config, configs).get(name))
+    items = edited.items(name)
     operands = [part.strip() for part in value.split(",") if part.strip()]
     if config.config_operation == Operation.APPEND:
         if not operands:

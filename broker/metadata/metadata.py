@@ -184,6 +184,22 @@ class Metadata(Protocol):
     def change_quotas(self, entity: QuotaEntity, values: QuotaValues) -> asyncio.Future[None]:
         """Replace the quotas of an entity; the future is done when they are durable and in effect."""
 
+    # ---- settings of brokers
+
+    @property
+    def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings that were changed while the broker ran (KIP-226), by broker id, "" for those of all brokers."""
+
+    @property
+    def on_broker_configs_changed(self) -> list[Callable[[], Awaitable[None] | None]]:
+        """Callbacks for changed settings of brokers. A callback may return an awaitable for the rest of its work."""
+
+    def newest_broker_configs(self, broker: str) -> Mapping[str, str]:
+        """Return the settings of a broker with its pending changes applied, as the base of the next change."""
+
+    def change_broker_configs(self, broker: str, configs: Mapping[str, str]) -> asyncio.Future[None]:
+        """Replace the settings of a broker; the future is done when they are durable and in effect."""
+
     # ---- features and producer ids
 
     @property

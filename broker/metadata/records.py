@@ -1,4 +1,4 @@
-"""Turn topics, credentials, access rules, delegation tokens and quotas into records of the metadata log, and back."""
+"""Turn topics, settings, credentials, ACLs, delegation tokens and quotas into records of the metadata log, and back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from ...auth.principal import Principal
 from ...protocol.codec import decode_record_value
 from ...protocol.messages.metadata_log import (
     AclKey,
+    BrokerConfigKey,
+    BrokerConfigValue,
     ClientQuotaEntityPart,
     ClientQuotaEntry,
     ClientQuotaKey,
@@ -48,6 +50,11 @@ def quota_entity_of(key: ClientQuotaKey) -> QuotaEntity:
 def quotas_of(value: bytes) -> QuotaValues:
     """Return the quotas in the value of a record. Raises DecodeError."""
     return {entry.key: entry.value for entry in decode_record_value(ClientQuotaValue, value).quotas}
+
+
+def broker_config_record(broker: str, name: str, value: str | None) -> MetadataRecord:
+    """Return the record of a broker's dynamic setting; a removed setting is None."""
+    return BrokerConfigKey(broker, name), None if value is None else BrokerConfigValue(value), 0
 
 
 def topic_record(topic: Topic) -> MetadataRecord:

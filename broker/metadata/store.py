@@ -52,6 +52,7 @@ from .metadata import Topic
 from .records import (
     acl_key,
     acl_of,
+    broker_config_record,
     credential_of,
     credential_record,
     quota_entity_of,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:  # imported at its first use, not at start
     from ..security.delegation_token import DelegationToken
 
 PRODUCER_ID_BLOCK: Final = 1000
+_BROKER: Final = b""
 _KEYS: Final = (
     *(TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey),
     *(UserScramCredentialKey, AclKey, DelegationTokenKey, ClientQuotaKey),
@@ -117,7 +119,8 @@ class MetadataStore:
         self.cluster_id = ""
         self.topics: dict[str, Topic] = {}
         self.features: dict[str, int] = {}
-        self.broker_configs: dict[str, str] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}
+        self.on_broker_configs_changed: list[Callable[[], Awaitable[None] | None]] = []
         self.scram_users: dict[str, dict[str, ScramCredential]] = {}
         self._scram_iterations: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self.acls = AclIndex()
@@ -129,7 +132,8 @@ class MetadataStore:
         self.on_topic_deleted: list[Callable[[Topic], Awaitable[None] | None]] = []
         """Callbacks that drop a deleted topic's data. A callback may return an awaitable for the rest of its work."""
         self._drops: dict[bytes, asyncio.Task[None]] = {}
-        # By topic id, the task that applies the newest change of the topic to its many partitions.
+        # By topic id, the task that applies the newest change of the topic to its many partitions. For a change of the
+        # broker's settings, the key is _BROKER.
         self._applying: dict[bytes, asyncio.Future[None]] = {}
         self._changes: set[asyncio.Future[None]] = set()  # the changes that are being flushed to disk
         self._log_manager = log_manager
@@ -148,6 +152,7 @@ class MetadataStore:
         self._coming_users: _Newest[str, None] = _Newest()
         self._newest_tokens: _Newest[str, DelegationToken | None] = _Newest()
         self._newest_quotas: _Newest[QuotaEntity, QuotaValues] = _Newest()
+        self._newest_broker_configs: _Newest[str, Mapping[str, str]] = _Newest()
         self._doomed: set[bytes] = set()
         self._undropped: dict[str, Topic] = {}
         self._next_producer_id = 0
@@ -243,9 +248,8 @@ class MetadataStore:
             if value is not None:
                 self.features[key.name] = decode_record_value(FeatureLevelValue, value).level
         elif isinstance(key, BrokerConfigKey):
-            self.broker_configs.pop(key.name, None)
-            if value is not None:
-                self.broker_configs[key.name] = decode_record_value(BrokerConfigValue, value).value
+            text = None if value is None else decode_record_value(BrokerConfigValue, value).value
+            self._set_broker_configs(key.broker, {key.name: text})
         elif isinstance(key, UserScramCredentialKey):
             self._set_credential(key.user, key.mechanism, None if value is None else credential_of(value))
         elif isinstance(key, AclKey):
@@ -260,6 +264,10 @@ class MetadataStore:
             self.delegation_tokens.pop(token_id, None)
         else:
             self.delegation_tokens[token_id] = token
+
+    def _set_broker_configs(self, broker: str, changes: Mapping[str, str | None]) -> None:
+        configs = {**self.broker_configs.get(broker, {}), **changes}
+        self.broker_configs[broker] = {name: value for name, value in configs.items() if value is not None}
 
     def _set_credential(self, user: str, mechanism: str, credential: ScramCredential | None) -> None:
         counts, before = self._scram_iterations[mechanism], self.scram_credential(user, mechanism)
@@ -398,23 +406,24 @@ class MetadataStore:
             self._coming_partitions -= more
             end()
 
-        return self._when_followed(topic, self._commit([topic_record(newer)], visible, settled), self._applying)
+        change = self._commit([topic_record(newer)], visible, settled)
+        return self._when_followed(topic.topic_id, change, self._applying)
 
     def _apply(self, topic: Topic) -> None:
         """Let the subscribers apply a visible change of a topic."""
         rest = [part for subscriber in self.on_topic_changed if (part := subscriber(topic)) is not None]
         if rest:
-            self._applying[topic.topic_id] = asyncio.ensure_future(self._apply_rest(topic, rest))
+            self._applying[topic.topic_id] = asyncio.ensure_future(self._apply_rest(topic.topic_id, rest, topic.name))
 
-    async def _apply_rest(self, topic: Topic, rest: list[Awaitable[None]]) -> None:
+    async def _apply_rest(self, key: bytes, rest: list[Awaitable[None]], topic: str | None) -> None:
         try:
             for part in rest:
                 await part
         except Exception as error:
-            self._logger.error("topic_change_not_applied", topic=topic.name, exc_info=error)
+            self._logger.error("settings_not_applied", topic=topic, exc_info=error)
         finally:
-            if self._applying.get(topic.topic_id) is asyncio.current_task():  # else a later change is being applied
-                del self._applying[topic.topic_id]
+            if self._applying.get(key) is asyncio.current_task():  # else a later change is being applied
+                del self._applying[key]
 
     def newest(self, topic: Topic) -> Topic:
         """Return the topic with its pending changes applied, as the base of the next change."""
@@ -440,29 +449,29 @@ class MetadataStore:
         )
         if not deletion.done():
             self._doomed.add(topic.topic_id)
-        return self._when_followed(topic, deletion, self._drops)
+        return self._when_followed(topic.topic_id, deletion, self._drops)
 
     def _when_followed(
-        self, topic: Topic, change: asyncio.Future[Topic], tasks: Mapping[bytes, asyncio.Future[None]]
-    ) -> asyncio.Future[Topic]:
+        self, key: bytes, change: asyncio.Future[T], tasks: Mapping[bytes, asyncio.Future[None]]
+    ) -> asyncio.Future[T]:
         """Return a future that is done when `change` and its follow-up work are done; its result is that of `change`.
 
-        `tasks` has the follow-up work by topic id: dropping the topic's data, or applying its settings.
+        `tasks` has the follow-up work by topic id or _BROKER: dropping a topic's data, or applying settings.
         """
-        complete: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
+        complete: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         complete.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def settle(_: asyncio.Future[Any]) -> None:
             if complete.done():
                 return
             error = change.exception()
-            task = tasks.get(topic.topic_id)
+            task = tasks.get(key)
             if error is not None:
                 complete.set_exception(error)
             elif task is not None:
                 task.add_done_callback(settle)
             else:
-                complete.set_result(topic)
+                complete.set_result(change.result())
 
         change.add_done_callback(settle)
         return complete
@@ -586,6 +595,30 @@ class MetadataStore:
                 subscriber()
 
         return self._commit([quota_record(entity, values)], visible, settled, essential=not values)
+
+    def newest_broker_configs(self, broker: str) -> Mapping[str, str]:
+        """Return the dynamic settings of a broker with its pending changes applied, as the base of the next change."""
+        return self._newest_broker_configs.get(broker, self.broker_configs.get(broker, {}))
+
+    def change_broker_configs(self, broker: str, configs: Mapping[str, str]) -> asyncio.Future[None]:
+        """Replace the dynamic settings of a broker; the future is done when they are on disk and in effect."""
+        known = {*self.newest_broker_configs(broker), *self.broker_configs.get(broker, ())}
+        changes: dict[str, str | None] = dict.fromkeys(known) | dict(configs)
+        if not changes:
+            nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            nothing.set_result(None)
+            return nothing
+        settled = self._newest_broker_configs.begin({broker: dict(configs)})
+
+        def visible() -> None:
+            self._set_broker_configs(broker, changes)
+            rest = [part for subscriber in self.on_broker_configs_changed if (part := subscriber()) is not None]
+            if rest:
+                self._applying[_BROKER] = asyncio.ensure_future(self._apply_rest(_BROKER, rest, None))
+
+        records = [broker_config_record(broker, *each) for each in changes.items()]
+        change = self._commit(records, visible, settled, essential=not configs)
+        return self._when_followed(_BROKER, change, self._applying)
 
     def has_room_for_user(self, user: str, limit: int) -> bool:
         """Return whether a user may get a credential without exceeding `limit` users, including those being flushed."""

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...auth.principal import ANONYMOUS, Principal
@@ -21,6 +21,7 @@ from ..listener_config import ListenerConfig
 from ..observability.audit import AuditLog
 from .acceptor import Acceptor
 from .connection import Connection
+from .connection_rate import ConnectionRate
 from .shared_limits import SharedLimits
 
 if TYPE_CHECKING:  # imported only for listeners with SASL
@@ -76,7 +77,9 @@ class Listener:
         self._logins = logins
         self._dispatcher = dispatcher
         self._bound: socket.socket | None = None
+        self._listening: socket.socket
         self._server: asyncio.Server | None = None
+        self._rates: Sequence[ConnectionRate] = ()
         self._acceptor: Acceptor | None = None
         self._connections: dict[Connection, None] = {}
         self._sweep: asyncio.Handle | None = None
@@ -102,17 +105,34 @@ class Listener:
 
     async def _serve(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         """Accept connections on a bound socket."""
-        backlog = self.config.socket_listen_backlog_size
-        rates = self.limits.rates(self.name)
-        if self._tls is None and not rates:
-            self._server = await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog)
+        self._rates = self.limits.rates(self.name)
+        if self._needs_acceptor:
+            self._start_acceptor(sock, loop)
             return
+        self._listening = sock
+        backlog = self.config.socket_listen_backlog_size
+        self._server = await loop.create_server(lambda: self._make(loop), sock=sock, backlog=backlog)
+
+    @property
+    def _needs_acceptor(self) -> bool:
+        """Whether the event loop's server cannot accept the connections, because it neither waits nor knows TLS."""
+        return self._tls is not None or any(rate.is_limited for rate in self._rates)
+
+    def _start_acceptor(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         context = None if self._tls is None else self._tls.get
         timeout_s = self.config.connection_authentication_timeout_ms / 1000
         self._acceptor = Acceptor(
-            sock, lambda: self._make(loop), context, self.limits, rates, timeout_s, self.log, self._refused
+            sock, lambda: self._make(loop), context, self.limits, self._rates, timeout_s, self.log, self._refused
         )
-        self._acceptor.start(backlog)
+        self._acceptor.start(self.config.socket_listen_backlog_size)
+
+    def limits_changed(self) -> None:
+        """Accept connections at the rates of the listener, which have changed (`SharedLimits.changed`)."""
+        if self._server is not None and self._needs_acceptor and not self._stopping:
+            sock = self._listening.dup()  # connections that wait to be accepted stay
+            self._server.close()
+            self._server = None
+            self._start_acceptor(sock, asyncio.get_running_loop())
 
     def _refused(self, host: str, why: str) -> None:
         self.audit.login_refused("SSL", why, host, self.name)

@@ -152,6 +152,12 @@ class Listeners:
             listener.stop_accepting()
         self._limits.stop()
 
+    def limits_changed(self) -> None:
+        """Use the new limits of the configuration: of connections, and of new connections per second."""
+        self._limits.changed()
+        for listener in self._open.values():
+            listener.limits_changed()
+
     def drain(self) -> None:
         """Execute no further request on any connection."""
         for listener in self._open.values():

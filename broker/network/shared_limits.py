@@ -63,15 +63,16 @@ class SharedLimits:
         return None
 
     def rates(self, listener: str) -> list[ConnectionRate]:
-        """Return the limits of new connections per second that hold for a listener: the broker's and its own."""
+        """Return the rates at which a listener accepts connections: the broker's and its own. Most have no limit."""
         own = self._config.of_listener(listener).own.get("max.connection.creation.rate", INT32_MAX)
-        return [rate for rate in (self._rate, self._new_rate(own)) if rate is not None]
+        return [self._rate, self._new_rate(own)]
 
-    def _new_rate(self, quota: int) -> ConnectionRate | None:
-        if quota == INT32_MAX:
-            return None
-        config = self._config
-        windows, window_s = config.quota_window_num, config.quota_window_size_seconds
+    def changed(self) -> None:
+        """Use the new limits of the configuration."""
+        self._rate.quota = self._config.max_connection_creation_rate
+
+    def _new_rate(self, quota: int) -> ConnectionRate:
+        windows, window_s = self._config.quota_window_num, self._config.quota_window_size_seconds
         return ConnectionRate(quota, windows=windows, window_s=window_s)
 
     def closed(self, host: str) -> None:

@@ -25,14 +25,13 @@ from .markers import Marker, TopicPartition
 from .partition import FIRST_LEADER_EPOCH, Partition
 
 _KNOWN_LOG_CONFIGS: Final = 256
-"""How many different log settings are cached, so that the partitions of a topic share one object.
-
-The cache is never invalidated, because the broker's own settings do not change while it runs.
-"""
-
+"""How many different log settings are cached, so that the partitions of a topic share one object."""
 
 _MARKER: Final = 10
 """The cost of appending one marker, in units of work (`steps.py`)."""
+
+_COMBINED: Final = 150
+"""The cost of combining a topic's own settings with those of the broker, in units of work."""
 
 _FLUSHES_PER_TURN: Final = 500
 """How many completed flushes are handled before other tasks run."""
@@ -86,6 +85,7 @@ class ReplicaManager:
         """
         self._metadata.on_topic_changed.append(self._topic_changed)
         self._metadata.on_topic_deleted.append(self._topic_deleted)
+        self._metadata.on_broker_configs_changed.append(self._defaults_changed)
         deleting = {topic.name for topic in self._metadata.deleting()}
         for log in list(self._log_manager.logs()):
             if log.topic == METADATA_TOPIC:
@@ -244,6 +244,18 @@ class ReplicaManager:
         """Apply the topic's new settings to its logs; return a coroutine for the rest, None if nothing is left."""
         applying = self._apply_config(topic)
         return None if run_slice(applying) is not None else run_in_slices(applying)
+
+    def _defaults_changed(self) -> Coroutine[Any, Any, None] | None:
+        """Apply the broker's new settings to all logs; return a coroutine for the rest, None if nothing is left."""
+        self._log_config.cache_clear()
+        applying = self._apply_defaults()
+        return None if run_slice(applying) is not None else run_in_slices(applying)
+
+    def _apply_defaults(self) -> Steps[None]:
+        for topic in list(self._metadata.topics.values()):
+            if topic.configs:
+                yield _COMBINED
+            yield from self._apply_config(topic)
 
     def _apply_config(self, topic: Topic) -> Steps[None]:
         """Apply the topic's current settings to the logs of its partitions, until the topic is deleted.

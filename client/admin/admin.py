@@ -246,7 +246,9 @@ class Admin:
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Set configs and leave the others as they are (KIP-339). The value None removes a config's own value.
+        """Set configs of topics, brokers or groups, and leave the others as they are (KIP-339).
+
+        The value None removes a config's own value. A broker with the name "" means all brokers (KIP-226).
 
         With `validate_only` nothing changes. Raises the first failure, or with `raise_errors=False` returns every
         outcome by resource.

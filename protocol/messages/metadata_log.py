@@ -81,14 +81,15 @@ class FeatureLevelValue(Message):
 
 @record_key(id=9103, versions="0", flexible="none")
 class BrokerConfigKey(Message):
-    """The key of a dynamic broker config."""
+    """The key of a dynamic broker config: the id of the broker, empty for all brokers, and the setting's name."""
 
+    broker: str = string("0")
     name: str = string("0")
 
 
 @record_value(id=9103, versions="0", flexible="0+")
 class BrokerConfigValue(Message):
-    """The value of a dynamic broker config, as text."""
+    """The value of a dynamic broker config, as text (KIP-226)."""
 
     value: str = string("0+")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -150,6 +151,32 @@ def test_the_cluster_and_its_configs_are_described(oncelog: Run, bootstrap: str)
     assert set_configs < every
     failed(oncelog("cluster", "config", "no.such.config"), "no config no.such.config", "--all")
     failed(oncelog("cluster", "config", "--broker", "77"), "broker 77 does not exist", str(broker["id"]))
+
+
+def test_configs_of_running_brokers_are_set_and_removed(oncelog: Run) -> None:
+    def shown() -> list[list[str]]:
+        lines = done(oncelog("cluster", "config", "log.roll.ms", "max.connections.per.ip")).splitlines()
+        return [line.split("\t")[1:3] for line in lines]
+
+    unset = [["-", "DEFAULT_CONFIG"], ["2147483647", "DEFAULT_CONFIG"]]
+    assert shown() == unset
+    per_ip = "max.connections.per.ip=5000"
+    assert "accepts these configs of all brokers" in done(oncelog("cluster", "alter", "--set", per_ip, "--dry-run"))
+    assert shown() == unset
+    assert done(oncelog("cluster", "alter", "--set", per_ip)) == "Altered all brokers.\n"
+    roll = done_json(oncelog("cluster", "alter", "--broker", "1", "--set", "log.roll.ms=99000", "--json"))
+    assert roll == {"broker": 1, "changes": {"log.roll.ms": "99000"}, "dry_run": False}
+    expected = [["99000", "DYNAMIC_BROKER_CONFIG"], ["5000", "DYNAMIC_DEFAULT_BROKER_CONFIG"]]
+    deadline = time.monotonic() + 20
+    while shown() != expected:  # Apache Kafka puts changes in effect after its answer
+        assert time.monotonic() < deadline, shown()
+    done(oncelog("cluster", "alter", "--unset", "max.connections.per.ip"))
+    done(oncelog("cluster", "alter", "--broker", "1", "--unset", "log.roll.ms"))
+    while shown() != unset:
+        assert time.monotonic() < deadline, shown()
+    failed(oncelog("cluster", "alter", "--set", "num.partitions=3"), "num.partitions")
+    failed(oncelog("cluster", "alter", "--broker", "7", "--set", per_ip), "7")
+    failed(oncelog("cluster", "alter"), "nothing to change", code=2)
 
 
 def test_an_address_that_is_none_is_wrong_usage(oncelog: Run) -> None:

@@ -328,6 +328,12 @@ IN_SHORT_TURNS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
         ),
         1,
     ),
+    "IncrementalAlterConfigs of the broker": (
+        lambda: IncrementalAlterConfigsRequest(
+            [IncrementalResource(4, "", [IncrementalConfig("log.retention.ms", 0, "1")])], False
+        ),
+        1,
+    ),
     "IncrementalAlterConfigs of one group": (
         lambda: IncrementalAlterConfigsRequest(
             [IncrementalResource(32, "g", [IncrementalConfig("transaction.claims", 1, None)] * ROWS)], False

@@ -7,10 +7,13 @@ from typing import Any
 
 import oncelog
 import pytest
+import structlog
 from oncelog.broker.config import BrokerConfig, load
+from oncelog.broker.dynamic_configs import take_dynamic_configs
 from oncelog.broker.listener_config import ListenerConfig, SecurityProtocol
 from oncelog.broker.metadata.topic_config import TopicConfig, topic_config
 from oncelog.settings import ConfigError
+from structlog.testing import capture_logs
 
 
 def test_defaults_are_kafkas_or_close() -> None:
@@ -362,3 +365,14 @@ def test_the_rate_of_new_connections_is_no_setting_of_the_metrics_listener() -> 
     own = "listener.name.metrics.max.connection.creation.rate"
     with pytest.raises(ConfigError, match=own):
         BrokerConfig({"metrics.listener": "127.0.0.1:0", own: "5"})
+
+
+def test_a_dynamic_value_of_another_release_is_logged_and_ignored() -> None:
+    config = BrokerConfig({"log.retention.ms": 5})
+    stored = {"": {"log.retention.ms": "6", "of.a.later.release": "1"}, "1": {"max.connections": "many"}}
+    with capture_logs() as lines:
+        take_dynamic_configs(config, stored, 1, structlog.get_logger())
+    assert (config.log_retention_ms, config.get_static("log.retention.ms"), config.max_connections) == (6, 5, 2**31 - 1)
+    assert [line["setting"] for line in lines] == ["of.a.later.release", "max.connections"]
+    take_dynamic_configs(config, {}, 1, structlog.get_logger())
+    assert config == BrokerConfig({"log.retention.ms": 5})
