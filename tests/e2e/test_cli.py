@@ -19,7 +19,7 @@ import pytest
 from oncelog import Producer
 from oncelog.cli.produce import PROGRESS_EVERY
 from support.broker import BrokerProcess
-from support.command_line import ONCELOG, Run, command_line, done, done_json, failed
+from support.command_line import ONCELOG, Run, command_line, done, done_json, failed, run_command
 from support.wire import eventually
 
 
@@ -329,29 +329,16 @@ def test_broker_that_is_not_there_is_named_in_time() -> None:
 @pytest.mark.oncelog_only(reason="reads the data directory")
 def test_log_dump_shows_what_was_produced(tmp_path_factory: pytest.TempPathFactory) -> None:
     with BrokerProcess(tmp_path_factory.mktemp("dumped")) as broker:
-        subprocess.run(
-            [*ONCELOG, "produce", "orders", "--value", "42 apples", "--bootstrap", broker.address],
-            check=True,
-            timeout=60,
-        )
+        done(run_command("produce", "orders", "--value", "42 apples", "--bootstrap", broker.address))
     (segment,) = broker.data_dir.glob("orders-*/00000000000000000000.log")
-    shown = subprocess.run(
-        [*ONCELOG, "log", "dump", str(segment), "--records"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "42 apples" in shown.stdout
-    sound = subprocess.run(
-        [*ONCELOG, "log", "repair", str(broker.data_dir)], capture_output=True, text=True, timeout=60, check=False
-    )
+    assert "42 apples" in done(run_command("log", "dump", str(segment), "--records"))
+    sound = run_command("log", "repair", str(broker.data_dir))
     assert (sound.returncode, "no damage" in sound.stdout) == (0, True), sound.stderr
 
 
 @pytest.mark.oncelog_only(reason="damages the data directory")
 def test_damaged_partition_is_repaired_after_saying_what_is_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
-    def oncelog(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*ONCELOG, *arguments], input=lines, capture_output=True, text=True, timeout=60, check=False
-        )
-
+    oncelog = run_command
     with BrokerProcess(tmp_path_factory.mktemp("damaged")) as broker:
         for line in ("one", "two", "three"):
             done(oncelog("produce", "orders", "--value", line, "--bootstrap", broker.address))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from oncelog.cli.main import oncelog
-from support.command_line import ONCELOG
+from support.command_line import run_command
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the command line, not about a broker")
 
@@ -103,9 +102,7 @@ def test_the_command_line_wins_over_the_environment(
 
 def fails(*options: str) -> str:
     """Run a command that is used wrongly, and return what it prints on stderr."""
-    done = subprocess.run(
-        [*ONCELOG, "topic", "list", *options], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_command("topic", "list", *options)
     assert done.returncode == 2, done
     return done.stderr
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from oncelog.auth.scram_users import parse_scram_user
 from oncelog.demo.processes import free_port
 from support.broker import BrokerProcess
+from support.command_line import run_command
 from support.raw_connection import RawConnection
 from support.sasl import log_in
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the broker's own commands")
 
-ONCELOG = (sys.executable, "-P", "-m", "oncelog.cli")
-
 
 def oncelog(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ONCELOG, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    return run_command(*arguments, lines=stdin)
 
 
 def test_a_password_of_stdin_is_hashed() -> None:

@@ -259,7 +259,8 @@ def flaky(spark, frames):
 """
 
 
-@pytest.mark.parametrize("failures", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("failures", [2, 3])
 def test_a_query_that_fails_is_started_again_so_often(
     spark: SparkSession, topics: Any, tmp_path: Path, failures: int
 ) -> None:

@@ -117,7 +117,7 @@ def failing_late() -> Callable[[Iterator[Any]], Iterator[Any]]:
     return fails_late
 
 
-@pytest.mark.slow  # like the next test, with a stream
+@pytest.mark.slow
 def test_a_failed_batch_lets_readers_go_on(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     source, topic = topics.make("in"), topics.make("out")
     topics.send(source, range(10))
@@ -131,6 +131,7 @@ def test_a_failed_batch_lets_readers_go_on(spark: SparkSession, topics: Any, tmp
         assert watch.seconds_after(time.monotonic()) < READERS_WAIT_S
 
 
+@pytest.mark.slow
 def test_a_failed_write_lets_readers_go_on(spark: SparkSession, topics: Any) -> None:
     topic = topics.make("out")
     frame = spark.range(0, 10, 1, 1).selectExpr("cast(cast(id as string) as binary) value")

@@ -82,6 +82,7 @@ def command_lines(without: int) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 def test_the_documented_rules_are_enough_and_the_password_stays_secret(
     spark: SparkSession, broker: SecureBroker, tmp_path: Path
 ) -> None:

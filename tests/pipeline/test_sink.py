@@ -164,6 +164,7 @@ def test_every_batch_of_a_stream_is_there_once(spark: SparkSession, topics: Any,
     assert topics.values(b) == sorted(str(n) for n in range(1, 40, 2))
 
 
+@pytest.mark.slow
 def test_update_mode_writes_what_changed_once(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     source, topic = topics.make("in"), topics.make("out")
     frame = stream(spark, topics, source).groupBy("value").count()
@@ -368,7 +369,8 @@ def as_spark_s_kafka_source_leaves_it(checkpoint: Path, topic: str, planned: lis
         (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
-@pytest.mark.parametrize("pending", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pending", [False, True])
 def test_a_checkpoint_of_spark_s_own_kafka_source_and_sink_goes_on(
     spark: SparkSession, topics: Any, tmp_path: Path, pending: bool
 ) -> None:
@@ -433,6 +435,7 @@ def test_a_batch_far_behind_what_is_committed_here_is_refused(spark: SparkSessio
     assert topics.values(topic) == sorted(str(n) for n in range(15))
 
 
+@pytest.mark.slow
 def test_a_query_that_had_nothing_to_write_for_long_goes_on(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     """So long that its state in Kafka has expired."""
     source, topic, name = topics.make("in"), topics.make("out"), topics.fresh_name("idle")

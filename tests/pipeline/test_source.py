@@ -154,6 +154,7 @@ def test_lost_records_fail_the_query_unless_it_says_otherwise(spark: SparkSessio
     assert sum(run(tolerant, tmp_path / "checkpoint")) == 18
 
 
+@pytest.mark.slow
 def test_a_pattern_takes_in_topics_that_appear_later(spark: SparkSession, topics: Any, tmp_path: Path) -> None:
     stem = topics.fresh_name("pattern")
     topics.fresh_name = lambda name: f"{stem}-{name}"

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .forked_commands import CAN_FORK, run_forked
+
 ONCELOG = (sys.executable, "-P", "-m", "oncelog.cli")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -17,17 +19,20 @@ def command_line(bootstrap: str) -> Run:
     """Return a function `run("topic", "list")` that runs the command against a broker. `lines` go to its stdin."""
 
     def run(*arguments: str, lines: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*ONCELOG, *arguments],
-            input=lines,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            env=os.environ | {"ONCELOG_BOOTSTRAP": bootstrap},
-        )
+        return run_command(*arguments, lines=lines, timeout=timeout, ONCELOG_BOOTSTRAP=bootstrap)
 
     return run
+
+
+def run_command(
+    *arguments: str, lines: str = "", timeout: float = 60, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command with further variables in its environment."""
+    changed = os.environ | environment
+    if CAN_FORK:
+        return run_forked(arguments, lines, timeout, changed)
+    words = [*ONCELOG, *arguments]
+    return subprocess.run(words, input=lines, capture_output=True, text=True, timeout=timeout, check=False, env=changed)
 
 
 def done(result: subprocess.CompletedProcess[str]) -> str:
