@@ -235,6 +235,24 @@ class Delivery:
         else:
             self._outcome.waiter().add_done_callback(lambda _: report())
 
+    def when_done(self, callback: Callable[[bool], object]) -> None:
+        """Call `callback(written)` on the event loop when the outcome is known.
+
+        Unlike `report_to`, this does not take over the failure: `Producer.flush` still raises it. Exceptions of the
+        callback go to the event loop's exception handler.
+        """
+
+        def report() -> None:
+            if self.done():
+                callback(self._outcome.error is None)
+            else:  # the record was placed in a batch, or its batch was split
+                self.when_done(callback)
+
+        if self.done():
+            asyncio.get_running_loop().call_soon(report)
+        else:
+            self._outcome.waiter().add_done_callback(lambda _: report())
+
     def place(self, placed: Delivery) -> None:
         """Take over the outcome of another delivery, whose record is in a batch."""
         self._outcome = placed._outcome

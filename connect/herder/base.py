@@ -103,9 +103,9 @@ class BaseHerder:
         safe = state in (State.FAILED, State.UNASSIGNED)
         await self._statuses.put(what, Status(state, self.worker_id, self.generation, trace, version), safe=safe)
 
-    async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
-        """Record that a task writes to a topic."""
-        await self._statuses.put_topic(TopicStatus(topic, task.connector, task.task, int(time.time() * 1000)))
+    def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
+        """Record that a task has written to a topic."""
+        self._statuses.put_topic(TopicStatus(topic, task.connector, task.task, int(time.time() * 1000)))
 
     def topics_in_use(self, connector: str) -> Container[str]:
         """Return a live view of the names of the topics that a connector writes to."""

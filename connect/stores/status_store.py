@@ -17,7 +17,7 @@ from .topic_log import LogRecord, TopicLog
 log = logging.getLogger(__name__)
 
 _QUEUE: Final = 1_000
-"""The largest number of queued writes; while the queue is full, `put` waits."""
+"""The largest number of queued statuses; while there are so many, `put` waits."""
 
 
 FLUSH_S: Final = 5.0
@@ -25,10 +25,15 @@ FLUSH_S: Final = 5.0
 
 
 class _Write(NamedTuple):
-    """A record to write. For a safe write, `safe` has the connector or task and its status, else it is None."""
+    """A record to write. For a safe write, `safe` has the connector or task and its status, else it is None.
+
+    `counted` says whether the write counts towards _QUEUE. The topics in use do not, because they are reported from
+    callbacks, which cannot wait; each is queued once.
+    """
 
     record: Record
     safe: tuple[str | ConnectorTaskId, Status] | None = None
+    counted: bool = True
 
 
 class StatusStore:
@@ -43,7 +48,8 @@ class StatusStore:
         self._topic = topic
         self._statuses: dict[str | ConnectorTaskId, Status] = {}
         self._topics: dict[str, dict[str, TopicStatus]] = {}
-        self._queue: asyncio.Queue[_Write] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[_Write] = asyncio.Queue()
+        self._room = asyncio.Semaphore(_QUEUE)
         self._writer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -97,7 +103,8 @@ class StatusStore:
         With `safe`, it is not written if a newer generation has reported a status by then.
         """
         record = records.status_key(what), records.status_value(status)
-        await self._queue.put(_Write(record, (what, status) if safe else None))
+        await self._room.acquire()
+        self._queue.put_nowait(_Write(record, (what, status) if safe else None))
 
     def topics(self, connector: str) -> list[TopicStatus]:
         """Return the topics that a connector uses."""
@@ -111,17 +118,18 @@ class StatusStore:
         """Return the names of the connectors that use a topic."""
         return [connector for connector, topics in self._topics.items() if topics]
 
-    async def put_topic(self, status: TopicStatus) -> None:
-        """Report that a connector uses a topic, unless that is known already."""
+    def put_topic(self, status: TopicStatus) -> None:
+        """Queue the record that a connector uses a topic, unless that is known already."""
         used = self._topics.setdefault(status.connector, {})
         if status.topic not in used:
             used[status.topic] = status
-            await self._queue.put(_Write(records.topic_status(status)))
+            self._queue.put_nowait(_Write(records.topic_status(status), counted=False))
 
     async def delete_topic(self, connector: str, topic: str) -> None:
         """Forget that a connector uses a topic, and queue the deletion of its record."""
         self._topics.get(connector, {}).pop(topic, None)
-        await self._queue.put(_Write((records.topic_key(connector, topic), None)))
+        await self._room.acquire()
+        self._queue.put_nowait(_Write((records.topic_key(connector, topic), None)))
 
     def _may_write(self, what: str | ConnectorTaskId, status: Status) -> bool:
         known = self._statuses.get(what)
@@ -135,7 +143,7 @@ class StatusStore:
 
     async def _write(self) -> None:
         while True:
-            record, safe = await self._queue.get()
+            record, safe, counted = await self._queue.get()
             try:
                 if safe is not None:
                     await self.refresh()
@@ -147,6 +155,8 @@ class StatusStore:
                 log.exception("could not write %r to the status topic", record[0])
             finally:
                 self._queue.task_done()
+                if counted:
+                    self._room.release()
 
     def _apply(self, record: LogRecord) -> None:
         try:

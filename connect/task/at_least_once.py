@@ -21,6 +21,7 @@ from ..stores.ids import ConnectorTaskId
 from ..stores.offset_store import OffsetStore
 from .delivery import Acknowledged, Copies, PendingOffsets
 from .pipeline import Pipeline, ProducerRecord
+from .topic_tracker import TopicTracker
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class AtLeastOnceDelivery:
 
     `committed` is called after each commit of offsets. If `keep_records` is set, `acknowledged` is called with the
     records and their metadata. `copies` copies the offsets to the worker's topic, if the connector has its own.
+    `tracker` reports the topics that are written to; None if topics are not tracked.
     """
 
     def __init__(
@@ -57,12 +59,13 @@ class AtLeastOnceDelivery:
         interval_s: float,
         timeout_s: float,
         copies: Copies | None = None,
+        tracker: TopicTracker | None = None,
     ) -> None:
         self._task = task
         self._producer = Producer(dict(client))
         self._store, self._pipeline = store, pipeline
         self._prepare, self._acknowledged, self._committed = prepare, acknowledged, committed
-        self._copies = copies
+        self._copies, self._tracker = copies, tracker
         self._offsets = PendingOffsets(task.connector)
         self._keep = keep_records
         self._sent: deque[_Sent] = deque()
@@ -158,9 +161,12 @@ class AtLeastOnceDelivery:
 
     async def _enqueue(self, converted: ProducerRecord) -> RecordDelivery:
         topic, partition, key, value, timestamp_ms, headers = converted
-        return await self._producer.enqueue(
+        delivery = await self._producer.enqueue(
             topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
+        if self._tracker is not None:
+            self._tracker.sent(topic, delivery)
+        return delivery
 
     async def _settle(self, *, wait: bool = False) -> None:
         """Process the outcomes of records in order, up to the first pending record.

@@ -23,6 +23,7 @@ from ..stores.internal_topics import enqueue
 from .boundaries import Boundary, End
 from .delivery import Acknowledged, Copies, PendingOffsets
 from .pipeline import ProducerRecord
+from .topic_tracker import TopicTracker
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class ExactlyOnceDelivery:
     `prepare` ensures that a topic exists. `committed` is called after each commit. If `keep_records` is set,
     `acknowledged` is called before `committed`, with the records of the transaction. `copies` copies the offsets to the
     worker's topic, if the connector has its own. `places` is that of the offsets topic (`OffsetStore.places`).
+    `tracker` reports the topics that are written to; None if topics are not tracked.
     """
 
     def __init__(
@@ -73,12 +75,13 @@ class ExactlyOnceDelivery:
         copies: Copies | None = None,
         checks: StartChecks | None = None,
         places: Callable[[bytes], Mapping[int, int]] = lambda key: {},
+        tracker: TopicTracker | None = None,
     ) -> None:
         self._task, self._boundary, self._checks, self._places = task, boundary, checks, places
         self._producer = Producer(dict(client))
         self._offsets_topic = offsets_topic
         self._prepare, self._acknowledged, self._committed = prepare, acknowledged, committed
-        self._copies = copies
+        self._copies, self._tracker = copies, tracker
         self._offsets = PendingOffsets(task.connector)
         self._open = False
         self._keep = keep_records
@@ -115,6 +118,8 @@ class ExactlyOnceDelivery:
                 delivery = await self._producer.enqueue(
                     topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
                 )
+            if self._tracker is not None:
+                self._tracker.sent(topic, delivery)
         if self._keep:
             self._kept.append((record, delivery))
         self._offsets.add(record.source_partition, record.source_offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,37 +89,27 @@ def _group(topic_settings: Mapping[str, str], alias: str) -> TopicGroup:
 
 
 class TopicCreator:
-    """Prepares each topic before the connector's first record for it.
+    """Creates each topic before the connector's first record for it, if there are groups of settings for new topics.
 
-    A call returns None for a topic that is ready, else an awaitable that prepares it. `used` is called with a topic
-    that is not in `listed`: a new topic, or a topic that a user's reset has removed from `listed`.
+    A call returns None for a topic that is ready, else an awaitable that creates it.
     """
 
-    def __init__(
-        self,
-        groups: list[TopicGroup],
-        client: Mapping[str, Any],
-        used: Callable[[str], Awaitable[None]],
-        listed: Container[str] | None,
-    ) -> None:
-        """Set up the creator. If `listed` is None, topics are not tracked, and `used` is never called."""
-        self._groups, self._client, self._used, self._listed = groups, dict(client), used, listed
+    def __init__(self, groups: list[TopicGroup], client: Mapping[str, Any]) -> None:
+        """`client` has the settings of the admin client."""
+        self._groups, self._client = groups, dict(client)
         self._known: set[str] = set()
 
     def __call__(self, topic: str) -> Awaitable[None] | None:
-        """Return None if the topic is ready, else an awaitable that creates and reports it."""
-        if topic in self._known and (self._listed is None or topic in self._listed):
+        """Return None if the topic is ready, else an awaitable that creates it unless it exists."""
+        if not self._groups or topic in self._known:
             return None
-        return self._prepare(topic)
-
-    async def _prepare(self, topic: str) -> None:
-        if self._groups and topic not in self._known:
-            await self._create(topic)
-        self._known.add(topic)
-        if self._listed is not None:
-            await self._used(topic)
+        return self._create(topic)
 
     async def _create(self, topic: str) -> None:
+        await self._create_unless_it_exists(topic)
+        self._known.add(topic)
+
+    async def _create_unless_it_exists(self, topic: str) -> None:
         async with Admin(self._client) as admin:
             if topic in await admin.list_topics(internal=True):
                 return

@@ -15,8 +15,8 @@ class StatusListener(Protocol):
     async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
         """Handle a new state of a connector or task; `trace` is the stack trace of a failure."""
 
-    async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
-        """Handle a task's first write to a topic that is not in use yet."""
+    def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
+        """Handle a task's first write to a topic that is not in use yet; called when the record was written."""
 
     def topics_in_use(self, connector: str) -> Container[str]:
         """Return a live view of the names of the topics that a connector writes to."""

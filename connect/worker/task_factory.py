@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..api.connector import SourceConnector
@@ -22,6 +22,7 @@ from ..task.delivery import Delivery
 from ..task.exactly_once import ExactlyOnceDelivery, StartChecks, transactional_id
 from ..task.pipeline import ErrorHandling, Pipeline
 from ..task.runner import Report, TaskRunner
+from ..task.topic_tracker import TopicTracker
 from ..task.topics import TopicCreator, topic_groups
 from ..transforms.chain import stages
 from ..version import VERSION
@@ -87,13 +88,14 @@ class TaskFactory:
                 self._client(task, settings),
                 stores[0],
                 pipeline,
-                self._topic_creator(task, settings),
+                self._topic_creator(settings),
                 runner.acknowledged,
                 runner.committed,
                 keep_records=runner.keeps_records,
                 interval_s=self._config["offset.flush.interval.ms"] / 1000,
                 timeout_s=self._config["offset.flush.timeout.ms"] / 1000,
                 copies=self._copies(stores),
+                tracker=self._topic_tracker(task),
             )
 
         runner.make_delivery = delivery
@@ -121,13 +123,14 @@ class TaskFactory:
             self.transactional_client(task, settings),
             self._stores.topic_name(settings),
             boundary,
-            self._topic_creator(task, settings),
+            self._topic_creator(settings),
             runner.acknowledged,
             runner.committed,
             keep_records=runner.keeps_records,
             copies=self._copies(stores),
             checks=checks,
             places=stores[0].places,
+            tracker=self._topic_tracker(task),
         )
 
     def _copies(self, stores: Sequence[OffsetStore]) -> OffsetCopies | None:
@@ -140,17 +143,15 @@ class TaskFactory:
             **client_settings(self._config, settings, "producer"),
         }
 
-    def _topic_creator(
-        self, task: ConnectorTaskId, settings: ConnectorConfig
-    ) -> Callable[[str], Awaitable[None] | None]:
+    def _topic_creator(self, settings: ConnectorConfig) -> TopicCreator:
         groups = topic_groups(settings.originals) if self._config["topic.creation.enable"] else []
-        admin = client_settings(self._config, settings, "admin")
+        return TopicCreator(groups, client_settings(self._config, settings, "admin"))
 
-        async def used(topic: str) -> None:
-            await self._listener.topic_used(task, topic)
-
-        listed = self._listener.topics_in_use(task.connector) if self._config["topic.tracking.enable"] else None
-        return TopicCreator(groups, admin, used, listed)
+    def _topic_tracker(self, task: ConnectorTaskId) -> TopicTracker | None:
+        if not self._config["topic.tracking.enable"]:
+            return None
+        listener = self._listener
+        return TopicTracker(lambda topic: listener.topic_used(task, topic), listener.topics_in_use(task.connector))
 
     def _pipeline(self, task: ConnectorTaskId, settings: ConnectorConfig) -> Pipeline:
         errors = ErrorHandling(

@@ -297,6 +297,20 @@ async def test_a_paused_connector_with_new_settings_goes_on_with_its_tasks(boots
         await rest.until("/connectors/beats/status", _states("RUNNING", ["RUNNING"]))
 
 
+async def test_a_topic_is_listed_when_a_record_was_written_and_not_before(
+    bootstrap: str, fresh_name: Names, tmp_path: Path
+) -> None:
+    topic, source = fresh_name("lines"), tmp_path / "source.txt"
+    source.write_text("a\nb\n")
+    config = {"connector.class": "FileStreamSource", "file": str(source)}
+    async with worker(bootstrap, fresh_name("alone")) as rest:
+        await rest("POST", "/connectors", {"name": "refused", "config": {**config, "topic": "no topic"}})
+        await rest.until("/connectors/refused/status", _states("RUNNING", ["FAILED"]))
+        assert await rest("GET", "/connectors/refused/topics") == (200, {"refused": {"topics": []}})
+        await rest("POST", "/connectors", {"name": "lines", "config": {**config, "topic": topic}})
+        await rest.until("/connectors/lines/topics", lambda known: known == {"lines": {"topics": [topic]}})
+
+
 async def test_a_topic_that_is_written_to_is_listed_again_behind_a_reset(bootstrap: str, fresh_name: Names) -> None:
     topic = fresh_name("beats")
     config = {"connector.class": "HeartbeatSource", "topic": topic, "interval.ms": "1"}

@@ -65,6 +65,26 @@ async def test_a_failure_goes_to_the_callback_and_not_to_flush(bootstrap: str, f
             await producer.flush()
 
 
+async def test_a_callback_that_only_asks_whether_a_record_was_written_leaves_the_failure_to_flush(
+    bootstrap: str, fresh_name: Fresh
+) -> None:
+    topic = make_topic(bootstrap, fresh_name("topic"), config={"message.timestamp.after.max.ms": "1000"})
+    reports: list[tuple[str, bool]] = []
+    async with Producer(bootstrap_servers=bootstrap) as producer:  # both records wait for the topic's metadata
+        for name, timestamp_ms in (("written", 5), ("refused", 2**50)):
+            delivery = producer.send(topic, b"", timestamp_ms=timestamp_ms)
+            delivery.when_done(lambda written, name=name: reports.append((name, written)))  # type: ignore[misc]
+            if name == "written":
+                await delivery
+        with pytest.raises(KafkaError, match="INVALID_TIMESTAMP"):
+            await producer.flush()
+        assert reports == [("written", True), ("refused", False)]
+        delivery.when_done(lambda written: reports.append(("again", written)))
+        await producer.flush()
+        await asyncio.sleep(0)
+        assert reports[2:] == [("again", False)]
+
+
 async def test_a_failure_received_twice_does_not_hide_that_of_another_record_of_the_batch(
     bootstrap: str, fresh_name: Fresh
 ) -> None:

@@ -265,7 +265,7 @@ def test_patches_at_the_same_time_are_all_in_the_settings() -> None:
 def test_a_connector_that_was_removed_stops_and_its_states_and_topics_are_forgotten() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), tasks=1)
-        await herder.herder.topic_used(C0, "t")
+        herder.herder.topic_used(C0, "t")
         assert await herder.herder.topics("c") == {"c": {"topics": ["t"]}}
         herder.work.forget()
         await herder.herder.delete_connector("c")

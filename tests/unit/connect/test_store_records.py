@@ -378,8 +378,8 @@ async def test_a_safe_status_does_not_overwrite_a_newer_generation_of_another_wo
     assert store.get("f1") == Status(State.FAILED, "new:1", 5, "boom")
     assert [task.task for task, _ in store.of_tasks("f1")] == [0, 1]
     await store.put("f1", Status(State.DESTROYED, "new:1", 5))
-    await store.put_topic(TopicStatus("t1", "f1", 0, 1))
-    await store.put_topic(TopicStatus("t1", "f1", 1, 2))
+    store.put_topic(TopicStatus("t1", "f1", 0, 1))
+    store.put_topic(TopicStatus("t1", "f1", 1, 2))
     await store._queue.join()
     assert store.get("f1") is None
     assert store.topics("f1") == [TopicStatus("t1", "f1", 0, 1)]

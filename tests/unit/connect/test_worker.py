@@ -29,7 +29,7 @@ class Listener:
     async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
         self.heard.append((what, state))
 
-    async def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
+    def topic_used(self, task: ConnectorTaskId, topic: str) -> None:
         pass
 
     def topics_in_use(self, connector: str) -> set[str]:
