@@ -69,6 +69,7 @@ async def validate_connector(
     _check_exactly_once(connector, resolved, values, exactly_once)
     if creates_topics:
         _check_topic_groups(resolved, values)
+    _check_converters(resolved, values)
     _check_versions(cls, resolved, values)
     has_its_version = not values["connector.plugin.version"].errors
     for key, value in config.items():
@@ -198,6 +199,17 @@ def _without_unknown_versions(table: ConfigDef, settings: Mapping[str, str]) -> 
     return ConfigDef(
         *(replace(key, default=None, recommender=_NoVersion()) if key.name in unknown else key for key in table)
     )
+
+
+def _check_converters(settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
+    """Add an error to a converter whose name has white space around it, as Kafka Connect does.
+
+    The type of the setting ignores the white space, but the converter is loaded by the name as it is.
+    """
+    for name in (f"{kind}.converter" for kind in _CONVERTERS):
+        given = settings.get(name)
+        if given is not None and not values[name].errors and _class(given) is None:
+            values[name].errors.append(f"Failed to load class {given}: {given}")
 
 
 def _check_versions(cls: type[SourceConnector], settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:

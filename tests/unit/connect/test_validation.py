@@ -181,6 +181,14 @@ async def test_a_converter_that_cannot_be_loaded_has_no_version() -> None:
     assert definition["default_value"] is None
 
 
+@pytest.mark.parametrize("kind", ["key", "value", "header"])
+@pytest.mark.parametrize("name", ["StringConverter ", "\torg.apache.kafka.connect.storage.StringConverter"])
+async def test_white_space_around_the_name_of_a_converter_is_refused(kind: str, name: str) -> None:
+    assert await errors(**{f"{kind}.converter": name}) == {
+        f"{kind}.converter": [f"Failed to load class {name}: {name}"]
+    }
+
+
 @pytest.mark.parametrize("name", ["org.apache.kafka.connect.file.FileStreamSinkConnector", "FileStreamSink"])
 async def test_a_sink_connector_is_refused_with_the_remedy(name: str) -> None:
     with pytest.raises(SinkConnectorError, match=r"source connectors only.*Kafka Connect"):
