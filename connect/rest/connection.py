@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Mapping
 from email.utils import formatdate
 from http import HTTPStatus
@@ -16,6 +15,7 @@ import h11
 from ..herder.herder import Herder
 from .access import RestAccess
 from .errors import REQUEST_TIMEOUT_S, refusal
+from .heads import headers_of, target_of, without_empty_lines
 from .messages import Handler, HttpError, Request, Response
 
 log = logging.getLogger(__name__)
@@ -30,9 +30,6 @@ _LINGER_S: Final = 5.0
 """The longest wait, in seconds, until a client has sent the rest of a body that is not read."""
 
 _READ_BYTES: Final = 65_536
-
-_ABSOLUTE: Final = re.compile(r"https?://[^/?]*(.*)", re.IGNORECASE)
-"""Matches a request target with its origin; the group is the path and the query."""
 
 
 class Connection:
@@ -55,6 +52,8 @@ class Connection:
         self._access = access
         self._scheme = "http" if writer.get_extra_info("ssl_object") is None else "https"
         self._http = h11.Connection(h11.SERVER)
+        self._early = b""
+        """What was received before the current request began."""
         self._answering = False
         self._ending = False
 
@@ -62,7 +61,8 @@ class Connection:
         """Answer requests until the client or `end` ends the connection."""
         try:
             while await self._exchange() and not self._ending:
-                self._http.start_next_cycle()
+                self._early = self._http.trailing_data[0]
+                self._http = h11.Connection(h11.SERVER)
         except (OSError, h11.LocalProtocolError) as error:  # the client is gone, or too slow
             log.debug("a client's connection has ended: %r", error)
         finally:
@@ -89,12 +89,12 @@ class Connection:
         method = ""
         try:
             async with asyncio.timeout(IDLE_S):  # even for a client that sends its head byte by byte
-                head = await self._event()
+                received, head = await self._head()
             if not isinstance(head, h11.Request):
                 return False
             self._answering = True
-            method, target = head.method.decode(), _origin_form(head.target.decode())
-            headers = _headers(head)
+            method, target = head.method.decode(), target_of(head)
+            headers = headers_of(head, received)
             refused = None if self._access is None else await self._access.refusal(method, target, headers)
             if refused is not None:  # before the body is received
                 response = refused
@@ -110,6 +110,21 @@ class Connection:
         if self._http.their_state is h11.SEND_BODY:
             await self._linger()
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _head(self) -> tuple[bytes, h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]]:
+        """Return the first event of a request, and the bytes that begin with its head; skip empty lines before it."""
+        received, ended = without_empty_lines(self._early), False
+        while received in (b"", b"\r") and not ended:
+            data = await self._read()
+            received, ended = without_empty_lines(received + data), not data
+        if received:
+            self._http.receive_data(received)
+        if ended:
+            self._http.receive_data(b"")
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._read())
+            received = self._http.trailing_data[0]
+        return received, event
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
         """Return the body of a request; raises HttpError if it is too large or takes longer than BODY_S."""
@@ -144,9 +159,12 @@ class Connection:
 
     async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            async with asyncio.timeout(IDLE_S):
-                self._http.receive_data(await self._reader.read(_READ_BYTES))
+            self._http.receive_data(await self._read())
         return event
+
+    async def _read(self) -> bytes:
+        async with asyncio.timeout(IDLE_S):
+            return await self._reader.read(_READ_BYTES)
 
     async def _send(self, *events: h11.Event) -> None:
         self._writer.writelines([self._http.send(event) or b"" for event in events])
@@ -159,22 +177,3 @@ class Connection:
             async with asyncio.timeout(_LINGER_S):
                 while await self._reader.read(_READ_BYTES):
                     pass
-
-
-def _origin_form(target: str) -> str:
-    """Return the path and the query of a target, without the origin if it is a URL such as http://host/path (RFC 9112).
-
-    The worker ignores the host of such a target, so that a request is never forwarded to a host that a client chooses.
-    """
-    absolute = _ABSOLUTE.fullmatch(target)
-    if absolute is None:
-        return target
-    return absolute[1] if absolute[1].startswith("/") else f"/{absolute[1]}"
-
-
-def _headers(head: h11.Request) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in head.headers:
-        known, text = name.decode(), value.decode("latin-1")
-        headers[known] = f"{headers[known]}, {text}" if known in headers else text
-    return headers

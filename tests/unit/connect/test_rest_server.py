@@ -139,6 +139,76 @@ async def test_each_request_line_has_its_answer(request_line: bytes, status: byt
     assert (found and found[1]) == allowed
 
 
+@pytest.mark.parametrize("first", ["Content-Length: 5", "Transfer-Encoding: chunked"])
+async def test_a_request_with_two_ends_is_refused_and_the_last_of_its_connection(first: str) -> None:
+    others = {"Content-Length: 5": "Transfer-Encoding: chunked", "Transfer-Encoding: chunked": "Content-Length: 5"}
+    framing = f"{first}\r\n{others[first]}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode()
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(b"POST /echo/a HTTP/1.1\r\n" + HOST + framing + b"GET /echo/b HTTP/1.1\r\n" + HOST + b"\r\n")
+        writer.write_eof()
+        answered = await reader.read()
+    assert answered.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"\r\nConnection: close\r\n" in answered
+    assert answered.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("fold", ["X: a\r\n b", "X: a\r\n\tb", " X: a", "X: a\n b", "X: a\r\n "])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_header_that_continues_on_the_next_line_is_refused(method: str, fold: str) -> None:
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(f"{method} /echo/a HTTP/1.1\r\n".encode() + HOST + fold.encode())
+        await writer.drain()
+        writer.write(b"\r\nY: c\r\n\r\n")
+        writer.write_eof()
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert body == (b"" if method == "HEAD" else b'{"error_code":400,"message":"HTTP 400 Bad Request"}')
+
+
+async def test_a_body_with_lines_that_begin_with_a_space_is_no_folded_header() -> None:
+    _, body = await exchange(b"POST /echo/a HTTP/1.1\r\n" + HOST + b"Content-Length: 6\r\n\r\na\n b\r\n")
+    assert body == rb'{"name":"a","query":{},"body":"a\n b\r\n"}'
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", " ", "a b", "a/b", "a@b", "a?b", "a#b", "a\\b", "<a>", '"a"', "a%zz", "a|b", "ä", ":80"),
+        *("a:", "a:b", "a:0", "a:65536", "a:-1", "a:80:90", "[::1", "::1", "[zz]", "[1.2.3.4]", "[::1]a", "[::1%25lo]"),
+    ],
+)
+async def test_a_malformed_host_is_refused(version: str, host: str) -> None:
+    head, _ = await exchange(f"GET /echo/a HTTP/{version}\r\nHost: {host}\r\n\r\n".encode())
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+@pytest.mark.parametrize(
+    "host", ["a", "a:1", "a:65535", "a_b.c-d.", "a!$&'()*+,;=~", "a%41", "[::1]", "[::ffff:1.2.3.4]:80"]
+)
+async def test_any_host_of_a_url_may_be_addressed(host: str) -> None:
+    head, _ = await exchange(f"GET /echo/a HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_empty_lines_before_a_request_are_skipped() -> None:
+    request = b"POST /echo/a HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\n\r\nz"
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        for part in (b"\r", b"\n\n\r\n" + request, b"\r\n" + request + b"\r\n\r\n" + request + b"\r\n"):
+            writer.write(part)
+            await writer.drain()
+        for _ in range(3):
+            assert (await response(reader))[1] == b'{"name":"a","query":{},"body":"z"}'
+        writer.write_eof()
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("before", [b"\r", b" \r\n", b"\r\r\n", b"\r\n\r"])
+async def test_before_a_request_there_is_nothing_but_empty_lines(before: bytes) -> None:
+    head, _ = await exchange(before + b"GET /echo/a HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
 async def test_a_client_of_http_1_0_gets_its_answer_and_the_end() -> None:
     async with serving(ECHO) as url, connected(url) as (reader, writer):
         writer.write(b"GET /echo/a HTTP/1.0\r\n\r\n")
