@@ -30,23 +30,26 @@ INT64_MAX: Final = 2**63 - 1
 class ConfigError(KafkaError, ValueError):
     """A setting has an invalid value.
 
-    `key` is the setting's name. `problem` says what is wrong with it, and the remedy. If two settings contradict each
-    other, `other_key` is the name of the second one.
+    `key` is the setting's name. `problem` says what is wrong with it, and the remedy. If the message shows the value,
+    `problem` begins with it; `reason` never does. If two settings contradict each other, `other_key` is the name of the
+    second one.
     """
 
     remedy: ClassVar[str] = ""
 
-    def __init__(self, key: str, problem: str, other_key: str | None = None) -> None:
-        super().__init__(ErrorCode.INVALID_CONFIG, f"{key}: {problem}")
-        self.key = key
-        self.problem = problem
+    def __init__(self, key: str, reason: str, other_key: str | None = None, shown: str | None = None) -> None:
+        """`shown` is the value as the message shows it; None for a message that does not begin with the value."""
+        self.problem = reason if shown is None else f"{shown} {reason}"
+        super().__init__(ErrorCode.INVALID_CONFIG, f"{key}: {self.problem}")
+        self.key, self.reason = key, reason
         self.other_key = other_key
+        self._shown = shown
 
     def __str__(self) -> str:
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ConfigError, (self.key, self.problem, self.other_key)
+        return ConfigError, (self.key, self.reason, self.other_key, self._shown)
 
 
 class ConfigType(IntEnum):
@@ -448,9 +451,9 @@ class Table:
         except (ValueError, TypeError) as error:
             shown = "the value" if row.is_secret else repr(value)
             reason = str(error) if row.parser else f"is not {cls.kinds[row.type]}"
-            raise ConfigError(row.name, f"{shown} {reason}") from None
+            raise ConfigError(row.name, reason, shown=shown) from None
         if cls.ignores_case and row.choices:
             parsed = {choice.lower(): choice for choice in row.choices}.get(str(parsed).lower(), parsed)
         if (problem := row.problem(parsed)) is not None:
-            raise ConfigError(row.name, problem if row.is_secret else f"{format_value(parsed)!r} {problem}")
+            raise ConfigError(row.name, problem, shown=None if row.is_secret else repr(format_value(parsed)))
         return parsed

@@ -21,7 +21,7 @@ from ..errors import BadRequestError, ConfigValueError, ConnectError, SinkConnec
 from ..plugin_versions import mismatch, version_setting
 from ..plugins import PluginKind, class_name, installed, load_class, names_sink
 from ..settings.providers import ConfigProviders
-from ..settings.security import refused_overrides
+from ..settings.security import is_secret, refused_overrides
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched
 from ..version import VERSION
@@ -278,6 +278,6 @@ def _overrides(settings: Mapping[str, str], policy: str) -> Json:
             problem = f"The '{policy}' policy does not allow '{own}' to be overridden in the connector configuration."
             errors = [] if allowed else [problem]
             if name in refused:
-                errors.append(str(ConfigValueError(name, HIDDEN, refused[name])))
-            values.append(ConfigValue(name, value, errors=errors))
+                errors.append(str(refused[name]))
+            values.append(ConfigValue(name, HIDDEN if is_secret(own) else value, errors=errors))
     return validation_report("", {}, values, [])

@@ -7,6 +7,7 @@ protection is accepted. The clients' own tables of settings say which security s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -32,6 +33,11 @@ _OVERRIDES: Final = {
     "admin.override.": AdminConfig,
 }
 
+_PASSWORDS: Final = ("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates")
+"""The other settings of Kafka's clients with the type PASSWORD. These may be certificates without a key."""
+
+_SECRET: Final = re.compile(r"password|passphrase|secret", re.IGNORECASE)
+
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "rest.host.name": "is not supported, as in Kafka 3.0 and newer: set listeners=http://HOST:PORT instead",
     "response.http.headers.config": "is not supported. Remove the setting, and let a proxy add the headers",
@@ -45,20 +51,35 @@ def refuse_of_worker(settings: Mapping[str, str]) -> None:
             if name == refused and asks_for_protection(value):
                 raise ConfigValueError(name, HIDDEN, problem)
     of_clients = {name: value for name, value in settings.items() if name != _OF_LISTENERS}
-    for name, problem in _of_clients(of_clients, _WORKERS_CLIENTS):
-        raise ConfigValueError(name, HIDDEN, problem)
+    for error in _of_clients(of_clients, _WORKERS_CLIENTS):
+        raise error
 
 
-def refused_overrides(settings: Mapping[str, str]) -> dict[str, str]:
+def refused_overrides(settings: Mapping[str, str]) -> dict[str, ConfigValueError]:
     """Return an error for each unsupported security setting among a connector's client overrides, by name."""
-    return dict(_of_clients(settings, _OVERRIDES))
+    return {error.name: error for error in _of_clients(settings, _OVERRIDES)}
 
 
-def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientConfig]]) -> Iterator[tuple[str, str]]:
+def is_secret(name: str) -> bool:
+    """Return whether the value of a client's setting is a secret, or may be one, which no response may show.
+
+    `name` has no prefix such as producer.override.
+    """
+    known = any(row.is_secret and row.name == name for table in _OVERRIDES.values() for row in table.rows.values())
+    return known or name in _PASSWORDS or _SECRET.search(name) is not None
+
+
+def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientConfig]]) -> Iterator[ConfigValueError]:
+    """Yield an error for the first unsupported security setting of each prefix.
+
+    The error shows the value if the clients have the setting, and it is no secret.
+    """
     for prefix, table in tables.items():
         own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
         security = {name: value for name, value in own.items() if name.startswith(_OF_CLIENTS)}
         try:
             table.of({name: value for name, value in security.items() if asks_for_protection(value)})
         except ConfigError as error:
-            yield f"{prefix}{error.key}", str(error).removeprefix(f"{error.key}: ")
+            known = any(row.name == error.key for row in table.rows.values()) and not is_secret(error.key)
+            shown = own.get(error.key, HIDDEN) if known else HIDDEN
+            yield ConfigValueError(f"{prefix}{error.key}", shown, error.reason)

@@ -213,6 +213,32 @@ async def test_security_settings_that_a_client_does_not_support_are_refused(clie
         assert await errors(**{f"{client}.override.{name}": value}) == {}
 
 
+SECRETS = (
+    *("sasl.jaas.config", "ssl.key.password", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
+    *("ssl.keystore.password", "ssl.truststore.certificates", "ssl.truststore.password", "sasl.password"),
+    *("sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.assertion.private.key.passphrase"),
+    *("sasl.oauthbearer.client.secret", "interceptor.password"),
+)
+
+
+@pytest.mark.parametrize("client", ["producer", "consumer", "admin"])
+async def test_a_report_hides_the_passwords_of_overrides(client: str) -> None:
+    prefix = f"{client}.override."
+    secrets = {prefix + name: f"hunter{number}" for number, name in enumerate(SECRETS)}
+    given = await report(**{**secrets, f"{prefix}security.protocol": "TLS", f"{prefix}linger.ms": "5"})
+    shown = {each["value"]["name"]: each["value"]["value"] for each in given["configs"]}
+    assert {name: shown[name] for name in secrets} == dict.fromkeys(secrets, "[hidden]")
+    assert shown[f"{prefix}linger.ms"] == "5"
+    assert "hunter" not in str(given)
+
+
+async def test_the_error_of_an_override_shows_its_value_once() -> None:
+    name = "producer.override.security.protocol"
+    assert await errors(**{name: "TLS", "producer.override.ssl.key.password": "hunter2"}) == {
+        name: [f"Invalid value TLS for configuration {name}: is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"]
+    }
+
+
 @pytest.mark.parametrize(
     ("connector", "setting"),
     [
@@ -286,6 +312,19 @@ async def test_an_override_of_the_wrong_type_is_refused_without_its_value(
     ) as refused:
         await report_with(with_file, {"producer.override.linger.ms": variable})
     assert "hunter2" not in str(refused.value)
+
+
+async def test_the_error_of_an_override_has_the_variable_and_not_the_value_in_another_form(
+    with_file: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "secrets").write_text("word=hunt'er\\\\2\n")  # repr() shows it with another backslash
+    variable, name = f"${{f:{tmp_path / 'secrets'}:word}}", "producer.override.security.protocol"
+    given = await report_with(with_file, {name: variable})
+    (value,) = [each["value"] for each in given["configs"] if each["value"] and each["value"]["name"] == name]
+    assert value["value"] == variable
+    assert value["errors"] == [
+        f"Invalid value {variable} for configuration {name}: is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"
+    ]
 
 
 async def test_a_variable_without_a_value_is_refused(with_file: dict[str, str], tmp_path: Path) -> None:
