@@ -210,7 +210,10 @@ def odd_requests(source: str, topic: str) -> list[Step]:
         Step("POST", "/connectors", named, headers={"Content-Type": None}),
         Step("PATCH", "/connectors/odd/config", {}, headers={"Content-Type": "application/json-patch+json"}),
         Step("GET", "/connectors", headers={"Accept": "text/html, application/json;q=0.9"}),
-        *(Step("POST", "/connectors/odd/tasks", body) for body in (b"{}", b"null", b"", None)),
+        *(
+            Step("POST", "/connectors/odd/tasks", body)
+            for body in (b"{}", b"null", b"", None, b'[{"a":1}]', b"[null]", b'[{"a":null}]', b'[{"a":{}}]', b"[1]")
+        ),
         # methods and paths
         Step("HEAD", "/connectors/odd"),
         Step("OPTIONS", "/nothing"),

@@ -21,6 +21,7 @@ from oncelog.connect.errors import (
 )
 from oncelog.connect.group.protocol import ConnectProtocol
 from oncelog.connect.group.work import Work
+from oncelog.connect.signatures import ALGORITHM_HEADER, SIGNATURE_HEADER, signed
 from oncelog.connect.stores.config_records import RestartRequest, TargetState, connector_config
 from oncelog.connect.stores.ids import ConnectorTaskId
 from oncelog.connect.stores.status_records import State
@@ -65,6 +66,14 @@ async def pair() -> tuple[Herder, Herder]:
     await leader.settle()
     await follower.settle()
     return leader, follower
+
+
+def signature(herder: Herder, body: bytes) -> tuple[str, str]:
+    """Return the signature of a body with the key of the group, and its algorithm."""
+    key = herder.herder._configs.session_key
+    assert key is not None
+    headers = signed(key.key, body, "HmacSHA256")
+    return headers[SIGNATURE_HEADER], headers[ALGORITHM_HEADER]
 
 
 async def failure(awaitable: Any) -> Exception:
@@ -257,6 +266,51 @@ def test_patches_at_the_same_time_are_all_in_the_settings() -> None:
             herder.assign(["c"], [C0])
         config = herder.herder._configs.snapshot().connector_configs["c"]
         assert config == {**CONFIG, **{f"setting.{number}": "1" for number in range(5)}}
+        await herder.stop()
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'[{"a":1,"b":true,"c":null}]', b"[null]"])
+def test_task_settings_of_any_plain_values_need_a_signature(body: bytes) -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        for signature, error in ((None, BadRequestError), ("aGVsbG8=", ForbiddenError)):
+            refused = await failure(herder.herder.put_task_configs("c", body, signature, "HmacSHA256"))
+            assert type(refused) is error
+        await herder.stop()
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"1", b"{}", b"[1]", b'[{"a":[]}]', b'[{"a":{}}]', b'[{"a":NaN}]'])
+def test_malformed_task_settings_are_refused_before_their_signature_is_checked(body: bytes) -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        refused = await failure(herder.herder.put_task_configs("c", body, None, None))
+        assert type(refused) is ConnectError
+        await herder.stop()
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize("body", [b"null", b"[null]", b'[{"a":null}]'])
+def test_signed_task_settings_without_values_are_refused(body: bytes) -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        refused = await failure(herder.herder.put_task_configs("c", body, *signature(herder, body)))
+        assert type(refused) is ConnectError
+        await herder.stop()
+
+    simulate(scenario())
+
+
+def test_signed_task_settings_that_are_numbers_or_booleans_become_text() -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=1)
+        body = b'[{"a":1.50,"b":true,"c":"x"}]'
+        await herder.herder.put_task_configs("c", body, *signature(herder, body))
+        assert herder.herder._configs.snapshot().task_configs[C0] == {"a": "1.50", "b": "true", "c": "x"}
         await herder.stop()
 
     simulate(scenario())
