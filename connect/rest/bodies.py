@@ -18,11 +18,11 @@ def read_json(request: Request, *, numbers: Callable[[str], Any] | None = None) 
     """Return the body's JSON, or None for an empty body. Raises ConnectError for a body that is not JSON.
 
     `numbers` converts the text of a number; by default, numbers become int and float.
-    Raises HttpError for a body without the content type JSON.
+    Raises HttpError for another content type than JSON, and for a body without a content type.
     """
-    body = request.body
-    if body:
-        require_json(request.headers.get("content-type"))
+    body, content_type = request.body, request.headers.get("content-type")
+    if body or content_type is not None:
+        require_json(content_type)
     if not body.strip():
         return None  # as Java's parser does
     try:

@@ -1,7 +1,7 @@
 """Refuses requests that Kafka Connect's server refuses before it reads their bodies.
 
-The server refuses invalid paths (400), content types other than JSON (415), and clients that do not accept JSON (406).
-Requests of unknown paths (404) and methods (405) are refused earlier.
+The server refuses invalid paths and media types (400), content types other than JSON (415), and clients that do not
+accept JSON (406). Of requests of unknown paths (404) and methods (405), only path and content type are checked.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _PARAMETER: Final = re.compile(rf"{_CHARACTERS}\s*=\s*({_CHARACTERS}|\"[^\"]*\")
 _WEIGHT: Final = re.compile(r"(?!q\s*=).*|q\s*=\s*(0(\.[0-9]{0,3})?|1(\.0{0,3})?)", re.IGNORECASE | re.DOTALL)
 """Matches each parameter except q=… with a weight that is not between 0 and 1 (RFC 9110)."""
 
-_JSON: Final = re.compile(r"\s*application/json\s*(;.*)?", re.IGNORECASE)
-_ACCEPTS_JSON: Final = re.compile(r"\s*(application/json|application/\*|\*/\*|\*)\s*(;.*)?", re.IGNORECASE)
+_JSON: Final = re.compile(r"\s*(application|\*)/json\s*(;.*)?", re.IGNORECASE)
+_JSON_RANGE: Final = re.compile(r"\s*((application|\*)/(json|\*)|\*)\s*(;.*)?", re.IGNORECASE)
+"""Matches the media types that may be JSON."""
 
 _JSON_ONLY: Final = ("/connectors", "/connector-plugins", "/admin")
 """Below these paths, requests with another content type are refused even if they need no body."""
@@ -41,18 +42,34 @@ async def negotiation(request: Request, handler: Handler) -> Response:
     if path.startswith("/") and (_INVALID_PATH.search(path) or not _is_utf8(unquote_to_bytes(path))):
         raise HttpError(HTTPStatus.BAD_REQUEST)
     route = request.route
-    if route is None or request.method == "OPTIONS" or route == _OURS:
+    content_type = request.headers.get("content-type")
+    if content_type is not None and not _well_formed(content_type, _TYPE):
+        raise HttpError(HTTPStatus.BAD_REQUEST)
+    if route is None or route == _OURS:
+        return await handler(request)
+    accepted = _accepted(request.headers.get("accept", ""))
+    if request.method == "OPTIONS":
         return await handler(request)
     internal = request.method in ("PUT", "POST") and route in _INTERNAL
-    content_type = request.headers.get("content-type")
-    if not internal and content_type is not None and route.startswith(_JSON_ONLY):
-        require_json(content_type)
-    accept = request.headers.get("accept", "").strip()
-    if accept and not all(_well_formed(each, _RANGE, weighted=True) for each in accept.split(",")):
-        raise HttpError(HTTPStatus.BAD_REQUEST)
-    if accept and not any(map(_ACCEPTS_JSON.fullmatch, accept.split(","))):
+    needs_json = content_type is not None and not internal and route.startswith(_JSON_ONLY)
+    if needs_json and not _JSON_RANGE.fullmatch(content_type or ""):
+        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    if accepted and not any(map(_JSON_RANGE.fullmatch, accepted)):
         raise HttpError(HTTPStatus.NOT_ACCEPTABLE)
     return await handler(request)
+
+
+def _accepted(header: str) -> list[str]:
+    """Return the media types that a client accepts, none for any; raises HttpError if one is malformed.
+
+    As in Kafka Connect's server, a comma may follow the last one.
+    """
+    accepted = header.strip().split(",")
+    if not accepted[-1].strip():
+        del accepted[-1]
+    if not all(_well_formed(each, _RANGE, weighted=True) for each in accepted):
+        raise HttpError(HTTPStatus.BAD_REQUEST)
+    return accepted
 
 
 def _well_formed(media_type: str, kind: re.Pattern[str], *, weighted: bool = False) -> bool:
@@ -72,8 +89,6 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def require_json(content_type: str | None) -> None:
-    """Raise HttpError unless the content type is JSON: 415, or 400 if it is malformed."""
-    if content_type is not None and not _well_formed(content_type, _TYPE):
-        raise HttpError(HTTPStatus.BAD_REQUEST)
+    """Raise HttpError (415) unless a body has the content type JSON."""
     if content_type is None or not _JSON.fullmatch(content_type):
         raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)

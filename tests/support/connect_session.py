@@ -378,6 +378,27 @@ def unusual_requests(source: str, topic: str) -> list[Step]:
             Step("PUT", "/connectors/u/config", config, headers={"Content-Type": given}, status_only=True)
             for given in (*malformed, "application/json, text/plain", "", "APPLICATION/JSON;a=b", "*/*", "text/json")
         ),
+        *(
+            Step("GET", "/connectors/u", headers={"Accept": accept}, status_only=True)
+            for accept in ("application/json,", "text/html,", "application/json,,", ",application/json", "*/json")
+        ),
+        *(
+            Step(method, path, body, headers={"Content-Type": given}, status_only=True)
+            for given in ("application/*", "*/*", "*/json", "application/", "")
+            for method, path, body in (
+                ("GET", "/", None),
+                ("GET", "/health", None),
+                ("GET", "/connectors", None),
+                ("GET", "/nothing", None),
+                ("OPTIONS", "/connectors", None),
+                ("PUT", "/connectors/missing/pause", None),
+                ("PUT", "/connectors/missing/pause", b"{}"),
+                ("POST", "/connectors", b""),
+                ("POST", "/connectors", b"{}"),
+                ("PATCH", "/connectors/missing/config", None),
+                ("POST", "/connectors/missing/tasks", b"[]"),
+            )
+        ),
         *(Step(method, "/connectors/u/status") for method in ("HEAD", "OPTIONS", "TRACE", "BREW", "PATCH", "POST")),
         *(Step("OPTIONS", path) for path in ("/", "/connectors", "/connectors/u/offsets", "/admin/loggers/x")),
         *(
