@@ -20,6 +20,9 @@ from .routing import Route
 _TRIMMED: Final = "".join(map(chr, range(33)))
 """The characters that Java's String.trim() removes."""
 
+_PART: Final = "!$&'()*+,;=:@"
+"""The characters that part of a path may have besides letters, digits and -._~ (RFC 3986, 3.3)."""
+
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -192,7 +195,7 @@ def _object(body: dict[str, Any], name: str) -> dict[str, Any] | None:
 def _put_answer(request: Request, put: Put) -> Response:
     if not put.created:
         return answer(put.info)
-    path = f"/connectors/{quote(put.info['name'], safe='+;,@&=$')}"
+    path = f"/connectors/{quote(put.info['name'], safe=_PART)}"
     return answer(put.info, 201, {"Location": request.absolute(path)})
 
 

@@ -88,6 +88,20 @@ async def test_a_created_connector_is_at_the_address_that_the_client_used(
     assert (answer.status, answer.headers["Location"]) == (201, location)
 
 
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a-._~!$&'()*+,;=:@b", "a-._~!$&'()*+,;=:@b"),
+        ('"#/<>?[\\]^`{|}%', "%22%23%2F%3C%3E%3F%5B%5C%5D%5E%60%7B%7C%7D%25"),
+        ("é日", "%C3%A9%E6%97%A5"),
+    ],
+)
+async def test_the_address_of_a_connector_encodes_what_a_part_of_a_path_cannot_have(name: str, path: str) -> None:
+    body = json.dumps({"name": name, "config": {}}).encode()
+    answer = await ask(Given(), "POST", "/connectors", body)
+    assert (answer.status, answer.headers["Location"]) == (201, f"/connectors/{path}")
+
+
 async def test_only_ascii_spaces_around_a_name_are_removed() -> None:
     body = json.dumps({"name": "\t \u00a0c\u2003 \n", "config": {}}).encode()
     answer = await ask(Given(), "POST", "/connectors", body)
