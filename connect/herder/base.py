@@ -195,6 +195,7 @@ class BaseHerder:
         """Set offsets of a stopped connector; return the message of the answer."""
         if not offsets:
             raise BadRequestError("Partitions / offsets need to be provided for an alter offsets request")
+        offset_requests.require_storable(offsets)
         checked = await self._change_offsets(name, offsets)
         return {"message": offset_requests.message("altered", checked)}
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..calls import Calls
-from ..errors import BadRequestError
+from ..data.json_text import dumps
+from ..errors import BadRequestError, DataError
 from ..stores.cluster_config import ClusterConfigState
 from ..stores.config_records import TargetState
 from ..stores.offset_store import OffsetStore
@@ -23,6 +24,14 @@ def require_stopped(state: ClusterConfigState, name: str) -> None:
             "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for the "
             f"specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint"
         )
+
+
+def require_storable(offsets: Sequence[tuple[Json, Json | None]]) -> None:
+    """Raise BadRequestError unless the offsets can be records of an offsets topic, which are JSON in UTF-8."""
+    try:
+        dumps(offsets)
+    except DataError as error:
+        raise BadRequestError(f"The offsets cannot be stored: {error}") from None
 
 
 async def listed(stores: Sequence[OffsetStore], name: str) -> Json:

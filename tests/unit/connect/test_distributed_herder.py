@@ -684,6 +684,27 @@ def test_requests_that_cannot_be_are_refused_in_kafka_connects_words(
     simulate(scenario())
 
 
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        ({"file": "\ud800"}, {"n": 1}),
+        ({"file\udfff": "a"}, None),
+        ({"file": "a"}, {"n": {"\ud800": 1}}),
+        ({"file": "a"}, {"n": ["\ud800"]}),
+    ],
+)
+def test_offsets_that_cannot_be_stored_are_refused(offsets: Any) -> None:
+    async def scenario() -> None:
+        herder = await stopped(tasks=1)
+        herder.work.forget()
+        refused = await failure(herder.herder.alter_offsets("c", [({"file": "a"}, {"n": 1}), offsets]))
+        assert (type(refused), "has a lone surrogate" in str(refused)) == (BadRequestError, True)
+        assert herder.work.forget() == []
+        await herder.stop()
+
+    simulate(scenario())
+
+
 # -- fencing (KIP-618)
 
 
