@@ -20,6 +20,7 @@ from ..data.text import java_text
 from ..errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
 from ..plugin_versions import mismatch, version_setting
 from ..plugins import PluginKind, class_name, installed, load_class, names_sink
+from ..settings.overrides import check_class
 from ..settings.providers import ConfigProviders
 from ..settings.security import is_secret, refused_overrides
 from ..task.topics import topic_groups
@@ -263,7 +264,7 @@ def _converter_report(kind: str, settings: Mapping[str, str]) -> Json:
 def _overrides(settings: Mapping[str, str], policy: str) -> Json:
     """Return whether the policy allows each override, and whether the clients support it if it is a security setting.
 
-    Raises ConfigValueError for a value of the wrong type, as Java does.
+    Raises ConfigValueError for a value of the wrong type, and for a class that the clients do not have, as Java does.
     """
     values = []
     refused = refused_overrides(settings)
@@ -274,6 +275,7 @@ def _overrides(settings: Mapping[str, str], policy: str) -> Json:
             own = name.removeprefix(prefix)
             if own in types:
                 parse(own, value, types[own])
+            check_class(prefix.partition(".")[0], own, value)
             allowed = policy == "All" or (policy == "Principal" and own in _PRINCIPAL)
             problem = f"The '{policy}' policy does not allow '{own}' to be overridden in the connector configuration."
             errors = [] if allowed else [problem]

@@ -8,6 +8,7 @@ from typing import Final
 from ...client.admin import Admin
 from ..errors import ConnectError
 from ..settings.connector import ConnectorConfig
+from ..settings.overrides import without_classes
 from ..settings.worker import WorkerConfig
 
 _SERVERS: Final = "bootstrap.servers"
@@ -23,7 +24,8 @@ def client_settings(worker: WorkerConfig, connector: ConnectorConfig, kind: str)
     """
     cluster = _servers(worker.with_prefix("producer.")) | _servers(worker.with_prefix(f"{kind}."))
     override = _servers(connector.with_prefix("producer.override."))
-    return {**worker.client(kind), **cluster, **override, **connector.with_prefix(f"{kind}.override.")}
+    own = without_classes(kind, connector.with_prefix(f"{kind}.override."))
+    return {**worker.client(kind), **cluster, **override, **own}
 
 
 async def writes_to_workers_cluster(worker: WorkerConfig, connector: ConnectorConfig) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from support.connect_workers import states
 
 FILE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+SERIALIZATION = "org.apache.kafka.common.serialization"
 
 
 MALFORMED = (
@@ -256,6 +257,12 @@ def odd_requests(source: str, topic: str) -> list[Step]:
                 {"producer.override.linger.ms": "soon"},
                 {"producer.override.enable.idempotence": "maybe"},
                 {"producer.override.bogus": "soon"},
+                {"producer.override.key.serializer": "x"},
+                {"producer.override.partitioner.class": "x"},
+                {"producer.override.value.serializer": f"{SERIALIZATION}.ByteArraySerializer"},
+                {"consumer.override.key.deserializer": f"{SERIALIZATION}.ByteArrayDeserializer"},
+                {"key.converter": "StringConverter "},
+                {"value.converter": "\torg.apache.kafka.connect.storage.StringConverter"},
                 {"tasks.max": 0},
                 {"config.action.reload": "bogus"},
                 {"offsets.storage.topic": " "},

@@ -13,9 +13,11 @@ from oncelog.connect.connectors.postgres.connector import PostgresSourceConnecto
 from oncelog.connect.connectors.sql.connector import SqlSourceConnector
 from oncelog.connect.errors import BadRequestError, ConfigValueError, ConnectError, SinkConnectorError
 from oncelog.connect.herder.validation import validate_connector
-from oncelog.connect.settings.connector import source_config_def
+from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.providers import ConfigProviders
+from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
 from oncelog.connect.version import VERSION
+from oncelog.connect.worker.clients import client_settings
 
 TRANSFORMS = "org.apache.kafka.connect.transforms."
 CONVERTERS = {f"{kind}.converter": "org.apache.kafka.connect.json.JsonConverter" for kind in ("key", "value")}
@@ -200,6 +202,48 @@ async def test_overrides_of_numbers_and_booleans_are_checked_and_acks_may_be_a_w
     for name, value in (("linger.ms", "soon"), ("enable.idempotence", "yes")):
         with pytest.raises(ConnectError, match=name):
             await errors(**{f"producer.override.{name}": value})
+
+
+SERIALIZATION = "org.apache.kafka.common.serialization."
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("producer.override.key.serializer", "producer.override.value.serializer"),
+        *("producer.override.partitioner.class", "consumer.override.key.deserializer"),
+        "consumer.override.value.deserializer",
+    ],
+)
+@pytest.mark.parametrize("value", ["x", "", f"{SERIALIZATION}StringSerializer", f"{SERIALIZATION}StringDeserializer"])
+async def test_overrides_of_classes_that_the_clients_do_not_have_are_refused(name: str, value: str) -> None:
+    with pytest.raises(ConnectError, match=f"^Invalid value {value} for configuration {name.split('.', 2)[2]}: "):
+        await errors(**{name: value})
+
+
+async def test_the_class_in_an_override_is_refused_without_the_value_of_its_variable(
+    with_file: dict[str, str], tmp_path: Path
+) -> None:
+    variable = f"${{f:{tmp_path / 'secrets'}:word}}"
+    with pytest.raises(ConnectError, match=re.escape(f"Invalid value {variable} for")) as refused:
+        await report_with(with_file, {"producer.override.key.serializer": variable})
+    assert "hunter2" not in str(refused.value)
+
+
+async def test_the_clients_of_a_connector_may_name_the_classes_for_bytes() -> None:
+    overrides = {
+        "producer.override.key.serializer": f"{SERIALIZATION}ByteArraySerializer",
+        "producer.override.value.serializer": f" {SERIALIZATION}ByteArraySerializer ",
+        "consumer.override.key.deserializer": f"{SERIALIZATION}ByteArrayDeserializer",
+        "consumer.override.value.deserializer": f"{SERIALIZATION}ByteArrayDeserializer",
+    }
+    assert await errors(**overrides) == {}
+    worker = WorkerConfig(STANDALONE, {**CONVERTERS, "bootstrap.servers": "a:1"})
+    connector = ConnectorConfig(
+        source_config_def(CONVERTERS), {**FILE, **overrides, "producer.override.linger.ms": "5"}
+    )
+    assert client_settings(worker, connector, "producer") == {"bootstrap.servers": "a:1", "linger.ms": "5"}
+    assert client_settings(worker, connector, "consumer") == {"bootstrap.servers": "a:1"}
 
 
 @pytest.mark.parametrize("client", ["producer", "consumer", "admin"])
