@@ -129,8 +129,17 @@ BUILT_IN: Final = (
 )
 
 
-_SUFFIXES: Final = ("Connector", "HeaderConverter", "Converter", "Predicate")
+_SUFFIXES: Final = (
+    *("Connector", "HeaderConverter", "Converter", "Predicate"),
+    *("ConnectorClientConfigOverridePolicy", "ConfigProvider"),
+)
 """The suffixes that short names may leave out. The first one that fits counts."""
+
+_WITHOUT_SETTINGS: Final = (
+    *(f"{_JAVA}.connector.policy.{kind}ConnectorClientConfigOverridePolicy" for kind in ("All", "None", "Principal")),
+    *(f"org.apache.kafka.common.config.provider.{kind}ConfigProvider" for kind in ("Directory", "EnvVar", "File")),
+)
+"""The plugins of Kafka Connect that workers have built in, and that have no settings which the REST interface shows."""
 
 
 def aliases(java_name: str) -> list[str]:
@@ -138,6 +147,11 @@ def aliases(java_name: str) -> list[str]:
     simple = java_name.rpartition(".")[2]
     pruned = [simple.removesuffix(suffix) for suffix in _SUFFIXES if simple.endswith(suffix) and simple != suffix]
     return [java_name, simple, *pruned[:1]]
+
+
+def has_no_settings(name: str) -> bool:
+    """Return whether a plugin is an override policy or a config provider, by any of its names."""
+    return any(name in aliases(each) for each in _WITHOUT_SETTINGS)
 
 
 @cache

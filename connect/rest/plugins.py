@@ -8,7 +8,7 @@ from ..api.connector import SourceConnector
 from ..config.report import key_info
 from ..errors import BadRequestError, ConnectError, NotFoundError, SinkConnectorError
 from ..plugin_versions import LATEST, require
-from ..plugins import PluginKind, class_name, installed, load_class
+from ..plugins import PluginKind, class_name, has_no_settings, installed, load_class
 from ..settings.connector import source_config_def
 from ..version import VERSION
 from .bodies import read_settings
@@ -28,13 +28,17 @@ async def plugins(request: Request) -> Response:
 async def plugin_config(request: Request) -> Response:
     """Return the settings of a plugin; for a connector its own settings, then those that all connectors share.
 
-    ?version=… answers 400 for a version that is not installed (KIP-891).
+    ?version=… answers 400 for a version that is not installed (KIP-891). Override policies and config providers are
+    answered 400, too.
     """
     name = request.parameters["plugin"]
     try:
         cls: Any = load_class(name)
         table = cls.config_def()
     except (ConnectError, AttributeError):
+        if has_no_settings(name):
+            kinds = ", ".join(kind.value for kind in PluginKind)
+            raise BadRequestError(f"Invalid plugin class {name}. Valid types are {kinds}.") from None
         raise NotFoundError(f"Unknown plugin {name}.") from None
     require(class_name(cls), request.query.get("version", [LATEST])[0], _version_of(cls))
     keys = {key.name: key for key in table}

@@ -302,6 +302,10 @@ def odd_requests(source: str, topic: str) -> list[Step]:
                 f"{transforms}predicates.HasHeaderKey",
                 "Long",
                 "Filter",
+                "All",
+                "EnvVarConfigProvider",
+                "org.apache.kafka.common.config.provider.FileConfigProvider",
+                "Allowlist",
             )
         ),
         # offsets of a stopped connector

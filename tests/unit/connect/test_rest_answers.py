@@ -174,3 +174,26 @@ async def test_an_empty_trace_is_left_out() -> None:
     statuses = await reported(Status(State.FAILED, "w", 0, ""))
     assert "trace" not in answers.connector_status(configured(), statuses, "c")["connector"]
     await statuses.stop()
+
+
+@pytest.mark.parametrize("query", ["", "?version=1", "?version=%5B1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("All", "NoneConnectorClientConfigOverridePolicy", "File", "EnvVarConfigProvider"),
+        "org.apache.kafka.connect.connector.policy.PrincipalConnectorClientConfigOverridePolicy",
+        "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+    ],
+)
+async def test_policies_and_config_providers_have_no_settings_to_show(name: str, query: str) -> None:
+    answer = await ask(None, "GET", f"/connector-plugins/{name}/config{query}")
+    assert (answer.status, json.loads(answer.body)["message"]) == (
+        400,
+        f"Invalid plugin class {name}. Valid types are source, converter, header_converter, transformation, predicate.",
+    )
+
+
+@pytest.mark.parametrize("name", ["Nope", "Allowlist", "BasicAuthSecurityRestExtension", "Connector", "ConfigProvider"])
+async def test_the_settings_of_an_unknown_plugin_are_not_found(name: str) -> None:
+    answer = await ask(None, "GET", f"/connector-plugins/{name}/config")
+    assert (answer.status, json.loads(answer.body)["message"]) == (404, f"Unknown plugin {name}.")
