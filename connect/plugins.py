@@ -7,7 +7,7 @@ class is imported when it is first loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import Enum
 from functools import cache
 from importlib import import_module
@@ -200,10 +200,12 @@ def class_name(cls: type) -> str:
     return next((plugin.java_name for plugin in BUILT_IN if f"{package}.{plugin.location}" == own), own)
 
 
-def installed(kinds: Iterable[PluginKind]) -> list[tuple[str, PluginKind]]:
-    """Return the names of all plugins of these kinds with their kinds, sorted; entry points are source connectors."""
-    wanted = set(kinds)
-    names = [(plugin.java_name, kind) for plugin in BUILT_IN for kind in plugin.kinds if kind in wanted]
-    if PluginKind.SOURCE in wanted:
+def installed(kinds: Sequence[PluginKind]) -> list[tuple[str, PluginKind]]:
+    """Return the names of all plugins with their kinds, in the order of `kinds`, and sorted by name within a kind.
+
+    Entry points are source connectors.
+    """
+    names = [(plugin.java_name, kind) for plugin in BUILT_IN for kind in plugin.kinds if kind in kinds]
+    if PluginKind.SOURCE in kinds:
         names += [(point.value, PluginKind.SOURCE) for point in entry_points(group=ENTRY_POINTS)]
-    return sorted(set(names), key=lambda named: (named[0], named[1].value))
+    return sorted(set(names), key=lambda named: (kinds.index(named[1]), named[0]))

@@ -16,11 +16,20 @@ from .errors import answer
 from .messages import Request, Response
 from .routing import Route
 
+_LISTED: Final = (
+    PluginKind.SOURCE,
+    PluginKind.TRANSFORMATION,
+    PluginKind.PREDICATE,
+    PluginKind.CONVERTER,
+    PluginKind.HEADER_CONVERTER,
+)
+"""The kinds in the order of Kafka Connect's list."""
+
 
 async def plugins(request: Request) -> Response:
     """Return the source connectors, or with ?connectorsOnly=false all plugins."""
     only = (request.query.get("connectorsOnly", [""])[0] or "true").lower() == "true"
-    names = installed([PluginKind.SOURCE] if only else list(PluginKind))
+    names = installed(_LISTED[:1] if only else _LISTED)
     listed = [{"class": name, "type": kind.value, "version": _version(name, kind)} for name, kind in names]
     return answer([{key: value for key, value in each.items() if value is not None} for each in listed])
 

@@ -197,3 +197,11 @@ async def test_policies_and_config_providers_have_no_settings_to_show(name: str,
 async def test_the_settings_of_an_unknown_plugin_are_not_found(name: str) -> None:
     answer = await ask(None, "GET", f"/connector-plugins/{name}/config")
     assert (answer.status, json.loads(answer.body)["message"]) == (404, f"Unknown plugin {name}.")
+
+
+async def test_plugins_come_in_the_order_of_kafka_connect_by_kind_and_then_by_name() -> None:
+    answer = await ask(None, "GET", "/connector-plugins?connectorsOnly=false")
+    listed = [(plugin["type"], plugin["class"]) for plugin in json.loads(answer.body)]
+    kinds = list(dict.fromkeys(kind for kind, _ in listed))
+    assert kinds == ["source", "transformation", "predicate", "converter", "header_converter"]
+    assert listed == sorted(listed, key=lambda plugin: (kinds.index(plugin[0]), plugin[1]))
