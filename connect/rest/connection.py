@@ -172,7 +172,12 @@ class Connection:
             await self._writer.drain()
 
     async def _linger(self) -> None:
-        """Discard the rest of a body, because closing the connection at once could destroy the response on its way."""
+        """Discard the rest of a body, because closing the connection at once could destroy the response on its way.
+
+        The client sees the end of the connection at once, unless TLS prevents this.
+        """
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_S):
                 while await self._reader.read(_READ_BYTES):

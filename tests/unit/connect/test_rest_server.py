@@ -152,6 +152,23 @@ async def test_a_request_with_two_ends_is_refused_and_the_last_of_its_connection
     assert answered.count(b"HTTP/1.1 ") == 1
 
 
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET /echo/a HTTP/1.1\r\nHost: a b\r\n\r\n",
+        b"POST /echo/a HTTP/1.1\r\n" + HOST + b"Content-Length: 101\r\n\r\n",
+    ],
+    ids=["malformed", "too large"],
+)
+async def test_a_refused_client_sees_the_end_of_the_connection_behind_the_response(
+    request_head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_LINGER_S", 3600.0)
+    async with serving(ECHO) as url, connected(url) as (reader, writer), asyncio.timeout(30):
+        writer.write(request_head)
+        assert (await reader.read()).startswith(b"HTTP/1.1 4")
+
+
 @pytest.mark.parametrize("fold", ["X: a\r\n b", "X: a\r\n\tb", " X: a", "X: a\n b", "X: a\r\n "])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_a_header_that_continues_on_the_next_line_is_refused(method: str, fold: str) -> None:
