@@ -17,7 +17,7 @@ from .topic_log import LogRecord, TopicLog
 log = logging.getLogger(__name__)
 
 _QUEUE: Final = 1_000
-"""The largest number of queued statuses; while there are so many, `put` waits."""
+"""The largest number of queued statuses; at this number, `put` waits."""
 
 
 FLUSH_S: Final = 5.0
