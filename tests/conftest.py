@@ -43,6 +43,8 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # or every full collection goes through thousands of tests and all their modules
     gc.enable()
 
 
