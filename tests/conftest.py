@@ -9,7 +9,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -28,6 +28,24 @@ _numbers = itertools.count()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka", action="store_true", help="run the end-to-end tests against Apache Kafka 4.1 instead")
     parser.addoption("--kafka-version", help="with --kafka: another version of it, 2.5.1 or 3.9.1 for instance")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute the tests by files (`make test`), but let one worker run all tests of the pipeline.
+
+    So only one worker starts Spark, which takes a core for half a minute, and its session is warm after the first test.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "pipeline" if file.startswith("pipeline/") else file
+
+    return Scheduling(config, log)
 
 
 def pytest_configure() -> None:

@@ -14,7 +14,7 @@ from support.simulation.scenario import Event, Scenario
 from support.simulation.worker import WorkerPlan
 from support.simulation.world import history
 
-SEEDS = 12
+SEEDS = 6
 DIE, LEAVE, STAND_STILL = range(3)
 
 

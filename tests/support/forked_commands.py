@@ -86,11 +86,7 @@ def _server() -> str:
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )
 
-    def stop() -> None:
-        server.communicate(timeout=30)  # closes its stdin, and so it ends
-        shutil.rmtree(directory)
-
-    atexit.register(stop)
+    atexit.register(server.communicate)  # closes its stdin, and so it ends
     deadline = time.monotonic() + 60
     while not path.exists():
         assert server.poll() is None, "the server of commands has ended"
@@ -117,7 +113,8 @@ def _serve(path: str) -> None:
         Path(f"{path}.new").rename(path)
         while True:
             ready, _, _ = select.select([listener.fileno(), sys.stdin.fileno()], [], [])
-            if listener.fileno() not in ready:
+            if listener.fileno() not in ready:  # stdin has ended: so has the process that runs the tests
+                shutil.rmtree(Path(path).parent)
                 return
             connection, _ = listener.accept()
             if os.fork() == 0:

@@ -14,7 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[3]
 
 HISTORIES: Final = 2000
-"""The number of histories that `make test` runs."""
+"""The number of histories in which a mutant has to be noticed; `make test` runs 300 of them."""
 
 BROKER: Final = ("unit", "property", "histories", "e2e")
 CLIENT: Final = ("unit", "e2e")
