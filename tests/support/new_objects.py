@@ -10,8 +10,7 @@ from contextlib import contextmanager
 @contextmanager
 def new_objects() -> Iterator[Callable[..., list[object]]]:
     """Within the block, `alive(*kinds)` returns the living objects of these classes that were made in the block."""
-    gc.freeze()  # so that `get_objects` looks only through what is made from now on
-    try:
-        yield lambda *kinds: [thing for thing in gc.get_objects() if type(thing) in kinds]
-    finally:
-        gc.unfreeze()
+    # `get_objects` then looks only through what is made from now on. The rest stays frozen: later full collections
+    # would otherwise go through all tests that pytest has collected (conftest.py).
+    gc.freeze()
+    yield lambda *kinds: [thing for thing in gc.get_objects() if type(thing) in kinds]
