@@ -1,8 +1,8 @@
-"""Read private keys and certificates from PEM and PKCS #12 files.
+"""Read private keys and certificates from files in PEM, PKCS #12 and Java's JKS.
 
-PEM needs no further package. PKCS #12 is read by `cryptography`, of the extra `oncelog[security]`. Java's keytool has
-written PKCS #12 since Java 9, even into files named .jks. Its older, proprietary format is refused, because no
-maintained Python library reads it. The error has the command that converts such a file.
+PEM needs no further package. The keys and certificates of the other formats are those of `cryptography`, of the extra
+`oncelog[security]`. Java's keytool has written PKCS #12 since Java 9, even into files named .jks. As in Java, the types
+PKCS12 and JKS stand for both formats: the first bytes of a file tell which one it has.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .jks import MAGIC, read_jks
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
-"""The formats of files with keys and certificates, by Kafka's names. JKS means PKCS12."""
+"""The formats of files with keys and certificates, by Kafka's names. A file of the type PKCS12 or JKS may have both."""
 
-_OLD_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-"""The first bytes of files in the formats JKS and JCEKS."""
+_JCEKS: Final = b"\xce\xce\xce\xce"
+"""The first bytes of a file in the format JCEKS."""
 
 _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\\s]*-----END CERTIFICATE-----")
 """A certificate in PEM. Between the certificates of a file, there may be comments, which need not be ASCII."""
@@ -61,12 +63,13 @@ def key_from_pem(pem: str, key_password: str) -> KeyMaterial:
 def key_from_store(kind: str, path: Path, store_password: str, key_password: str) -> KeyMaterial:
     """Return the private key and chain of a file of the type PEM, PKCS12 or JKS. Raises StoreError.
 
-    `key_password` is that of a key in PEM. In a PKCS #12 file, the key has the password of the file.
+    `key_password` is that of a key in PEM or JKS. In a PKCS #12 file, the key has the password of the file, and in JKS
+    usually, too.
     """
     content = _read(path)
     if kind == "PEM":
         return key_from_pem(_text(path, content), key_password)
-    return _pkcs12_key(path, content, store_password)
+    return _key_in_store(path, content, store_password, key_password)
 
 
 def trusted_from_store(kind: str, path: Path, store_password: str) -> str:
@@ -77,7 +80,10 @@ def trusted_from_store(kind: str, path: Path, store_password: str) -> str:
         if "-----BEGIN CERTIFICATE-----" not in text:
             raise StoreError(f"{path} holds no certificate in PEM. Name a file in PEM, or set the type of the store")
         return text
-    _, certificates = _pkcs12(path, content, store_password)
+    if content[:4] == MAGIC:
+        certificates = _from_jks(path, content, store_password)
+    else:
+        _, certificates = _pkcs12(path, content, store_password)
     found = [_certificate_pem(certificate) for certificate in certificates]
     if not found:
         raise StoreError(f"{path} holds no certificate. Add the authorities' certificates, for example with keytool")
@@ -156,20 +162,54 @@ def _text(path: Path, content: bytes) -> str:
         raise StoreError(f"{path} is not PEM, which is text. Set the type of the store to PKCS12 or JKS") from None
 
 
-# ---- PKCS #12
+# ---- PKCS #12 and JKS
+
+
+def _cryptography(path: Path) -> None:
+    """Raise StoreError if the package that reads keys and certificates is missing."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise StoreError(f"{path}: a file of this type needs the extra: pip install 'oncelog[security]'") from None
+
+
+def _from_jks(path: Path, content: bytes, password: str) -> list[Any]:
+    """Return the trusted certificates of a JKS file."""
+    _cryptography(path)
+    from cryptography.x509 import load_der_x509_certificate
+
+    try:
+        return [load_der_x509_certificate(each) for each in read_jks(content, password, keys=False).trusted]
+    except ValueError as error:
+        raise StoreError(f"{path} cannot be read as JKS: {error}. Check the file and its password") from error
+
+
+def _key_from_jks(
+    path: Path, content: bytes, password: str, key_password: str
+) -> tuple[PrivateKeyTypes | None, list[Any]]:
+    """Return the private key of a JKS file, if there is one, and its certificates, its own first."""
+    _cryptography(path)
+    from cryptography.hazmat.primitives.serialization import load_der_private_key
+    from cryptography.x509 import load_der_x509_certificate
+
+    try:
+        store = read_jks(content, password, key_password)
+        key = None if store.key is None else load_der_private_key(store.key, None)
+        return key, [load_der_x509_certificate(each) for each in store.chain]
+    except ValueError as error:
+        raise StoreError(f"{path} cannot be read as JKS: {error}. Check the file and its passwords") from error
 
 
 def _pkcs12(path: Path, content: bytes, password: str) -> tuple[PrivateKeyTypes | None, list[Any]]:
     """Return the key, if there is one, and all certificates, that of the key first."""
-    if content[:4] in _OLD_JKS:
+    if content[:4] == _JCEKS:
         raise StoreError(
-            f"{path} has Java's old format JKS, which is not supported. Convert it: keytool -importkeystore"
+            f"{path} has Java's old format JCEKS, which is not supported. Convert it: keytool -importkeystore"
             f" -srckeystore {path} -destkeystore {path.with_suffix('.p12')} -deststoretype pkcs12"
         )
-    try:
-        from cryptography.hazmat.primitives.serialization import pkcs12
-    except ImportError:
-        raise StoreError(f"{path}: a PKCS12 file needs the extra: pip install 'oncelog[security]'") from None
+    _cryptography(path)
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
     try:
         store = pkcs12.load_pkcs12(content, password.encode() if password else None)
     except ValueError as error:
@@ -178,8 +218,11 @@ def _pkcs12(path: Path, content: bytes, password: str) -> tuple[PrivateKeyTypes 
     return store.key, [entry.certificate for entry in (*own, *store.additional_certs)]
 
 
-def _pkcs12_key(path: Path, content: bytes, password: str) -> KeyMaterial:
-    key, certificates = _pkcs12(path, content, password)
+def _key_in_store(path: Path, content: bytes, password: str, key_password: str) -> KeyMaterial:
+    jks = content[:4] == MAGIC
+    key, certificates = (
+        _key_from_jks(path, content, password, key_password) if jks else _pkcs12(path, content, password)
+    )
     if key is None or not certificates:
         raise StoreError(f"{path} holds no private key with a certificate. Export both into the file")
     from cryptography.hazmat.primitives import serialization

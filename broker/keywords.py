@@ -10,15 +10,15 @@ class BrokerKeywords(TypedDict, total=False):
     """Settings of `Broker`."""
 
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
-    """The format of the file with the broker's private key and certificate chain. JKS means PKCS12, which Java's
-    keytool writes since Java 9. Kafka's default is JKS.
+    """The format of the file with the broker's private key and certificate chain. PKCS12 and JKS mean the same: the
+    broker recognises which of them a file has. Kafka's default is JKS.
     """
     ssl_keystore_location: str
     """The file with the broker's private key and certificate chain. The broker reads it again when it changes; open
     connections stay open.
     """
     ssl_keystore_password: str
-    """The password of a PKCS12 file in ssl.keystore.location."""
+    """The password of a PKCS12 or JKS file in ssl.keystore.location."""
     ssl_keystore_key: str
     """The broker's private key in PEM format, in place of a file. PKCS #8, optionally encrypted with
     ssl.key.password.
@@ -28,13 +28,15 @@ class BrokerKeywords(TypedDict, total=False):
     ssl_key_password: str
     """The password of the private key, if the key itself is encrypted."""
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
-    """The format of the file with the trusted certificates. JKS means PKCS12. Kafka's default is JKS."""
+    """The format of the file with the trusted certificates. PKCS12 and JKS mean the same: the broker recognises
+    which of them a file has. Kafka's default is JKS.
+    """
     ssl_truststore_location: str
     """The file with the certificates of the authorities that sign clients' certificates. The broker reads it again
     when it changes.
     """
     ssl_truststore_password: str
-    """The password of a PKCS12 file in ssl.truststore.location."""
+    """The password of a PKCS12 or JKS file in ssl.truststore.location."""
     ssl_truststore_certificates: str
     """The trusted certificates in PEM format, in place of a file."""
     ssl_client_auth: Literal["none", "requested", "required"]

@@ -188,15 +188,19 @@ class ClientConfig(ClientTable):
     ssl_key_pem: str = password(doc="The client's private key as text in PEM, as in librdkafka.")
     ssl_key_password: str = password(doc="Password of the private key, if the key itself is encrypted.")
     ssl_truststore_type: str = text(
-        "PEM", doc="Format of ssl.truststore.location; JKS means PKCS12. Kafka's default is JKS.", choices=STORE_TYPES
+        "PEM",
+        doc="Format of ssl.truststore.location; PKCS12 and JKS mean the same. Kafka's default is JKS.",
+        choices=STORE_TYPES,
     )
     ssl_truststore_location: str = text("", doc="File with trusted certificates, as in Kafka's Java client.")
     ssl_truststore_certificates: str = text(
         "", doc="Trusted certificates as text in PEM, as in Kafka's Java client (KIP-651)."
     )
-    ssl_truststore_password: str = password(doc="Password of a PKCS12 file in ssl.truststore.location.")
+    ssl_truststore_password: str = password(doc="Password of a PKCS12 or JKS file in ssl.truststore.location.")
     ssl_keystore_type: str = text(
-        "PEM", doc="Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS.", choices=STORE_TYPES
+        "PEM",
+        doc="Format of ssl.keystore.location; PKCS12 and JKS mean the same. Kafka's default is JKS.",
+        choices=STORE_TYPES,
     )
     ssl_keystore_location: str = text(
         "", doc="File with the client's private key and certificate chain, as in Kafka's Java client."
@@ -207,7 +211,7 @@ class ClientConfig(ClientTable):
     ssl_keystore_key: str = password(
         doc="The client's private key as text in PEM, as in Kafka's Java client (KIP-651)."
     )
-    ssl_keystore_password: str = password(doc="Password of a PKCS12 file in ssl.keystore.location.")
+    ssl_keystore_password: str = password(doc="Password of a PKCS12 or JKS file in ssl.keystore.location.")
     ssl_enabled_protocols: tuple[str, ...] = text_list(tuple(VERSIONS), doc="Versions of TLS: TLSv1.2, TLSv1.3.")
     ssl_cipher_suites: tuple[str, ...] = text_list(
         (), doc="Cipher suites, by their standard names or OpenSSL's. Empty: OpenSSL's defaults."

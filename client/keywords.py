@@ -126,17 +126,17 @@ class ClientKeywords(TypedDict, total=False):
     ssl_keystore_location: str
     """File with the client's private key and certificate chain, as in Kafka's Java client."""
     ssl_keystore_password: str
-    """Password of a PKCS12 file in ssl.keystore.location."""
+    """Password of a PKCS12 or JKS file in ssl.keystore.location."""
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
-    """Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS."""
+    """Format of ssl.keystore.location; PKCS12 and JKS mean the same. Kafka's default is JKS."""
     ssl_truststore_certificates: str
     """Trusted certificates as text in PEM, as in Kafka's Java client (KIP-651)."""
     ssl_truststore_location: str
     """File with trusted certificates, as in Kafka's Java client."""
     ssl_truststore_password: str
-    """Password of a PKCS12 file in ssl.truststore.location."""
+    """Password of a PKCS12 or JKS file in ssl.truststore.location."""
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
-    """Format of ssl.truststore.location; JKS means PKCS12. Kafka's default is JKS."""
+    """Format of ssl.truststore.location; PKCS12 and JKS mean the same. Kafka's default is JKS."""
 
 
 class AdminKeywords(ClientKeywords, total=False):

@@ -50,8 +50,8 @@ class SecuritySettings(Table):
     ssl_keystore_type: str = text(
         "PEM",
         choices=STORE_TYPES,
-        doc="The format of the file with the broker's private key and certificate chain. JKS means PKCS12, which Java's"
-        " keytool writes since Java 9. Kafka's default is JKS.",
+        doc="The format of the file with the broker's private key and certificate chain. PKCS12 and JKS mean the same:"
+        " the broker recognises which of them a file has. Kafka's default is JKS.",
         per_listener=True,
     )
     ssl_keystore_location: str = text(
@@ -61,7 +61,7 @@ class SecuritySettings(Table):
         per_listener=True,
     )
     ssl_keystore_password: str = password(
-        doc="The password of a PKCS12 file in ssl.keystore.location.", per_listener=True
+        doc="The password of a PKCS12 or JKS file in ssl.keystore.location.", per_listener=True
     )
     ssl_keystore_key: str = password(
         doc="The broker's private key in PEM format, in place of a file. PKCS #8, optionally encrypted with"
@@ -77,7 +77,8 @@ class SecuritySettings(Table):
     ssl_truststore_type: str = text(
         "PEM",
         choices=STORE_TYPES,
-        doc="The format of the file with the trusted certificates. JKS means PKCS12. Kafka's default is JKS.",
+        doc="The format of the file with the trusted certificates. PKCS12 and JKS mean the same: the broker recognises"
+        " which of them a file has. Kafka's default is JKS.",
         per_listener=True,
     )
     ssl_truststore_location: str = text(
@@ -87,7 +88,7 @@ class SecuritySettings(Table):
         per_listener=True,
     )
     ssl_truststore_password: str = password(
-        doc="The password of a PKCS12 file in ssl.truststore.location.", per_listener=True
+        doc="The password of a PKCS12 or JKS file in ssl.truststore.location.", per_listener=True
     )
     ssl_truststore_certificates: str = password(
         doc="The trusted certificates in PEM format, in place of a file.", per_listener=True

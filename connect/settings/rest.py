@@ -146,9 +146,9 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.keystore.type", Type.STRING, "PEM", _LOW,
-        "Format of ssl.keystore.location; JKS means PKCS12. Kafka's default is JKS.", OneOf(*STORE_TYPES),
+        "Format of ssl.keystore.location; PKCS12 and JKS mean the same. Kafka's default is JKS.", OneOf(*STORE_TYPES),
     ),
-    ConfigKey("ssl.keystore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 file with the key."),
+    ConfigKey("ssl.keystore.password", Type.PASSWORD, Password(""), _LOW, "Password of a store with the key."),
     ConfigKey("ssl.key.password", Type.PASSWORD, Password(""), _LOW, "Password of the private key, if it has one."),
     ConfigKey(
         "ssl.truststore.location", Type.STRING, "", _LOW,
@@ -157,10 +157,10 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.truststore.type", Type.STRING, "PEM", _LOW,
-        "Format of ssl.truststore.location; JKS means PKCS12. Kafka's default is JKS.", OneOf(*STORE_TYPES),
+        "Format of ssl.truststore.location; PKCS12 and JKS mean the same. Kafka's default is JKS.", OneOf(*STORE_TYPES),
     ),
     ConfigKey(
-        "ssl.truststore.password", Type.PASSWORD, Password(""), _LOW, "Password of a PKCS12 file with certificates."
+        "ssl.truststore.password", Type.PASSWORD, Password(""), _LOW, "Password of a store with certificates."
     ),
     ConfigKey(
         "ssl.client.auth", Type.STRING, "none", _LOW,

@@ -136,14 +136,16 @@ async def test_keys_that_cannot_be_used_are_named_and_their_passwords_are_not(
     authority: Authority, tmp_path: Path
 ) -> None:
     pkcs12_store(authority, tmp_path / "broker.p12", "hunter2")
-    (tmp_path / "old.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(60))
+    (tmp_path / "old.jceks").write_bytes(b"\xce\xce\xce\xce" + bytes(60))
+    (tmp_path / "cut.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(6))
     (tmp_path / "half.pem").write_text((tmp_path / "ca.pem").read_text())
     for location, kind, words in (
         ("absent.pem", "PEM", "cannot be read"),
         ("half.pem", "PEM", "private key"),
         ("broker.p12", "PEM", "not PEM"),
         ("broker.p12", "PKCS12", "password"),
-        ("old.jks", "JKS", "keytool -importkeystore"),
+        ("old.jceks", "JKS", "keytool -importkeystore"),
+        ("cut.jks", "JKS", "cannot be read as JKS: it is cut off"),
     ):
         settings = {
             "ssl.keystore.location": str(tmp_path / location),

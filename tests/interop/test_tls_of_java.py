@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools on a TLS listener: Java clients with stores in PEM and in PKCS #12."""
+"""Kafka's own command-line tools on a TLS listener whose key is in JKS or PKCS #12: clients with PEM and PKCS #12."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def keytool(*words: str) -> None:
 @pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
 def test_java_tools_write_and_read(authority: Authority, tmp_path: Path, kind: str) -> None:
     """The broker's key is Java's own: keytool makes it, and the authority's certificate goes into a truststore."""
-    store = tmp_path / "broker.jks"  # PKCS #12, in spite of the name that Java's users give it
+    store = tmp_path / "broker.jks"  # PKCS #12 by default, in spite of the name that Java's users give it
     keytool(
         *("-genkeypair", "-alias", "broker", "-keyalg", "RSA", "-dname", f"CN={HOST}", "-ext", f"san=dns:{HOST}"),
-        *("-keystore", str(store)),
+        *("-keystore", str(store), "-keypass", "hunter2", "-storetype", "JKS" if kind == "PEM" else "PKCS12"),
     )
     own = tmp_path / "own.pem"
     keytool("-exportcert", "-rfc", "-alias", "broker", "-keystore", str(store), "-file", str(own))
