@@ -295,6 +295,12 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         " producer epoch.",
     )
 
+    dynamic_configs_enable: bool = boolean(
+        True,
+        doc="Whether settings can be changed while the broker runs (KIP-226). false: changed values have no effect, and"
+        " can only be removed. Start a broker like this if a changed limit locks everybody out.",
+    )
+
     # connections and requests
     socket_request_max_bytes: int = integer(
         104857600,

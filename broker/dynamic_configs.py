@@ -7,8 +7,8 @@ this broker refuses it, because a misspelled limit would have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..settings import ConfigError, Setting
@@ -16,6 +16,9 @@ from .config import BrokerConfig
 
 EVERY_BROKER: Final = ""
 """The resource name of the values for all brokers."""
+
+StoredConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
+"""The changed values as text, by the id of their broker or EVERY_BROKER, and by the name of their setting."""
 
 
 def dynamic_setting(name: str) -> Setting:
@@ -39,20 +42,19 @@ def dynamic_value(name: str, text: str) -> Any:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{error}.") from None
 
 
-def layers(stored: Mapping[str, Mapping[str, str]], node_id: int) -> Iterator[Mapping[str, str]]:
-    """Yield the values that hold for a broker: first those for all brokers, then its own, which come before them."""
-    for resource in (EVERY_BROKER, str(node_id)):
-        yield stored.get(resource, {})
+def in_effect(config: BrokerConfig, stored: StoredConfigs, resource: str) -> Mapping[str, str]:
+    """Return the stored values of a broker or of all brokers, without those that `dynamic.configs.enable` disables."""
+    return stored.get(resource, {}) if config.dynamic_configs_enable else {}
 
 
-def take_dynamic_configs(config: BrokerConfig, stored: Mapping[str, Mapping[str, str]], node_id: int, log: Any) -> None:
+def take_dynamic_configs(config: BrokerConfig, stored: StoredConfigs, node_id: int, log: Any) -> None:
     """Put the stored values in effect in `config`.
 
     A value that another release has stored, and that this one does not accept, is logged and ignored.
     """
     values: dict[str, Any] = {}
-    for layer in layers(stored, node_id):
-        for name, text in layer.items():
+    for resource in (EVERY_BROKER, str(node_id)):  # the later ones come before the former
+        for name, text in in_effect(config, stored, resource).items():
             try:
                 values[name] = dynamic_value(name, text)
             except KafkaError as error:

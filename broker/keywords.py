@@ -217,6 +217,10 @@ class BrokerKeywords(TypedDict, total=False):
     """The finalized level of the feature transaction.version (KIP-890). With 2, every transaction bumps the
     producer epoch.
     """
+    dynamic_configs_enable: bool
+    """Whether settings can be changed while the broker runs (KIP-226). false: changed values have no effect, and
+    can only be removed. Start a broker like this if a changed limit locks everybody out.
+    """
     socket_request_max_bytes: int
     """The largest request in bytes. The broker closes the connection of a client that sends a larger one."""
     socket_listen_backlog_size: int

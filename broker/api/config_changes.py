@@ -119,6 +119,12 @@ def _change_broker(
     edit(edited)
     before = broker.metadata.newest_broker_configs(resource_name)
     for name, text in edited.configs.items():
-        if before.get(name) != text:  # another release may have stored the others
-            dynamic_value(name, text)
+        if before.get(name) == text:
+            continue  # another release may have stored it
+        if not broker.config.dynamic_configs_enable:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{name} cannot be changed while the broker runs, because dynamic.configs.enable is false.",
+            )
+        dynamic_value(name, text)
     return None if validate_only else broker.metadata.change_broker_configs(resource_name, edited.configs)

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from ...settings import ConfigType, Setting, format_value
 from ..config import BrokerConfig
-from ..dynamic_configs import EVERY_BROKER
+from ..dynamic_configs import EVERY_BROKER, in_effect
 from ..metadata.topic_config import TopicConfig
 from .services import BrokerServices
 
@@ -90,7 +90,7 @@ def _broker_synonyms(broker: BrokerServices, names: Sequence[str]) -> list[Synon
     one in hours, was set.
     """
     config, stored = broker.config, broker.metadata.broker_configs
-    own, of_all = stored.get(str(broker.node_id), {}), stored.get(EVERY_BROKER, {})
+    own, of_all = (in_effect(config, stored, resource) for resource in (str(broker.node_id), EVERY_BROKER))
     rows = [(name, _row(name)) for name in names]
     synonyms: list[Synonym] = []
     synonyms += [(name, own[name], ConfigSource.DYNAMIC_BROKER_CONFIG) for name in names if name in own]

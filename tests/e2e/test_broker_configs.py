@@ -255,6 +255,25 @@ async def test_connections_are_limited_from_the_answer_on() -> None:
 
 
 @pytest.mark.oncelog_only(reason=OWN_BROKER)
+async def test_a_limit_that_locks_everybody_out_is_removed_after_a_start_without_it(tmp_path: Path) -> None:
+    async with BrokerNode(tmp_path) as broker, RawConnection(broker.address) as wire:
+        assert await alter(wire, EVERY_BROKER, ("max.connections", SET, "1"), ("log.roll.ms", SET, "99")) == "NONE"
+    unlimited = ("max.connections", "2147483647", DEFAULT)
+    async with (
+        BrokerNode(tmp_path, dynamic_configs_enable=False) as broker,
+        RawConnection(broker.address),
+        RawConnection(broker.address) as wire,
+    ):
+        assert await setting(wire, BROKER, THE_BROKER, "max.connections") == ("2147483647", DEFAULT, [unlimited])
+        assert await alter(wire, EVERY_BROKER, ("max.connections", SET, "5")) == "INVALID_REQUEST"
+        assert {*await describe(wire, BROKER, EVERY_BROKER)} == {"max.connections", "log.roll.ms"}
+        assert await alter(wire, EVERY_BROKER, ("max.connections", DELETE, None)) == "NONE"
+    async with BrokerNode(tmp_path) as broker, RawConnection(broker.address), RawConnection(broker.address) as wire:
+        assert await setting(wire, BROKER, THE_BROKER, "max.connections") == ("2147483647", DEFAULT, [unlimited])
+        assert (await setting(wire, BROKER, THE_BROKER, "log.roll.ms"))[:2] == ("99", ALL_BROKERS)
+
+
+@pytest.mark.oncelog_only(reason=OWN_BROKER)
 async def test_the_rate_of_new_connections_is_limited_from_the_answer_on() -> None:
     loop = asyncio.get_running_loop()
     async with BrokerNode(quota_window_num=2, quota_window_size_seconds=1) as broker:
