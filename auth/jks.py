@@ -36,7 +36,7 @@ class JksStore:
     """The content of a file: certificates and keys in DER.
 
     `key` is the first private key, PKCS #8 and unencrypted, None if there is none. `chain` has its certificates, its
-    own first. `trusted` are the certificates without a key.
+    own first. `trusted` has the certificates that Java trusts: those without a key, and the own ones of all keys.
     """
 
     key: bytes | None = field(default=None, repr=False)
@@ -56,7 +56,7 @@ def read_jks(content: bytes, password: str, key_password: str = "", *, keys: boo
         raise JksError("it is cut off")
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if password and not hmac.compare_digest(_sha1(_encoded(password), _WHITENER, body), digest):
-        raise JksError("its password is another one, or it is damaged")
+        raise JksError("the password is wrong, or the file is damaged")
     reader = _Reader(body, 4)
     version, count = reader.number(">I"), reader.number(">I")
     if version not in (1, 2):
@@ -69,6 +69,7 @@ def read_jks(content: bytes, password: str, key_password: str = "", *, keys: boo
         if kind == _KEY:
             encrypted = reader.take(reader.number(">I"))
             chain = [reader.certificate(version) for _ in range(reader.number(">I"))]
+            store.trusted += chain[:1]
             if keys and store.key is None:
                 store.key, store.chain = _decrypted(encrypted, key_password or password), chain
         elif kind == _CERTIFICATE:
@@ -121,7 +122,7 @@ def _decrypted(encrypted: bytes, password: str) -> bytes:
         stream += block
     key = bytes(one ^ other for one, other in zip(hidden, stream, strict=False))
     if not hmac.compare_digest(_sha1(secret, key), digest):
-        raise JksError("the password of its private key is another one")
+        raise JksError("the password of its private key is wrong")
     return key
 
 

@@ -63,8 +63,8 @@ def key_from_pem(pem: str, key_password: str) -> KeyMaterial:
 def key_from_store(kind: str, path: Path, store_password: str, key_password: str) -> KeyMaterial:
     """Return the private key and chain of a file of the type PEM, PKCS12 or JKS. Raises StoreError.
 
-    `key_password` is that of a key in PEM or JKS. In a PKCS #12 file, the key has the password of the file, and in JKS
-    usually, too.
+    `key_password` is that of a key in PEM or JKS. In a PKCS #12 file, the key has the password of the file. In a JKS
+    file, it has this password if there is no `key_password`.
     """
     content = _read(path)
     if kind == "PEM":
@@ -176,11 +176,12 @@ def _cryptography(path: Path) -> None:
 def _from_jks(path: Path, content: bytes, password: str) -> list[Any]:
     """Return the trusted certificates of a JKS file."""
     _cryptography(path)
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.x509 import load_der_x509_certificate
 
     try:
         return [load_der_x509_certificate(each) for each in read_jks(content, password, keys=False).trusted]
-    except ValueError as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise StoreError(f"{path} cannot be read as JKS: {error}. Check the file and its password") from error
 
 
@@ -189,6 +190,7 @@ def _key_from_jks(
 ) -> tuple[PrivateKeyTypes | None, list[Any]]:
     """Return the private key of a JKS file, if there is one, and its certificates, its own first."""
     _cryptography(path)
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_der_private_key
     from cryptography.x509 import load_der_x509_certificate
 
@@ -196,7 +198,7 @@ def _key_from_jks(
         store = read_jks(content, password, key_password)
         key = None if store.key is None else load_der_private_key(store.key, None)
         return key, [load_der_x509_certificate(each) for each in store.chain]
-    except ValueError as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise StoreError(f"{path} cannot be read as JKS: {error}. Check the file and its passwords") from error
 
 
@@ -208,11 +210,12 @@ def _pkcs12(path: Path, content: bytes, password: str) -> tuple[PrivateKeyTypes 
             f" -srckeystore {path} -destkeystore {path.with_suffix('.p12')} -deststoretype pkcs12"
         )
     _cryptography(path)
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     try:
         store = pkcs12.load_pkcs12(content, password.encode() if password else None)
-    except ValueError as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise StoreError(f"{path} cannot be read as PKCS12: {error}. Check the file and its password") from error
     own = [store.cert] if store.cert is not None else []
     return store.key, [entry.certificate for entry in (*own, *store.additional_certs)]

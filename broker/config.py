@@ -929,6 +929,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
                 f"{self.group_min_session_timeout_ms} is more than group.max.session.timeout.ms"
                 f" = {self.group_max_session_timeout_ms}. Lower one or raise the other",
             )
+        self.check_compaction_lags()
         listeners = self.read_listeners() + self._check_metrics()
         self._check_overrides(listeners)
         self._check_tls(listeners)
@@ -937,6 +938,16 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
             raise ConfigError("log.dirs", "names more than one directory. This release uses a single data directory")
         if "\0" in self.log_dirs:
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
+
+    def check_compaction_lags(self) -> None:
+        """Raise ConfigError if the lower bound of compaction is above the upper one, which no topic may have."""
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            raise ConfigError(
+                "log.cleaner.min.compaction.lag.ms",
+                f"{self.log_cleaner_min_compaction_lag_ms} is more than log.cleaner.max.compaction.lag.ms"
+                f" = {self.log_cleaner_max_compaction_lag_ms}. Lower one or raise the other",
+                "log.cleaner.max.compaction.lag.ms",
+            )
 
     def _check_metrics(self) -> list[ListenerConfig]:
         """Return the listener for metrics, if there is one. Raises ConfigError if its settings contradict others."""

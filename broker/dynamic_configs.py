@@ -8,6 +8,7 @@ this broker refuses it, because a misspelled limit would have no effect.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, Final, TypeAlias
 
 from ..protocol.errors import ErrorCode, KafkaError
@@ -17,6 +18,9 @@ from .config import BrokerConfig
 EVERY_BROKER: Final = ""
 """The resource name of the values for all brokers."""
 
+_LEAST: Final = {"log.retention.ms": -1, "log.roll.ms": 1, "log.roll.jitter.ms": 0}
+"""The least values that clients can set. In the configuration, lower ones mean that a coarser setting applies."""
+
 StoredConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 """The changed values as text, by the id of their broker or EVERY_BROKER, and by the name of their setting."""
 
@@ -24,22 +28,36 @@ StoredConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 def dynamic_setting(name: str) -> Setting:
     """Return a setting that can be changed while the broker runs. Raises KafkaError INVALID_REQUEST for all others."""
     setting = BrokerConfig.rows.get(name)
-    if setting is None:
+    if setting is None and not _is_known(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker has no setting {name[:100]}. Correct its name.")
-    if not setting.dynamic:
+    if setting is None or not setting.dynamic:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{name} cannot be changed while the broker runs. Change its configuration and restart it.",
+            f"{name[:100]} cannot be changed while the broker runs. Change its configuration and restart it.",
         )
     return setting
+
+
+def _is_known(name: str) -> bool:
+    """Return whether `name` is an alias, or a setting of one listener."""
+    try:
+        return bool(BrokerConfig.find(name))
+    except ConfigError:
+        return False
 
 
 def dynamic_value(name: str, text: str) -> Any:
     """Return the typed value of a dynamic setting. Raises KafkaError INVALID_REQUEST."""
     try:
-        return BrokerConfig.parse_value(dynamic_setting(name), text)
+        value = BrokerConfig.parse_value(dynamic_setting(name), text)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{error}.") from None
+    if name in _LEAST and value < _LEAST[name]:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{name}: {value} is below {_LEAST[name]}. Remove the setting if a setting in a coarser unit should apply.",
+        )
+    return value
 
 
 def in_effect(config: BrokerConfig, stored: StoredConfigs, resource: str) -> Mapping[str, str]:
@@ -47,16 +65,35 @@ def in_effect(config: BrokerConfig, stored: StoredConfigs, resource: str) -> Map
     return stored.get(resource, {}) if config.dynamic_configs_enable else {}
 
 
+def check_broker_configs(config: BrokerConfig, stored: StoredConfigs, node_id: int) -> None:
+    """Raise KafkaError INVALID_REQUEST if the stored values contradict each other or the broker's configuration."""
+    changed = copy(config)
+    changed.set_dynamic(_typed(config, stored, node_id)[0])
+    try:
+        changed.check_compaction_lags()
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{error}.") from None
+
+
 def take_dynamic_configs(config: BrokerConfig, stored: StoredConfigs, node_id: int, log: Any) -> None:
     """Put the stored values in effect in `config`.
 
     A value that another release has stored, and that this one does not accept, is logged and ignored.
     """
+    values, ignored = _typed(config, stored, node_id)
+    for name, why in ignored.items():
+        log.warning("broker_setting_ignored", setting=name, why=why)
+    config.set_dynamic(values)
+
+
+def _typed(config: BrokerConfig, stored: StoredConfigs, node_id: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the typed values that hold for a broker by name, and the reasons why others are ignored."""
     values: dict[str, Any] = {}
-    for resource in (EVERY_BROKER, str(node_id)):  # the later ones come before the former
+    ignored: dict[str, str] = {}
+    for resource in (EVERY_BROKER, str(node_id)):  # the broker's own values replace those of all
         for name, text in in_effect(config, stored, resource).items():
             try:
                 values[name] = dynamic_value(name, text)
             except KafkaError as error:
-                log.warning("broker_setting_ignored", setting=name, why=error.message)
-    config.set_dynamic(values)
+                ignored[name] = error.message
+    return values, ignored

@@ -303,9 +303,8 @@ class Table:
     """Base class of tables of settings.
 
     An instance has the values of all settings as typed attributes, which do not change, except for dynamic settings of
-    the broker. `explicit` has the names of the
-    settings that were given. A subclass can change how settings are spelled and parsed; see the class variables, and
-    `spelled`, `normal` and `unknown`.
+    the broker. `explicit` has the names of the settings that were given. A subclass can change how settings are spelled
+    and parsed; see the class variables, and `spelled`, `normal` and `unknown`.
     """
 
     rows: ClassVar[dict[str, Setting]] = {}
@@ -365,7 +364,7 @@ class Table:
         return f"{type(self).__name__}({', '.join(f'{row.attribute}={self.get(row.name)!r}' for row in given)})"
 
     def take(self, name: str, value: Any) -> None:
-        """Set the typed value of the setting `name`. For `__init__` only."""
+        """Set the typed value of the setting `name`. For `__init__` and the table itself only."""
         self.__dict__[self.rows[name].attribute] = value
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...settings import Setting
-from ..dynamic_configs import EVERY_BROKER, dynamic_setting, dynamic_value
+from ..dynamic_configs import EVERY_BROKER, check_broker_configs, dynamic_setting, dynamic_value
 from ..metadata import Topic
 from ..metadata.topic_config import TopicConfig, stored_config
 from ..topic_names import name_problem
@@ -127,4 +127,7 @@ def _change_broker(
                 f"{name} cannot be changed while the broker runs, because dynamic.configs.enable is false.",
             )
         dynamic_value(name, text)
+    names = (EVERY_BROKER, str(broker.node_id))
+    stored = {name: broker.metadata.newest_broker_configs(name) for name in names} | {resource_name: edited.configs}
+    check_broker_configs(broker.config, stored, broker.node_id)
     return None if validate_only else broker.metadata.change_broker_configs(resource_name, edited.configs)

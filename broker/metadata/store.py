@@ -612,7 +612,14 @@ class MetadataStore:
 
         def visible() -> None:
             self._set_broker_configs(broker, changes)
-            rest = [part for subscriber in self.on_broker_configs_changed if (part := subscriber()) is not None]
+            rest: list[Awaitable[None]] = []
+            for subscriber in self.on_broker_configs_changed:
+                try:
+                    part = subscriber()
+                except Exception as error:  # the change is durable, so the others still have to apply it
+                    self._logger.error("settings_not_applied", topic=None, exc_info=error)
+                else:
+                    rest += [] if part is None else [part]
             if rest:
                 self._applying[_BROKER] = asyncio.ensure_future(self._apply_rest(_BROKER, rest, None))
 

@@ -19,7 +19,7 @@ from ..config import BrokerConfig
 from ..dispatcher import Dispatcher
 from ..listener_config import ListenerConfig
 from ..observability.audit import AuditLog
-from .acceptor import Acceptor
+from .acceptor import PAUSE_S, Acceptor
 from .connection import Connection
 from .connection_rate import ConnectionRate
 from .shared_limits import SharedLimits
@@ -128,11 +128,18 @@ class Listener:
 
     def limits_changed(self) -> None:
         """Accept connections at the rates of the listener, which have changed (`SharedLimits.changed`)."""
-        if self._server is not None and self._needs_acceptor and not self._stopping:
+        if self._server is None or not self._needs_acceptor or self._stopping:
+            return
+        loop = asyncio.get_running_loop()
+        try:
             sock = self._listening.dup()  # connections that wait to be accepted stay
-            self._server.close()
-            self._server = None
-            self._start_acceptor(sock, asyncio.get_running_loop())
+        except OSError as error:  # there is no descriptor left
+            self.log.warning("connection_rate_not_limited", error=str(error), remedy="it is tried again every second")
+            loop.call_later(PAUSE_S, self.limits_changed)
+            return
+        self._server.close()
+        self._server = None
+        self._start_acceptor(sock, loop)
 
     def _refused(self, host: str, why: str) -> None:
         self.audit.login_refused("SSL", why, host, self.name)

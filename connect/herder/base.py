@@ -164,7 +164,7 @@ class BaseHerder:
 
     async def _forget_topics(self, name: str) -> None:
         for status in self._statuses.topics(name):
-            await self._statuses.delete_topic(name, status.topic)
+            self._statuses.delete_topic(name, status.topic)
 
     async def validate(self, config: Mapping[str, str | None]) -> Json:
         """Return the result of validating a connector's settings; raises BadRequestError."""

@@ -57,7 +57,7 @@ class Housekeeping:
         for connector in self._statuses.connectors_with_topics():
             if connector not in state.connector_configs:
                 for topic in self._statuses.topics(connector):
-                    await self._statuses.delete_topic(connector, topic.topic)
+                    self._statuses.delete_topic(connector, topic.topic)
 
     async def restart_requested(self) -> None:
         """Carry out the restart requests of the config topic for the connectors and tasks that run on this worker."""

@@ -47,9 +47,12 @@ def headers_of(head: h11.Request, received: bytes) -> dict[str, str]:
     """Return the headers by their names in lower case; the values of a repeated header are joined by commas.
 
     `received` begins with the bytes of the head. Raises HttpError (400) for a header that is continued on the next line
-    (RFC 9112, 5.2), for both Transfer-Encoding and Content-Length (6.1), and for a host that is not one of a URL (3.2).
+    (RFC 9112, 5.2), for Transfer-Encoding beside Content-Length or in HTTP/1.0 (6.1), and for a host that is not one of
+    a URL (3.2); HttpError (505) for another version than HTTP/1.0 and 1.1.
     The connection ends with the response, because the body of such a request is not read.
     """
+    if head.http_version not in (b"1.0", b"1.1"):
+        raise HttpError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
     headers: dict[str, str] = {}
     for name, value in head.headers:
         known, text = name.decode(), value.decode("latin-1")
@@ -57,7 +60,8 @@ def headers_of(head: h11.Request, received: bytes) -> dict[str, str]:
     end = _END.search(received)
     assert end is not None, "h11 has found the end of the head"
     folded = _FOLD.search(received, 0, end.end()) is not None
-    if folded or {"transfer-encoding", "content-length"} <= headers.keys() or not _is_host(headers.get("host")):
+    two_ends = "transfer-encoding" in headers and ("content-length" in headers or head.http_version == b"1.0")
+    if folded or two_ends or not _is_host(headers.get("host")):
         raise HttpError(HTTPStatus.BAD_REQUEST)
     return headers
 

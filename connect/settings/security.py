@@ -13,6 +13,7 @@ from typing import Final
 
 from ...client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ...client.errors import ConfigError
+from ...settings import normal_name
 from ..config.protection import HIDDEN, asks_for_protection
 from ..errors import ConfigValueError
 
@@ -63,8 +64,9 @@ def refused_overrides(settings: Mapping[str, str]) -> dict[str, ConfigValueError
 def is_secret(name: str) -> bool:
     """Return whether the value of a client's setting is a secret, or may be one, which no response may show.
 
-    `name` has no prefix such as producer.override.
+    `name` has no prefix such as producer.override, and any of the spellings that the clients accept.
     """
+    name = normal_name(name)
     known = any(row.is_secret and row.name == name for table in _OVERRIDES.values() for row in table.rows.values())
     return known or name in _PASSWORDS or _SECRET.search(name) is not None
 
@@ -75,11 +77,12 @@ def _of_clients(settings: Mapping[str, str], tables: Mapping[str, type[ClientCon
     The error shows the value if the clients have the setting, and it is no secret.
     """
     for prefix, table in tables.items():
-        own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+        given = {normal_name(name.removeprefix(prefix)): name for name in settings if name.startswith(prefix)}
+        own = {name: settings[full] for name, full in given.items()}
         security = {name: value for name, value in own.items() if name.startswith(_OF_CLIENTS)}
         try:
             table.of({name: value for name, value in security.items() if asks_for_protection(value)})
         except ConfigError as error:
             known = any(row.name == error.key for row in table.rows.values()) and not is_secret(error.key)
             shown = own.get(error.key, HIDDEN) if known else HIDDEN
-            yield ConfigValueError(f"{prefix}{error.key}", shown, error.reason)
+            yield ConfigValueError(given.get(error.key, f"{prefix}{error.key}"), shown, error.reason)

@@ -125,11 +125,13 @@ class StatusStore:
             used[status.topic] = status
             self._queue.put_nowait(_Write(records.topic_status(status), counted=False))
 
-    async def delete_topic(self, connector: str, topic: str) -> None:
-        """Forget that a connector uses a topic, and queue the deletion of its record."""
+    def delete_topic(self, connector: str, topic: str) -> None:
+        """Forget that a connector uses a topic, and queue the deletion of its record.
+
+        It is queued at once, like the records of `put_topic`, so that the order of both is that of the calls.
+        """
         self._topics.get(connector, {}).pop(topic, None)
-        await self._room.acquire()
-        self._queue.put_nowait(_Write((records.topic_key(connector, topic), None)))
+        self._queue.put_nowait(_Write((records.topic_key(connector, topic), None), counted=False))
 
     def _may_write(self, what: str | ConnectorTaskId, status: Status) -> bool:
         known = self._statuses.get(what)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -119,6 +121,7 @@ async def test_a_change_that_is_not_possible_has_no_effect(bootstrap: str) -> No
         (THE_BROKER, [("max.connections", SET, "0")], "INVALID_REQUEST"),
         (THE_BROKER, [("max.connection.creation.rate", SET, "0")], "INVALID_REQUEST"),
         (THE_BROKER, [("ssl.keystore.location", SET, "/x")], "INVALID_REQUEST"),
+        (THE_BROKER, [("broker.id", SET, "3")], "INVALID_REQUEST"),
         ("2", [("log.retention.ms", SET, "5")], "INVALID_REQUEST"),
         ("abc", [("log.retention.ms", SET, "5")], "INVALID_REQUEST"),
         ("-1", [("log.retention.ms", SET, "5")], "INVALID_REQUEST"),
@@ -294,6 +297,47 @@ async def test_the_rate_of_new_connections_is_limited_from_the_answer_on() -> No
             await connect(30)
             assert await alter(wire, EVERY_BROKER, ("max.connection.creation.rate", DELETE, None)) == "NONE"
             await connect(30)
+
+
+@pytest.mark.oncelog_only(reason="Apache Kafka accepts these values")
+async def test_values_that_mean_another_setting_or_no_topic_could_have_are_refused(bootstrap: str) -> None:
+    lags = ("log.cleaner.min.compaction.lag.ms", SET, "1000"), ("log.cleaner.max.compaction.lag.ms", SET, "500")
+    async with RawConnection(bootstrap) as wire:
+        before = await describe(wire, BROKER, THE_BROKER)
+        for name, value in (("log.retention.ms", "-2"), ("log.roll.ms", "0"), ("log.roll.jitter.ms", "-1")):
+            assert (name, await alter(wire, EVERY_BROKER, (name, SET, value))) == (name, "INVALID_REQUEST")
+        assert await alter(wire, THE_BROKER, *lags) == "INVALID_REQUEST"
+        assert await alter(wire, EVERY_BROKER, lags[0]) == "NONE"
+        try:
+            assert await alter(wire, THE_BROKER, lags[1]) == "INVALID_REQUEST"
+        finally:
+            assert await alter(wire, EVERY_BROKER, (lags[0][0], DELETE, None)) == "NONE"
+        assert await describe(wire, BROKER, THE_BROKER) == before
+
+
+@pytest.mark.oncelog_only(reason=OWN_BROKER)
+async def test_a_change_is_made_although_the_listener_cannot_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be no file descriptor left for the accepting side to be exchanged."""
+    dup, failures = socket.socket.dup, 0
+
+    def fail_once(listening: socket.socket) -> socket.socket:
+        nonlocal failures
+        failures += 1
+        if failures == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return dup(listening)
+
+    monkeypatch.setattr(socket.socket, "dup", fail_once)
+    changes = ("max.connection.creation.rate", SET, "400"), ("message.max.bytes", SET, "2000")
+    async with BrokerNode() as broker, RawConnection(broker.address) as wire:
+        await wire.create_topic("topic")
+        assert await alter(wire, EVERY_BROKER, *changes) == "NONE"
+        assert (await wire.produce("topic", batch(b"x" * 3000))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        async with asyncio.timeout(20):
+            while failures < 2:
+                await asyncio.sleep(0.05)
+        async with RawConnection(broker.address) as other:
+            await describe(other, BROKER, EVERY_BROKER)
 
 
 @pytest.mark.oncelog_only(reason=OWN_BROKER)

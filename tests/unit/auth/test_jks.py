@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509 import load_pem_x509_certificates
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,9 +36,9 @@ def test_certificates_that_keytool_has_imported_are_trusted(password: str) -> No
 @pytest.mark.parametrize(
     ("path", "passwords", "words"),
     [
-        (BROKER, ("secret8", KEY), "its password is another one, or it is damaged"),
-        (BROKER, (STORE, "secret8"), "the password of its private key is another one"),
-        (BROKER, (STORE, ""), "the password of its private key is another one"),
+        (BROKER, ("secret8", KEY), "the password is wrong, or the file is damaged"),
+        (BROKER, (STORE, "secret8"), "the password of its private key is wrong"),
+        (BROKER, (STORE, ""), "the password of its private key is wrong"),
         (TRUSTED, (STORE, ""), "holds no private key with a certificate"),
     ],
 )
@@ -48,9 +49,18 @@ def test_what_is_wrong_is_named_without_the_password(path: Path, passwords: tupl
     assert "secret8" not in str(raised.value)
 
 
-def test_a_store_with_a_key_only_has_no_trusted_certificate() -> None:
-    with pytest.raises(StoreError, match="holds no certificate"):
-        trusted_from_store("JKS", BROKER, STORE)
+def test_the_certificate_of_a_key_is_trusted_as_in_java() -> None:
+    assert len(load_pem_x509_certificates(trusted_from_store("JKS", BROKER, STORE).encode())) == 1
+
+
+@pytest.mark.parametrize("error", [UnsupportedAlgorithm("no such algorithm"), TypeError("the key is encrypted")])
+def test_a_key_that_no_library_reads_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("cryptography.hazmat.primitives.serialization.load_der_private_key", fail)
+    with pytest.raises(StoreError, match=r"broker\.jks cannot be read as JKS"):
+        key_from_store("JKS", BROKER, STORE, KEY)
 
 
 @given(st.sampled_from((BROKER, TRUSTED)), st.integers(4, 2000), st.binary(min_size=1, max_size=4), st.integers(0, 900))

@@ -153,6 +153,20 @@ async def test_a_request_with_two_ends_is_refused_and_the_last_of_its_connection
 
 
 @pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"POST /echo/a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n", b"400"),
+        (b"GET /echo/a HTTP/2.0\r\n", b"505"),
+    ],
+)
+async def test_a_version_that_cannot_be_or_has_no_such_body_is_refused(line: bytes, status: bytes) -> None:
+    async with serving(ECHO) as url, connected(url) as (reader, writer):
+        writer.write(line + HOST + b"\r\n2\r\n{}\r\n0\r\n\r\n")
+        writer.write_eof()
+        assert (await reader.read()).startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize(
     "request_head",
     [
         b"GET /echo/a HTTP/1.1\r\nHost: a b\r\n\r\n",

@@ -383,6 +383,6 @@ async def test_a_safe_status_does_not_overwrite_a_newer_generation_of_another_wo
     await store._queue.join()
     assert store.get("f1") is None
     assert store.topics("f1") == [TopicStatus("t1", "f1", 0, 1)]
-    await store.delete_topic("f1", "t1")
+    store.delete_topic("f1", "t1")
     await store.stop()
     assert store.topics("f1") == []

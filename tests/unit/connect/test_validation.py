@@ -261,7 +261,7 @@ SECRETS = (
     *("sasl.jaas.config", "ssl.key.password", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
     *("ssl.keystore.password", "ssl.truststore.certificates", "ssl.truststore.password", "sasl.password"),
     *("sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.assertion.private.key.passphrase"),
-    *("sasl.oauthbearer.client.secret", "interceptor.password"),
+    *("sasl.oauthbearer.client.secret", "interceptor.password", "sasl_jaas_config", "SSL.KEYSTORE.KEY"),
 )
 
 
