@@ -36,7 +36,7 @@ class JksStore:
     """The content of a file: certificates and keys in DER.
 
     `key` is the first private key, PKCS #8 and unencrypted, None if there is none. `chain` has its certificates, its
-    own first. `trusted` has the certificates that Java trusts: those without a key, and the own ones of all keys.
+    own first. `trusted` has the certificates that Java trusts: those without a key, and the first of each chain.
     """
 
     key: bytes | None = field(default=None, repr=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
-"""The formats of files with keys and certificates, by Kafka's names. A file of the type PKCS12 or JKS may have both."""
+"""The formats of files with keys and certificates, by Kafka's names. PKCS12 and JKS mean the same."""
 
 _JCEKS: Final = b"\xce\xce\xce\xce"
 """The first bytes of a file in the format JCEKS."""
@@ -80,10 +80,7 @@ def trusted_from_store(kind: str, path: Path, store_password: str) -> str:
         if "-----BEGIN CERTIFICATE-----" not in text:
             raise StoreError(f"{path} holds no certificate in PEM. Name a file in PEM, or set the type of the store")
         return text
-    if content[:4] == MAGIC:
-        certificates = _from_jks(path, content, store_password)
-    else:
-        _, certificates = _pkcs12(path, content, store_password)
+    _, certificates = _opened(path, content, store_password, keys=False)
     found = [_certificate_pem(certificate) for certificate in certificates]
     if not found:
         raise StoreError(f"{path} holds no certificate. Add the authorities' certificates, for example with keytool")
@@ -165,67 +162,48 @@ def _text(path: Path, content: bytes) -> str:
 # ---- PKCS #12 and JKS
 
 
-def _cryptography(path: Path) -> None:
-    """Raise StoreError if the package that reads keys and certificates is missing."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise StoreError(f"{path}: a file of this type needs the extra: pip install 'oncelog[security]'") from None
-
-
-def _from_jks(path: Path, content: bytes, password: str) -> list[Any]:
-    """Return the trusted certificates of a JKS file."""
-    _cryptography(path)
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.x509 import load_der_x509_certificate
-
-    try:
-        return [load_der_x509_certificate(each) for each in read_jks(content, password, keys=False).trusted]
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise StoreError(f"{path} cannot be read as JKS: {error}. Check the file and its password") from error
-
-
-def _key_from_jks(
-    path: Path, content: bytes, password: str, key_password: str
+def _opened(
+    path: Path, content: bytes, password: str, key_password: str = "", *, keys: bool = True
 ) -> tuple[PrivateKeyTypes | None, list[Any]]:
-    """Return the private key of a JKS file, if there is one, and its certificates, its own first."""
-    _cryptography(path)
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_der_private_key
-    from cryptography.x509 import load_der_x509_certificate
+    """Return the key, if there is one, and all certificates, that of the key first. Raises StoreError.
 
-    try:
-        store = read_jks(content, password, key_password)
-        key = None if store.key is None else load_der_private_key(store.key, None)
-        return key, [load_der_x509_certificate(each) for each in store.chain]
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise StoreError(f"{path} cannot be read as JKS: {error}. Check the file and its passwords") from error
-
-
-def _pkcs12(path: Path, content: bytes, password: str) -> tuple[PrivateKeyTypes | None, list[Any]]:
-    """Return the key, if there is one, and all certificates, that of the key first."""
+    With a key of a JKS file come only the certificates of its chain. Without `keys`, they are those that it trusts.
+    """
     if content[:4] == _JCEKS:
         raise StoreError(
             f"{path} has Java's old format JCEKS, which is not supported. Convert it: keytool -importkeystore"
             f" -srckeystore {path} -destkeystore {path.with_suffix('.p12')} -deststoretype pkcs12"
         )
-    _cryptography(path)
-    from cryptography.exceptions import UnsupportedAlgorithm
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+    except ImportError:
+        raise StoreError(f"{path}: a file of this type needs the extra: pip install 'oncelog[security]'") from None
+    form = "JKS" if content[:4] == MAGIC else "PKCS12"
+    try:
+        return _jks(content, password, key_password, keys=keys) if form == "JKS" else _pkcs12(content, password)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise StoreError(f"{path} cannot be read as {form}: {error}. Check the file and its password") from error
+
+
+def _jks(content: bytes, password: str, key_password: str, *, keys: bool) -> tuple[PrivateKeyTypes | None, list[Any]]:
+    from cryptography.hazmat.primitives.serialization import load_der_private_key
+    from cryptography.x509 import load_der_x509_certificate
+
+    store = read_jks(content, password, key_password, keys=keys)
+    key = None if store.key is None else load_der_private_key(store.key, None)
+    return key, [load_der_x509_certificate(each) for each in (store.chain if keys else store.trusted)]
+
+
+def _pkcs12(content: bytes, password: str) -> tuple[PrivateKeyTypes | None, list[Any]]:
     from cryptography.hazmat.primitives.serialization import pkcs12
 
-    try:
-        store = pkcs12.load_pkcs12(content, password.encode() if password else None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise StoreError(f"{path} cannot be read as PKCS12: {error}. Check the file and its password") from error
+    store = pkcs12.load_pkcs12(content, password.encode() if password else None)
     own = [store.cert] if store.cert is not None else []
     return store.key, [entry.certificate for entry in (*own, *store.additional_certs)]
 
 
 def _key_in_store(path: Path, content: bytes, password: str, key_password: str) -> KeyMaterial:
-    jks = content[:4] == MAGIC
-    key, certificates = (
-        _key_from_jks(path, content, password, key_password) if jks else _pkcs12(path, content, password)
-    )
+    key, certificates = _opened(path, content, password, key_password)
     if key is None or not certificates:
         raise StoreError(f"{path} holds no private key with a certificate. Export both into the file")
     from cryptography.hazmat.primitives import serialization

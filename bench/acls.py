@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import statistics
 import tempfile
 import time
 from collections import defaultdict
@@ -18,14 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from confluent_kafka import Producer
 from oncelog import Acl, Admin
-from rich.console import Console
-from rich.table import Table
 from support.broker import BrokerProcess
 
 from .cases import TIMEOUT_S, consume, fresh_topic, produce
+from .rounds import processor_s, show_ratios
 
 SIZE = 1000
 OPEN, GUARDED = "without access control", "1,000 rules"
@@ -39,11 +36,6 @@ class Peer:
 
     address: str
     pid: int
-
-    def processor_s(self) -> float:
-        """Return the processor time in seconds that the broker has used."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
 
 
 def rules() -> list[Acl]:
@@ -97,15 +89,15 @@ def measure(peer: Peer, records: int, requests: int) -> dict[str, float]:
     topic = fresh_topic(peer.address)
     figures = {}
     for action in ("produce", "consume"):
-        used = peer.processor_s()
+        used = processor_s(peer.pid)
         write = action == "produce"
         took = produce(peer.address, topic, SIZE, records) if write else consume(peer.address, topic, records)
         figures[f"{action} 1 KB, MB/s"] = records * SIZE / 1e6 / took
-        figures[f"{action} 1 KB, broker's ms per MB"] = 1000 * (peer.processor_s() - used) / (records * SIZE / 1e6)
-    used = peer.processor_s()
+        figures[f"{action} 1 KB, broker's ms per MB"] = 1000 * (processor_s(peer.pid) - used) / (records * SIZE / 1e6)
+    used = processor_s(peer.pid)
     took = write_one_by_one(peer.address, topic, requests)
     figures["single records, per s"] = requests / took
-    figures["single records, broker's µs each"] = 1e6 * (peer.processor_s() - used) / requests
+    figures["single records, broker's µs each"] = 1e6 * (processor_s(peer.pid) - used) / requests
     return figures
 
 
@@ -128,23 +120,8 @@ def main() -> None:
                 for figure, value in measure(peers[name], chosen.records, chosen.requests).items():
                     if number >= 0:
                         values[figure][name].append(value)
-    show(values, chosen.rounds)
-
-
-def show(values: dict[str, dict[str, list[float]]], rounds: int) -> None:
-    """Print the medians of each figure, and the median of the ratios of the rounds with the lowest and the highest."""
-    table = Table(title=f"medians of {rounds} rounds in turns, librdkafka client")
-    for title in ("", OPEN, GUARDED, "ratio", "range"):
-        table.add_column(title, justify="right" if title else "left")
-    for figure, by_name in values.items():
-        ratios = [guarded / free for guarded, free in zip(by_name[GUARDED], by_name[OPEN], strict=True)]
-        table.add_row(
-            figure,
-            *(f"{statistics.median(by_name[name]):,.1f}" for name in (OPEN, GUARDED)),
-            f"{statistics.median(ratios):.3f}",
-            f"{min(ratios):.2f} to {max(ratios):.2f}",
-        )
-    Console(width=120).print(table)
+    title = f"medians of {chosen.rounds} rounds in turns, librdkafka client"
+    show_ratios(title, (GUARDED, OPEN), values, ratio_digits=3)
 
 
 if __name__ == "__main__":

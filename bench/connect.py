@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import compileall
-import statistics
 import tempfile
 import time
 from collections import defaultdict
@@ -21,10 +20,10 @@ import oncelog
 import psutil
 import uvloop
 from oncelog import Admin, Consumer, NewTopic
-from rich.console import Console
-from rich.table import Table
 from support.broker import BrokerProcess
 from support.connect_workers import ANSWER_S, Group, group
+
+from .rounds import show_ratios
 
 LINE_BYTES = 100
 OURS, JAVA = "oncelog", "Kafka Connect"
@@ -127,23 +126,6 @@ async def compare(rounds: int, lines: int) -> dict[str, dict[str, list[float]]]:
     return values
 
 
-def show(values: dict[str, dict[str, list[float]]], rounds: int, lines: int) -> None:
-    """Print the table."""
-    what = f"FileStreamSource, exactly once, {lines:,} lines of {LINE_BYTES} bytes"
-    table = Table(title=f"{what}: medians of {rounds} rounds in turns")
-    for column in ("", OURS, JAVA, "ratio", "range"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, by_peer in values.items():
-        ratios = [one / other for one, other in zip(by_peer[OURS], by_peer[JAVA], strict=True)]
-        table.add_row(
-            name,
-            *(f"{statistics.median(by_peer[peer]):,.2f}" for peer in (OURS, JAVA)),
-            f"{statistics.median(ratios):.2f} ×",
-            f"{min(ratios):.2f} to {max(ratios):.2f}",
-        )
-    Console(width=140).print(table)
-
-
 def main() -> None:
     """Run all rounds and print the table."""
     options = argparse.ArgumentParser(prog="bench.connect", description=__doc__)
@@ -152,7 +134,9 @@ def main() -> None:
     chosen = options.parse_args()
     for folder in FOLDERS:
         assert compileall.compile_dir(Path(oncelog.__file__).parent / folder, quiet=1)
-    show(uvloop.run(compare(chosen.rounds, chosen.lines)), chosen.rounds, chosen.lines)
+    what = f"FileStreamSource, exactly once, {chosen.lines:,} lines of {LINE_BYTES} bytes"
+    values = uvloop.run(compare(chosen.rounds, chosen.lines))
+    show_ratios(f"{what}: medians of {chosen.rounds} rounds in turns", (OURS, JAVA), values, digits=2)
 
 
 if __name__ == "__main__":

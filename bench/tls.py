@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-from rich.console import Console
-from rich.table import Table
 from support.apache_kafka import ApacheKafka, free_port
 from support.broker import BrokerProcess
 from support.tls import HOST, Authority
 
 from .cases import consume, fresh_topic, produce
+from .rounds import processor_s, show_ratios
 
 SIZE = 1000
 KAFKA = "Apache Kafka"
@@ -36,11 +33,6 @@ class Peer:
 
     addresses: dict[str, str]
     pid: int
-
-    def processor_s(self) -> float:
-        """Return the processor time in seconds that the broker has used."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
 
 
 @contextlib.contextmanager
@@ -76,14 +68,14 @@ def measure(peer: Peer, protocol: str, count: int, client: dict[str, str]) -> di
     megabytes = count * SIZE / 1e6
     figures = {}
     for action in ("produce", "consume"):
-        used = peer.processor_s()
+        used = processor_s(peer.pid)
         took = (
             produce(address, topic, SIZE, count, **client)
             if action == "produce"
             else consume(address, topic, count, **client)
         )
         figures[f"{action}, {protocol}, MB/s"] = megabytes / took
-        figures[f"{action}, {protocol}, broker's ms per MB"] = 1000 * (peer.processor_s() - used) / megabytes
+        figures[f"{action}, {protocol}, broker's ms per MB"] = 1000 * (processor_s(peer.pid) - used) / megabytes
     return figures
 
 
@@ -111,23 +103,8 @@ def main() -> None:
                     for figure, value in figures.items():
                         if number >= 0:
                             values[figure][name].append(value)
-    show(values, chosen.rounds)
-
-
-def show(values: dict[str, dict[str, list[float]]], rounds: int) -> None:
-    """Print the medians of each figure, and the median of the ratios of the rounds with the lowest and the highest."""
-    table = Table(title=f"records of 1 KB: medians of {rounds} rounds in turns, librdkafka client")
-    for title in ("", "oncelog", KAFKA, "oncelog / Kafka", "range"):
-        table.add_column(title, justify="right" if title else "left")
-    for figure, by_name in values.items():
-        ratios = [one / other for one, other in zip(by_name["oncelog"], by_name[KAFKA], strict=True)]
-        table.add_row(
-            figure,
-            *(f"{statistics.median(by_name[name]):,.1f}" for name in ("oncelog", KAFKA)),
-            f"{statistics.median(ratios):.2f} ×",
-            f"{min(ratios):.2f} to {max(ratios):.2f}",
-        )
-    Console(width=120).print(table)
+    title = f"records of 1 KB: medians of {chosen.rounds} rounds in turns, librdkafka client"
+    show_ratios(title, ("oncelog", KAFKA), values, ratio="oncelog / Kafka")
 
 
 if __name__ == "__main__":

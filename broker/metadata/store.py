@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ...protocol.codec import (
@@ -69,6 +70,8 @@ if TYPE_CHECKING:  # imported at its first use, not at start
 
 PRODUCER_ID_BLOCK: Final = 1000
 _BROKER: Final = b""
+"""The key of the broker's settings among those of topics, which are topic ids."""
+
 _KEYS: Final = (
     *(TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey),
     *(UserScramCredentialKey, AclKey, DelegationTokenKey, ClientQuotaKey),
@@ -399,7 +402,7 @@ class MetadataStore:
             if topic.topic_id in self._by_id:  # the topic was not deleted meanwhile
                 self._partitions += newer.partitions - topic.partitions
                 topic.partitions, topic.configs = newer.partitions, newer.configs
-                self._apply(topic)
+                self._apply(topic.topic_id, [partial(each, topic) for each in self.on_topic_changed], topic.name)
             return topic
 
         def settled() -> None:
@@ -409,11 +412,23 @@ class MetadataStore:
         change = self._commit([topic_record(newer)], visible, settled)
         return self._when_followed(topic.topic_id, change, self._applying)
 
-    def _apply(self, topic: Topic) -> None:
-        """Let the subscribers apply a visible change of a topic."""
-        rest = [part for subscriber in self.on_topic_changed if (part := subscriber(topic)) is not None]
+    def _apply(
+        self, key: bytes, subscribers: Iterable[Callable[[], Awaitable[None] | None]], topic: str | None = None
+    ) -> None:
+        """Let the subscribers apply a visible change of the topic, or of the broker's settings.
+
+        The change is durable, so if one of them fails, this is logged, and the others still apply it.
+        """
+        rest: list[Awaitable[None]] = []
+        for subscriber in subscribers:
+            try:
+                part = subscriber()
+            except Exception as error:
+                self._logger.error("settings_not_applied", topic=topic, exc_info=error)
+            else:
+                rest += [] if part is None else [part]
         if rest:
-            self._applying[topic.topic_id] = asyncio.ensure_future(self._apply_rest(topic.topic_id, rest, topic.name))
+            self._applying[key] = asyncio.ensure_future(self._apply_rest(key, rest, topic))
 
     async def _apply_rest(self, key: bytes, rest: list[Awaitable[None]], topic: str | None) -> None:
         try:
@@ -612,16 +627,7 @@ class MetadataStore:
 
         def visible() -> None:
             self._set_broker_configs(broker, changes)
-            rest: list[Awaitable[None]] = []
-            for subscriber in self.on_broker_configs_changed:
-                try:
-                    part = subscriber()
-                except Exception as error:  # the change is durable, so the others still have to apply it
-                    self._logger.error("settings_not_applied", topic=None, exc_info=error)
-                else:
-                    rest += [] if part is None else [part]
-            if rest:
-                self._applying[_BROKER] = asyncio.ensure_future(self._apply_rest(_BROKER, rest, None))
+            self._apply(_BROKER, self.on_broker_configs_changed)
 
         records = [broker_config_record(broker, *each) for each in changes.items()]
         change = self._commit(records, visible, settled, essential=not configs)

@@ -220,9 +220,6 @@ class Delivery:
         """
 
         def report() -> None:
-            if not self.done():  # the record was placed in a batch, or its batch was split
-                self.report_to(callback)
-                return
             try:
                 metadata = self.result()
             except KafkaError as error:
@@ -230,10 +227,7 @@ class Delivery:
             else:
                 callback(None, metadata)
 
-        if self.done():
-            asyncio.get_running_loop().call_soon(report)
-        else:
-            self._outcome.waiter().add_done_callback(lambda _: report())
+        self._call_when_done(report)
 
     def when_done(self, callback: Callable[[bool], object]) -> None:
         """Call `callback(written)` on the event loop when the outcome is known.
@@ -241,17 +235,19 @@ class Delivery:
         Unlike `report_to`, this does not take over the failure: `Producer.flush` still raises it. Exceptions of the
         callback go to the event loop's exception handler.
         """
+        self._call_when_done(lambda: callback(self._outcome.error is None))
 
-        def report() -> None:
+    def _call_when_done(self, report: Callable[[], object]) -> None:
+        def look() -> None:
             if self.done():
-                callback(self._outcome.error is None)
+                report()
             else:  # the record was placed in a batch, or its batch was split
-                self.when_done(callback)
+                self._call_when_done(report)
 
         if self.done():
-            asyncio.get_running_loop().call_soon(report)
+            asyncio.get_running_loop().call_soon(look)
         else:
-            self._outcome.waiter().add_done_callback(lambda _: report())
+            self._outcome.waiter().add_done_callback(lambda _: look())
 
     def place(self, placed: Delivery) -> None:
         """Take over the outcome of another delivery, whose record is in a batch."""
