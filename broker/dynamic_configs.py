@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..settings import ConfigError, Setting
-from .config import BrokerConfig
+from .config import WITHOUT_MEANING, BrokerConfig
 
 EVERY_BROKER: Final = ""
 """The resource name of the values for all brokers."""
@@ -28,6 +28,8 @@ StoredConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 def dynamic_setting(name: str) -> Setting:
     """Return a setting that can be changed while the broker runs. Raises KafkaError INVALID_REQUEST for all others."""
     setting = BrokerConfig.rows.get(name)
+    if name in WITHOUT_MEANING:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no effect in this broker. Do not change it.")
     if setting is None and not _is_known(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The broker has no setting {name[:100]}. Correct its name.")
     if setting is None or not setting.dynamic:

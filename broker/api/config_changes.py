@@ -17,7 +17,7 @@ from ..dynamic_configs import EVERY_BROKER, check_broker_configs, dynamic_settin
 from ..metadata import Topic
 from ..metadata.topic_config import TopicConfig, stored_config
 from ..topic_names import name_problem
-from .config_sources import ResourceType
+from .config_sources import ResourceType, check_broker_name
 from .services import BrokerServices
 from .topic_creation import checked_config
 
@@ -109,12 +109,7 @@ def _change_topic(
 def _change_broker(
     broker: BrokerServices, resource_name: str, edit: Edit, *, validate_only: bool
 ) -> asyncio.Future[None] | None:
-    if resource_name not in (EVERY_BROKER, str(broker.node_id)):
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"Broker {resource_name[:100]!r} is unknown. The only broker is {broker.node_id}; an empty name means all"
-            " brokers.",
-        )
+    check_broker_name(broker, resource_name)
     edited = _BrokerConfigs(broker, resource_name)
     edit(edited)
     before = broker.metadata.newest_broker_configs(resource_name)

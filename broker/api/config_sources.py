@@ -8,6 +8,7 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import Final, TypeAlias
 
+from ...protocol.errors import ErrorCode, KafkaError
 from ...settings import ConfigType, Setting, format_value
 from ..config import BrokerConfig
 from ..dynamic_configs import EVERY_BROKER, in_effect
@@ -108,6 +109,15 @@ def _broker_synonyms(broker: BrokerServices, names: Sequence[str]) -> list[Synon
 
 def _row(name: str) -> Setting:
     return BrokerConfig.rows.get(name) or BrokerConfig.find(name)
+
+
+def check_broker_name(broker: BrokerServices, name: str) -> None:
+    """Raise KafkaError INVALID_REQUEST unless `name` is that of the broker, or EVERY_BROKER."""
+    if name not in (EVERY_BROKER, str(broker.node_id)):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Broker {name[:100]!r} is unknown. The only broker is {broker.node_id}; an empty name means all brokers.",
+        )
 
 
 def describe_broker(broker: BrokerServices) -> list[ConfigRow]:

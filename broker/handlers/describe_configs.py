@@ -18,7 +18,14 @@ from ...protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ..api.config_sources import ConfigRow, ResourceType, describe_broker, describe_every_broker, describe_topic
+from ..api.config_sources import (
+    ConfigRow,
+    ResourceType,
+    check_broker_name,
+    describe_broker,
+    describe_every_broker,
+    describe_topic,
+)
 from ..api.group_configs import CLAIMS, describe_group
 from ..api.handling import RequestContext, handles
 from ..dynamic_configs import EVERY_BROKER
@@ -119,13 +126,8 @@ def _rows(context: RequestContext, resource_type: int, name: str) -> Steps[list[
     """Return the settings of a broker or a group; raise KafkaError for an unknown resource."""
     broker = context.broker
     if resource_type == ResourceType.BROKER:
-        if name == EVERY_BROKER:
-            return describe_every_broker(broker)
-        if name != str(broker.node_id):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Broker {name!r} is unknown. The only broker is {broker.node_id}."
-            )
-        return describe_broker(broker)
+        check_broker_name(broker, name)
+        return describe_every_broker(broker) if name == EVERY_BROKER else describe_broker(broker)
     if resource_type == ResourceType.GROUP and broker.group_aware:
         return (yield from describe_group(context, name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no settings in this broker.")

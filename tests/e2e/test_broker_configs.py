@@ -304,6 +304,7 @@ async def test_values_that_mean_another_setting_or_no_topic_could_have_are_refus
     lags = ("log.cleaner.min.compaction.lag.ms", SET, "1000"), ("log.cleaner.max.compaction.lag.ms", SET, "500")
     async with RawConnection(bootstrap) as wire:
         before = await describe(wire, BROKER, THE_BROKER)
+        assert await alter(wire, EVERY_BROKER, ("num.io.threads", SET, "16")) == "INVALID_REQUEST"
         for name, value in (("log.retention.ms", "-2"), ("log.roll.ms", "0"), ("log.roll.jitter.ms", "-1")):
             assert (name, await alter(wire, EVERY_BROKER, (name, SET, value))) == (name, "INVALID_REQUEST")
         assert await alter(wire, THE_BROKER, *lags) == "INVALID_REQUEST"
