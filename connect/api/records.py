@@ -23,9 +23,9 @@ class Header(NamedTuple):
     schema: Schema | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, because that triples the time to create a record
 class SourceRecord:
-    """One record for a topic.
+    """One record for a topic. Do not change it after `poll` has returned it; transforms use `replace`.
 
     `timestamp_ms` is in milliseconds since the epoch; if it is None, the producer sets the current time. If `partition`
     is None, the hash of the key chooses the partition. A value without a schema is plain Python data. `source_offset`

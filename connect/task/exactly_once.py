@@ -7,9 +7,8 @@ the abort.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from ...client.errors import CommitUnknownError, KafkaError
@@ -52,6 +51,36 @@ class StartChecks(Protocol):
         """Raise SupersededError unless this worker must still run the task with these settings."""
 
 
+class _Losses:
+    """A context manager that turns the errors after which only a new producer can continue into ProducerLostError.
+
+    It raises FencedError if another client or the cluster has ended the transaction, and UnknownCommitError if it is
+    not known whether the transaction was committed. It is a class because it is entered for each record: a generator
+    would take ten times as long.
+    """
+
+    def __init__(self, task: ConnectorTaskId) -> None:
+        self._task = task
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        if isinstance(error, CommitUnknownError):
+            raise UnknownCommitError(
+                f"task {self._task} does not know whether its last transaction was committed: "
+                f"{error.message.rstrip('.')}. Restart the task: it continues after the last committed record"
+            ) from error
+        if isinstance(error, KafkaError) and error.code in _ENDED_BY_OTHERS:
+            raise FencedError(
+                f"task {self._task} was fenced: another instance has taken over, or its transaction was open longer "
+                "than transaction.timeout.ms. In the second case raise producer.override.transaction.timeout.ms, lower "
+                "transaction.boundary.interval.ms, or use transaction.boundary=poll"
+            ) from error
+
+
 class ExactlyOnceDelivery:
     """The transactions of one task.
 
@@ -83,6 +112,7 @@ class ExactlyOnceDelivery:
         self._prepare, self._acknowledged, self._committed = prepare, acknowledged, committed
         self._copies, self._tracker = copies, tracker
         self._offsets = PendingOffsets(task.connector)
+        self._losses = _Losses(task)
         self._open = False
         self._keep = keep_records
         self._kept: list[tuple[SourceRecord, RecordDelivery | None]] = []
@@ -111,7 +141,7 @@ class ExactlyOnceDelivery:
                 )
             if (preparing := self._prepare(topic)) is not None:
                 await preparing
-            with self._losses():
+            with self._losses:
                 if not self._open:
                     await self._producer.begin_transaction()
                     self._open = True
@@ -154,35 +184,12 @@ class ExactlyOnceDelivery:
             log.warning("task %s: error while closing the producer: %s", self._task, error)
 
     async def _end(self, end: End) -> None:
-        with self._losses():
+        with self._losses:
             if end is End.ABORT and self._open:
                 await self._producer.abort_transaction()
                 self._open = False
                 self._kept = [(record, None) for record, _ in self._kept]
             await self._commit()
-
-    @contextlib.contextmanager
-    def _losses(self) -> Iterator[None]:
-        """Turn the errors after which only a new producer can continue into ProducerLostError.
-
-        Raises FencedError if another client or the cluster has ended the transaction, and UnknownCommitError if it is
-        not known whether the transaction was committed.
-        """
-        try:
-            yield
-        except CommitUnknownError as error:
-            raise UnknownCommitError(
-                f"task {self._task} does not know whether its last transaction was committed: "
-                f"{error.message.rstrip('.')}. Restart the task: it continues after the last committed record"
-            ) from error
-        except KafkaError as error:
-            if error.code not in _ENDED_BY_OTHERS:
-                raise
-            raise FencedError(
-                f"task {self._task} was fenced: another instance has taken over, or its transaction was open longer "
-                "than transaction.timeout.ms. In the second case raise producer.override.transaction.timeout.ms, lower "
-                "transaction.boundary.interval.ms, or use transaction.boundary=poll"
-            ) from error
 
     async def _commit(self) -> None:
         pairs = self._offsets.take()
