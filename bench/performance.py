@@ -29,7 +29,7 @@ from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.records import encode_record
-from oncelog.protocol.schema import Request, Response
+from oncelog.protocol.schema import Request, Response, Struct
 from support.broker import BrokerProcess
 from support.wire import Wire
 
@@ -139,11 +139,11 @@ def check(answer: Any) -> None:
     if isinstance(answer, list):
         for part in answer:
             check(part)
-    elif hasattr(answer, "__dataclass_fields__"):
+    elif isinstance(answer, Struct):
         if getattr(answer, "error_code", 0):
             raise RuntimeError(f"the broker refused a measured request: {answer}")
-        for name in answer.__dataclass_fields__:
-            check(getattr(answer, name))
+        for field in answer.fields:
+            check(getattr(answer, field.name))
 
 
 def batch_of(count: int, size: int, timestamp_ms: int, producer: tuple[int, int, int] | None = None) -> bytes:

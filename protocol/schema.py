@@ -3,7 +3,7 @@
 A definition is a class body. Each field says its wire type, the versions that carry it, the versions in which it may be
 null, its tag and its default. A definition is data: none of it runs when a message is decoded. From it are made
 
-* the typed, slotted dataclass that handlers and clients use (this module),
+* the typed, slotted class that handlers and clients use (this module),
 * the `construct` format of each version (`protocol/formats.py`), which is the reference,
 * the compiled functions of each version (`protocol/compiler.py`), which are what runs.
 
@@ -26,8 +26,6 @@ version, writing a value other than the default is an error unless the field is 
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -100,9 +98,9 @@ class WireType(Enum):
     STRUCT = "struct"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, because importing the messages creates some 2,000
 class FieldSpec:
-    """The declaration of one field.
+    """The declaration of one field. It does not change after the class of the message was created.
 
     `is_array` says that the value is a list of `wire_type`. `struct` is the class of the elements (or of the value) if
     `wire_type` is STRUCT. `tag` is None for a field that is never tagged, and `tagged` are the versions in which it is
@@ -122,6 +120,13 @@ class FieldSpec:
     flexible: Versions | None = None
     secret: bool = False
     name: str = ""
+
+    @property
+    def factory(self) -> Callable[[], Any] | None:
+        """Makes the field's default if it is a list or a struct; None if `default` itself is the value."""
+        if self.default is None or not (self.is_array or self.struct is not None):
+            return None
+        return list if self.is_array or self.struct is None else self.struct
 
 
 class MessageKind(Enum):
@@ -156,7 +161,27 @@ class MessageSpec:
         return Versions(self.versions.low, self.versions.high - self.latest_unstable)
 
 
-class Struct:
+class _Slotted(type):
+    """Turns the fields that a class body declares into slots, and keeps the declarations in `fields`.
+
+    The dataclass decorator does the same at about four times the cost, and all messages would take much of the time to
+    import the package.
+    """
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any], **options: Any) -> _Slotted:
+        if "__slots__" not in body:  # it is not one of the base classes
+            specs = {key: value for key, value in body.items() if type(value) is FieldSpec}
+            body = {key: value for key, value in body.items() if key not in specs}
+            for key, spec in specs.items():
+                spec.name = key
+            body["__slots__"] = body["__match_args__"] = (*specs, "unknown_tags")
+            body["__doc__"] = body.get("__doc__") or f"Part of a message: {', '.join(specs)}."
+            body["fields"] = tuple(specs.values())
+            body["_as_tuple"] = attrgetter("unknown_tags", *specs)
+        return super().__new__(mcs, name, bases, body, **options)
+
+
+class Struct(metaclass=_Slotted):
     """Base class of every definition. `unknown_tags` holds tagged fields that a newer peer sent (KIP-482)."""
 
     __slots__ = ()
@@ -215,31 +240,25 @@ T = TypeVar("T", bound=type[Struct])
 
 @dataclass_transform()
 def struct(cls: T) -> T:
-    """Turn a class body of fields into a slotted dataclass. The codecs read its `fields`."""
-    annotations = inspect.get_annotations(cls)
-    specs = []
-    for name in annotations:
-        declared = cls.__dict__.get(name)
-        if not isinstance(declared, dataclasses.Field) or "wire" not in declared.metadata:
+    """Check that each annotation in a class body of fields declares a field. The codecs read the class's `fields`."""
+    declared = {spec.name for spec in cls.fields}
+    for name in cls.__annotations__:
+        if name not in declared:
             raise TypeError(f"{cls.__name__}.{name} has no wire type: declare it with string(), int32(), array(), ...")
-        specs.append(FieldSpec(name=name, **declared.metadata["wire"]))
-    cls.__annotations__ = {**annotations, "unknown_tags": "UnknownTags"}
-    cls.__doc__ = cls.__doc__ or f"Part of a message: {', '.join(annotations)}."
-    cls.unknown_tags = ()
-    cls.fields = tuple(specs)
-    cls._as_tuple = attrgetter("unknown_tags", *annotations)
-    return dataclass(slots=True, init=False, eq=False, repr=False)(cls)  # type: ignore[return-value]
+    return cls
 
 
 def _initializer(cls: type[Struct]) -> Callable[..., None]:
-    """Return the function that dataclasses would generate as `cls.__init__`; all fields have defaults."""
+    """Return a new `__init__` of the class, with a parameter for each field; all have defaults."""
     names: dict[str, Any] = {}
     parameters, lines = ["self"], []
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        name, made = field.name, field.default_factory is not dataclasses.MISSING
-        names[f"_default_{name}"] = field.default_factory if made else field.default
+    for spec in cls.fields:
+        name, made = spec.name, spec.factory is not None
+        names[f"_default_{name}"] = spec.factory or spec.default
         parameters.append(f"{name}=_default_{name}")
         lines.append(f"  self.{name} = {f'{name}() if {name} is _default_{name} else ' if made else ''}{name}")
+    parameters.append("unknown_tags=()")
+    lines.append("  self.unknown_tags = unknown_tags")
     source = [f"def __init__({', '.join(parameters)}):", *lines]
     exec(compile("\n".join(source), f"<{cls.__name__}>", "exec"), names)
     function: Callable[..., None] = names["__init__"]
@@ -322,24 +341,20 @@ def _field(
     struct: type[Struct] | None = None,
     secret: bool = False,
 ) -> Any:
-    """Return a dataclass field with its wire declaration as metadata."""
-    wire = {
-        "wire_type": wire_type,
-        "versions": Versions.parse(versions),
-        "default": default,
-        "nullable": Versions.parse(nullable),
-        "is_array": is_array,
-        "struct": struct,
-        "tag": tag,
-        "tagged": Versions.parse(tagged),
-        "ignorable": ignorable,
-        "flexible": None if flexible is None else Versions.parse(flexible),
-        "secret": secret,
-    }
-    if default is None or not (is_array or struct is not None):
-        return dataclasses.field(default=default, metadata={"wire": wire})
-    factory: Callable[[], Any] = list if is_array or struct is None else struct
-    return dataclasses.field(default_factory=factory, metadata={"wire": wire})
+    """Return a field's declaration; the class that it belongs to sets its name."""
+    return FieldSpec(
+        wire_type,
+        Versions.parse(versions),
+        default,
+        Versions.parse(nullable),
+        is_array,
+        struct,
+        tag,
+        Versions.parse(tagged),
+        ignorable,
+        None if flexible is None else Versions.parse(flexible),
+        secret,
+    )
 
 
 # Each of the functions below declares one field. `versions` are the versions that carry it. In the versions `tagged` it

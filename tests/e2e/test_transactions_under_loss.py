@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from oncelog import (
@@ -24,11 +25,18 @@ from oncelog.protocol.messages.end_txn import EndTxnRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from oncelog.protocol.messages.produce import ProduceRequest
 from oncelog.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from oncelog.protocol.schema import Request
 from support.proxy import FaultProxy
 from support.reading import committed_offset, decided_values, make_topic
 
 Fresh = Callable[[str], str]
-APIS = [ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest, AddPartitionsToTxnRequest, InitProducerIdRequest]
+APIS: list[type[Request[Any]]] = [
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+    EndTxnRequest,
+    AddPartitionsToTxnRequest,
+    InitProducerIdRequest,
+]
 PARTITIONS, TRANSACTIONS = 3, 40
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from oncelog.broker.node import BrokerNode
 from oncelog.broker.scheduling.steps import Finished, Steps, run_slice
-from oncelog.protocol.schema import Request
+from oncelog.protocol.schema import Request, Struct
 from support.raw_connection import RawConnection
 
 ResultT = TypeVar("ResultT")
@@ -81,10 +81,10 @@ class CountedList(list[Any]):
 
 def count_items(message: Any) -> Any:
     """Replace the long lists of a message, and of the messages in them, by ones whose items count."""
-    for field in fields(message):
+    for field in message.fields:
         value = getattr(message, field.name)
         if isinstance(value, list):
-            items = [count_items(item) if is_dataclass(item) else item for item in value]
+            items = [count_items(item) if isinstance(item, Struct) else item for item in value]
             if len(items) > LONG:
                 setattr(message, field.name, CountedList(items))
     return message

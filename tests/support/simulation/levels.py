@@ -6,9 +6,10 @@ Kafka's protocol. Only kinds that are safe by their generations alone therefore 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from random import Random
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from oncelog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from oncelog.protocol.messages.end_txn import EndTxnRequest
@@ -66,4 +67,7 @@ def without_extension(request: Request[R]) -> Request[R]:
         changes = {"session": False}
     elif isinstance(request, EndTxnRequest):
         changes = {"topics": None}
-    return cast(Request[R], replace(cast(Any, request), **changes) if changes else request)
+    changed = copy(request)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tracemalloc
 from collections.abc import Generator
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ from oncelog.protocol.messages.metadata import MetadataRequest
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from oncelog.protocol.messages.transaction_log import TransactionLogKey, TransactionLogValue
+from oncelog.protocol.schema import Message
 
 T = TypeVar("T")
 END_TXN_V3 = b"\x03id" + (7).to_bytes(8, "big") + b"\x00\x01" + b"\x01"
@@ -326,7 +326,7 @@ def test_a_nullable_struct_is_led_by_minus_one_or_one() -> None:
     ids=str,
 )
 def test_a_value_of_the_wrong_type_or_range_is_refused(change: dict[str, Any]) -> None:
-    request = dataclasses.replace(EndTxnRequest("id", 7, 1, True), **change)
+    request = EndTxnRequest(**{"transactional_id": "id", "producer_id": 7, "producer_epoch": 1, **change})
     with pytest.raises(EncodeError, match="EndTxnRequest"):
         codec.encode(request, 3)
 
@@ -398,7 +398,7 @@ def test_a_position_in_a_larger_buffer_is_respected() -> None:
 
 
 def test_record_keys_are_led_by_their_id_and_unknown_ones_are_kept() -> None:
-    classes = [OffsetCommitKey, GroupMetadataKey]
+    classes: list[type[Message]] = [OffsetCommitKey, GroupMetadataKey]
     key = OffsetCommitKey("g", "t", 3)
     raw = codec.encode_record_key(key)
     assert raw == b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x03"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -38,7 +37,7 @@ def sample(struct: type[Struct], version: int) -> Any:
 
 def codes_in(message: Any) -> list[int]:
     found = []
-    for field in dataclasses.fields(message):
+    for field in message.fields:
         value = getattr(message, field.name)
         if field.name in ("error_code", "partition_error_code"):
             found.append(value)
