@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from .version import VERSION
+
 if TYPE_CHECKING:
     from . import sync
     from .broker.config import BrokerConfig
@@ -347,6 +349,8 @@ _HOMES: Final = {
     "WorkerProcesses": "client.processor",
 }
 """The module of each public name; those that are not here are errors."""
+
+__version__ = VERSION
 
 if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for Any
 

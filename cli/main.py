@@ -17,6 +17,7 @@ from typing import Final
 
 import click
 
+from ..version import VERSION
 from .failures import FAILURE, INTERRUPTED, USAGE, Terminated, explain, is_setting, not_text
 from .kafka_options import with_our_name
 from .standard_streams import end_output, open_missing
@@ -59,7 +60,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="oncelog", prog_name="oncelog")
+@click.version_option(VERSION, prog_name="oncelog")
 def oncelog() -> None:
     """A Kafka-compatible broker in one process, specialised in exactly-once, and tools for any Kafka.
 

@@ -7,14 +7,13 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .errors import ConfigValueError, ConnectError
 from .herder.distributed import DistributedHerder
 from .herder.group_member import WorkerGroupMember
 from .herder.herder import Herder
 from .herder.standalone import StandaloneHerder
-from .rest.access import RestAccess
 from .rest.client import RestClient
 from .rest.leader_client import LeaderClient
 from .rest.server import ADMIN_ROUTER, RestServer, make_router
@@ -29,6 +28,9 @@ from .stores.file_log import FileLog
 from .stores.kafka_log import CONFIGS, OFFSETS, STATUSES, KafkaLog
 from .stores.offset_store import OffsetStore
 from .stores.topic_log import TopicLog
+
+if TYPE_CHECKING:
+    from .rest.access import RestAccess
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,11 @@ class _Rest:
         """
         settings = config.rest
         self._config = config
-        access = RestAccess(config, internal=internal) if settings.has_credentials else None
+        access = None
+        if settings.has_credentials:
+            from .rest.access import RestAccess  # imports cryptographic code
+
+            access = RestAccess(config, internal=internal)
         self._tls = {each: RestTls(each) for each in (settings.main, settings.admin) if each.ssl is not None}
         tls = self._tls.get(settings.main)
         self.client = RestClient() if tls is None else RestClient(lambda: tls.client)

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from enum import Enum
 from typing import ClassVar, Protocol
 
+from ...version import VERSION
 from ..config import ConfigDef, ConfigValue
-from ..version import VERSION
 from .offsets import OffsetReader
 from .records import SourceOffset, SourcePartition
 from .task import SourceTask

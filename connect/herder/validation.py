@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ...settings import ConfigType
+from ...version import VERSION
 from ..api.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
 from ..calls import Calls
 from ..config import ConfigDef, ConfigValue
@@ -25,7 +26,6 @@ from ..settings.providers import ConfigProviders
 from ..settings.security import is_secret, refused_overrides
 from ..task.topics import topic_groups
 from ..transforms.chain import enriched
-from ..version import VERSION
 
 Json = dict[str, Any]
 

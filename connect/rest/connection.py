@@ -8,15 +8,17 @@ import logging
 from collections.abc import Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import h11
 
 from ..herder.herder import Herder
-from .access import RestAccess
 from .errors import REQUEST_TIMEOUT_S, refusal
 from .heads import headers_of, target_of, without_empty_lines
 from .messages import Handler, HttpError, Request, Response
+
+if TYPE_CHECKING:
+    from .access import RestAccess
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ...version import VERSION
 from ..api.connector import SourceConnector
 from ..config.report import key_info
 from ..errors import BadRequestError, ConnectError, NotFoundError, SinkConnectorError
 from ..plugin_versions import LATEST, require
 from ..plugins import PluginKind, class_name, has_no_settings, installed, load_class
 from ..settings.connector import source_config_def
-from ..version import VERSION
 from .bodies import read_settings
 from .errors import answer
 from .messages import Request, Response

@@ -7,15 +7,14 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from ...version import VERSION
 from ..errors import ConnectError
 from ..herder.herder import Herder
 from ..settings.rest import LISTENERS, RestAddress, RestSettings
-from ..version import VERSION
 from ..worker.metrics import CONTENT_TYPE
 from . import connectors, loggers, plugins
-from .access import RestAccess
 from .client import RestClient
 from .connection import IDLE_S, Connection
 from .cross_origin import METHODS, cross_origin
@@ -24,6 +23,9 @@ from .forwarding import forwarding
 from .messages import Handler, Request, Response
 from .negotiation import negotiation
 from .routing import Route, Router
+
+if TYPE_CHECKING:
+    from .access import RestAccess
 
 log = logging.getLogger(__name__)
 

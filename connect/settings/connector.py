@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ...version import VERSION
 from ..config import (
     REQUIRED,
     ConfigDef,
@@ -21,7 +22,6 @@ from ..config.types import Implements
 from ..converters.converter import Converter, HeaderConverter
 from ..errors import ConfigValueError, ConnectError
 from ..plugins import PluginKind, installed, load_class
-from ..version import VERSION
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 _SHORT, _WIDE, _LONG = Width.SHORT, Width.MEDIUM, Width.LONG

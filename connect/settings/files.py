@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +26,8 @@ def read_settings(path: Path) -> dict[str, str]:
     try:
         match path.suffix:
             case ".toml":
+                import tomllib
+
                 return _flat(tomllib.loads(text), "")
             case ".json":
                 return _connector(json.loads(text))
@@ -58,6 +59,8 @@ def read_tables(path: Path) -> dict[str, dict[str, str]]:
     Raises ConnectError if the file cannot be read or parsed, or if a setting is outside of the tables.
     """
     try:
+        import tomllib
+
         tables = tomllib.loads(_read(path))
         outside = [name for name, table in tables.items() if not isinstance(table, dict)]
         if outside:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ...version import VERSION
 from ..api.records import SourceRecord
 from ..config import REQUIRED, ConfigDef, ConfigKey, Importance, Type, Validator, Width
 from ..config.types import Implements, parse
 from ..errors import ConfigValueError, IncompleteConfigError
 from ..plugin_versions import mismatch, require
 from ..plugins import PluginKind, class_name, installed, load_class
-from ..version import VERSION
 from .transformation import Configured, Predicate, Transformation
 
 

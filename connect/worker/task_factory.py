@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...version import VERSION
 from ..api.connector import SourceConnector
 from ..api.task import SourceTask
 from ..config import ConfigDef
@@ -25,7 +26,6 @@ from ..task.runner import Report, TaskRunner
 from ..task.topic_tracker import TopicTracker
 from ..task.topics import TopicCreator, topic_groups
 from ..transforms.chain import stages
-from ..version import VERSION
 from .clients import client_settings
 from .listener import StatusListener
 from .offset_copies import OffsetCopies

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from ....version import VERSION
 from ...api.records import SourceOffset, SourceRecord
 from ...data.schema import INT64, STRING, Schema, struct
 from ...data.struct import Struct
 from ...errors import ConnectError, DataError
-from ...version import VERSION
 from .pgoutput import UNCHANGED, Relation, Tuple
 from .types import ColumnType, column_type, placeholder_of
 

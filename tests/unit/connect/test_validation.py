@@ -16,8 +16,8 @@ from oncelog.connect.herder.validation import validate_connector
 from oncelog.connect.settings.connector import ConnectorConfig, source_config_def
 from oncelog.connect.settings.providers import ConfigProviders
 from oncelog.connect.settings.worker import STANDALONE, WorkerConfig
-from oncelog.connect.version import VERSION
 from oncelog.connect.worker.clients import client_settings
+from oncelog.version import VERSION
 
 TRANSFORMS = "org.apache.kafka.connect.transforms."
 CONVERTERS = {f"{kind}.converter": "org.apache.kafka.connect.json.JsonConverter" for kind in ("key", "value")}
