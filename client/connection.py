@@ -20,14 +20,12 @@ import logging
 import math
 import os
 import random
-import re
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ..auth.stores import reason_of
 from ..auth.tls_writes import write_in_portions
@@ -36,11 +34,13 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.framing import decode_response, encode_request
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.schema import Buffer, Request, Response
+from ..version import VERSION
 from .errors import KafkaTimeoutError, NetworkError, NotKafkaError, TlsError, error_for
 from .foreign import foreign_answer
-from .login.exchange import log_in
-from .login.mechanisms import Mechanism
 from .versions import EXTENSION_VERSION, ApiVersionTable
+
+if TYPE_CHECKING:
+    from .login.mechanisms import Mechanism
 
 R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
@@ -361,6 +361,8 @@ class Connection(asyncio.BufferedProtocol):
         mechanism = self.options.login
         if mechanism is None:
             return
+        from .login.exchange import log_in  # slow to import, and not needed without SASL
+
         lifetime_s = await log_in(
             mechanism, self.address, self.versions, lambda request, version: self._request(request, version, None, None)
         )
@@ -634,15 +636,4 @@ def _is_refusal(frame: Buffer) -> bool:
 
 
 def _hello() -> ApiVersionsRequest:
-    return ApiVersionsRequest(client_software_name="oncelog", client_software_version=_software_version())
-
-
-@cache
-def _software_version() -> str:
-    from importlib import metadata  # slow to import, and only needed for the first connection
-
-    try:
-        version = metadata.version("oncelog")
-    except metadata.PackageNotFoundError:
-        version = "0"
-    return re.sub(r"[^A-Za-z0-9.-]", "-", version).strip(".-") or "0"  # the broker refuses other characters
+    return ApiVersionsRequest(client_software_name="oncelog", client_software_version=VERSION)

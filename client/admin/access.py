@@ -10,7 +10,6 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ...auth.mechanism_names import SCRAM_NAMES, SCRAM_NUMBERS
-from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS
 from ...protocol.access_rules import AclOperation, AclResourceType, PatternType, Permission
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_user_scram_credentials import (
@@ -187,6 +186,8 @@ def _filter(chosen: AclFilter) -> tuple[int, str | None, int, str | None, str | 
 
 async def set_password(calls: AdminCalls, user: str, password: str, mechanism: str, iterations: int) -> None:
     """Set a user's password for logins with a SCRAM mechanism. The password itself is not sent."""
+    from ...auth.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS  # slow to import
+
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise ValueError(f"iterations {iterations} is not between {MIN_ITERATIONS} and {MAX_ITERATIONS}")
     number, salt = _number(mechanism, SCRAM_NUMBERS), secrets.token_bytes(SALT_BYTES)

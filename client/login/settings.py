@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ...auth.jaas import parse_jaas
 from ...auth.mechanism_names import OAUTHBEARER, PLAIN, SCRAM_NUMBERS
-from ...auth.scram import TOKEN_EXTENSION
 from ..config import ClientConfig
 from ..errors import ConfigError
-from .mechanisms import Mechanism, OAuthBearer, Plain, Scram
+
+if TYPE_CHECKING:
+    from .mechanisms import Mechanism
 
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _USERNAME: Final = ("sasl.username", "sasl.plain.username")
@@ -48,6 +48,9 @@ def login_of(config: ClientConfig) -> Mechanism | None:
                 "has no effect without security.protocol = SASL_SSL or SASL_PLAINTEXT: set that too",
             )
         return None
+    from ...auth.scram import TOKEN_EXTENSION  # slow to import, and not needed without SASL
+    from .mechanisms import Plain, Scram
+
     mechanism = _one_of(config, _MECHANISM)
     if not mechanism:
         raise ConfigError("sasl.mechanism", "is missing: security.protocol needs it", "security.protocol")
@@ -90,6 +93,8 @@ def _jaas_options(config: ClientConfig, mechanism: str) -> Mapping[str, str] | N
     for name in _OF_JAAS:
         if _value(config, name):
             raise ConfigError(name, f"means the same as an option in {_JAAS}: give one of them", _JAAS)
+    from ...auth.jaas import parse_jaas
+
     try:
         entry = parse_jaas(config.sasl_jaas_config)
     except ValueError as error:
@@ -104,6 +109,7 @@ def _jaas_options(config: ClientConfig, mechanism: str) -> Mapping[str, str] | N
 
 
 def _bearer(config: ClientConfig, options: Mapping[str, str]) -> Mechanism:
+    from .mechanisms import OAuthBearer
     from .tokens import ClientCredentials, TokenSource, provided  # imports HTTP, which other clients do not need
 
     provider = config.sasl_oauth_token_provider

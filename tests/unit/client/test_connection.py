@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import uvloop
-from oncelog.client.connection import Connection, ConnectionOptions, _software_version
+from oncelog.client.connection import Connection, ConnectionOptions
 from oncelog.client.errors import KafkaTimeoutError, NetworkError, UnsupportedVersionError
 from oncelog.protocol.framing import decode_request_header, encode_response
 from oncelog.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -91,26 +91,6 @@ async def test_versions_are_negotiated_with_a_broker_of_any_age(newest: int) -> 
         with pytest.raises(UnsupportedVersionError, match="does not offer Fetch"):
             connection.version_of(FetchRequest)
         await closed(connection)
-
-
-async def test_the_version_of_the_package_is_looked_up_for_the_first_connection_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looked_up = []
-
-    def version(package: str) -> str:
-        looked_up.append(package)
-        return "1.2"
-
-    monkeypatch.setattr("importlib.metadata.version", version)
-    _software_version.cache_clear()
-    try:
-        async with server(nothing) as port:
-            for _ in range(2):
-                await closed(await opened(port))
-        assert looked_up == ["oncelog"]
-    finally:
-        _software_version.cache_clear()
 
 
 async def test_requests_are_pipelined_and_answered_in_order_whatever_the_chunks() -> None:
