@@ -70,6 +70,13 @@ class ConnectionPool:
             state.attempt.add_done_callback(lambda task: self._attempted(state, task))
         return await outcome_of(state.attempt)
 
+    def adopt(self, bootstrap_id: int, node: Node) -> None:
+        """Keep the connection to a bootstrap address as the connection to `node`, which turned out to be there."""
+        state = self._states.get((bootstrap_id, ""))
+        if state is not None and state.attempt is None and (node.id, "") not in self._states:
+            state.node = node
+            self._states[node.id, ""] = self._states.pop((bootstrap_id, ""))
+
     def failing(self, node_id: int) -> bool:
         """Return whether the last attempt to connect to the node failed."""
         return any(state.failures for (known, _), state in self._states.items() if known == node_id)

@@ -13,7 +13,12 @@ from oncelog.client.connection_pool import ConnectionPool
 from oncelog.client.errors import NetworkError
 from oncelog.client.metadata import Node
 from oncelog.protocol.errors import ErrorCode
-from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from oncelog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -160,3 +165,35 @@ async def test_a_connection_to_the_former_address_of_a_broker_is_not_used(monkey
 class _Transport:
     def abort(self) -> None:
         pass
+
+
+@pytest.mark.parametrize("advertised", ["known", "elsewhere"])
+async def test_the_bootstrap_connection_becomes_that_of_the_broker_at_this_address(
+    monkeypatch: pytest.MonkeyPatch, advertised: str
+) -> None:
+    opened: list[str] = []
+
+    async def open_at_once(host: str, port: int, options: ConnectionOptions, connected: object) -> Connection:
+        opened.append(host)
+        connection = Connection(f"{host}:{port}", options)
+        connection._transport = _Transport()  # type: ignore[assignment]
+
+        async def send(*_: object) -> MetadataResponse:
+            return MetadataResponse(brokers=[MetadataResponseBroker(7, advertised, 9092)])
+
+        monkeypatch.setattr(connection, "send", send)
+        monkeypatch.setattr(connection, "version_of", lambda request: 12)
+        return connection
+
+    async def closed(self: Connection) -> None:
+        pass
+
+    monkeypatch.setattr(Connection, "open", open_at_once)
+    monkeypatch.setattr(Connection, "wait_closed", closed)
+    cluster = Cluster(AdminConfig.of(bootstrap_servers="known:9092"))
+    await cluster.start(60)
+    connection = await cluster.connection(7)
+    assert connection.address == f"{advertised}:9092"
+    assert await cluster.connection(7, "another channel") is not connection
+    assert opened == ["known", *(["elsewhere"] if advertised == "elsewhere" else []), advertised]
+    await cluster.close()
