@@ -329,7 +329,10 @@ class ProducerConfig(ClientConfig):
         5, at_least(1), doc="Maximum number of unanswered Produce requests per broker; with idempotence at most 5."
     )
     batch_size: int = long(
-        16_384, at_least(0), doc="Bytes of records at which a batch is full; 0: each batch has one record."
+        131_072,
+        at_least(0),
+        doc="Bytes of records at which a batch is full; 0: each batch has one record. A batch begins with"
+        " memory for 16 KB, and takes more as it grows.",
     )
     linger_ms: int = long(
         5,

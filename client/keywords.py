@@ -154,7 +154,9 @@ class SendingKeywords(ClientKeywords, total=False):
     them; 0 never.
     """
     batch_size: int
-    """Bytes of records at which a batch is full; 0: each batch has one record."""
+    """Bytes of records at which a batch is full; 0: each batch has one record. A batch begins with memory for 16
+    KB, and takes more as it grows.
+    """
     buffer_memory: int
     """Maximum bytes of unacknowledged records. At the maximum, enqueue() waits and send() raises BufferFullError."""
     compression_gzip_level: int

@@ -34,7 +34,8 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -
 class BatchBuilder:
     """A batch that takes records until it is full (`append` returns False) or `build` closes it.
 
-    `max_bytes` limits the estimated size of the whole batch. The first record is always accepted, even if it is larger.
+    `max_bytes` limits the estimated size of the whole batch; `limit` changes it. The first record is always accepted,
+    even if it is larger.
     """
 
     __slots__ = (
@@ -66,11 +67,15 @@ class BatchBuilder:
         """The exact size of the uncompressed batch in bytes."""
         self.max_timestamp = -1
         self._base_timestamp = -1
-        self._limit = HEADER_SIZE + (max_bytes - HEADER_SIZE) / self.ratio
+        self.limit(max_bytes)
         self._level = level
         self._pieces: list[bytes] = []
         self._payload: bytes | None = None
         self._closed = False
+
+    def limit(self, max_bytes: int) -> None:
+        """Change the limit of the estimated size of the whole batch in bytes."""
+        self._limit = HEADER_SIZE + (max_bytes - HEADER_SIZE) / self.ratio
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
         """Add a record (`timestamp` in ms) and return True, or return False if the batch is full or closed."""

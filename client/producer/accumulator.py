@@ -4,7 +4,9 @@ It owns the partitions' queues and the memory of all batches together (buffer.me
 when it is full, linger.ms have passed, or a caller flushes or waits for memory. Every record goes through `append`,
 which never waits; a caller that gets None from `append` has to wait for `room`.
 
-As in Kafka's client, memory is counted by the batch: batch.size, or the size of a single larger record.
+A batch begins with the memory for STEP bytes, or for a single larger record. A batch that is filled before it is sent
+gets more, as long as there is memory, up to batch.size. So a producer to many partitions does not need batch.size bytes
+for each of them, as Kafka's client does.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Final
 
 from ...protocol.batch_builder import BatchBuilder, record_size
 from ...protocol.batch_header import HEADER_SIZE
@@ -27,6 +30,9 @@ from .batch import Delivery, Outcome, ProducerBatch
 from .partition_queue import PartitionQueue
 from .partitioner import StickyPartitioner
 from .record_values import RecordValues
+
+STEP: Final = 16_384
+"""The memory in bytes that a batch begins with."""
 
 RATIO_UP, RATIO_DOWN = 0.05, 0.005
 """How fast a topic's estimated compression ratio follows a batch that was larger, or smaller, than estimated."""
@@ -88,6 +94,7 @@ class RecordAccumulator:
         }
         self._level = level.get(self._compression)
         self._batch_size = min(config.batch_size, config.max_request_size)
+        self._first_size = min(self._batch_size, STEP)
         self._max_request_size = config.max_request_size
         self._linger_s = config.linger_ms / 1000
         self._delivery_timeout_s = config.delivery_timeout_s
@@ -192,7 +199,7 @@ class RecordAccumulator:
                 index = builder.record_count
                 if builder.append(timestamp, key, value, headers):
                     return Delivery(batch, index, timestamp)
-        return self._append_to_new_batch(topic, partition, timestamp, key, value, headers, has_waited, forced)
+        return self._append_reserving(topic, partition, timestamp, key, value, headers, has_waited, forced)
 
     def hold(self, topic: TopicQueues, record: RecordValues) -> Delivery | None:
         """Keep a record until the topic's partitions are known. Return None, and keep nothing, if memory is lacking."""
@@ -252,7 +259,7 @@ class RecordAccumulator:
             self.unobserved_failures.append(unplaced)
             self._free_room()
 
-    def _append_to_new_batch(
+    def _append_reserving(
         self,
         topic: TopicQueues,
         partition: int,
@@ -268,16 +275,21 @@ class RecordAccumulator:
         size = HEADER_SIZE + record_size(key, value, headers)
         if size > self._batch_size:
             self._check_size(size)
-        reserved = max(self._batch_size, size)
+        reserved = max(self._first_size, size)
         if queue.waiting and not queue.waiting[-1].closed:
-            self.close_batch(queue.waiting[-1])
+            last = queue.waiting[-1]
+            if self._grow(last, size):
+                index = last.record_count
+                if last.builder.append(timestamp, key, value, headers):
+                    return Delivery(last, index, timestamp)
+            self.close_batch(last)
             self.batch_filled = True
             self._wake()
         free = self._free if has_waited else self._free - self._promised
         short = reserved > free and free < self._memory
         if (short or (self._room_waiters and not has_waited)) and not forced:
             return None
-        builder = BatchBuilder(self._compression, self._batch_size, level=self._level, ratio=topic.ratio)
+        builder = BatchBuilder(self._compression, reserved, level=self._level, ratio=topic.ratio)
         now = self._now()
         batch = ProducerBatch(
             queue.key, (self._orders,), builder, now + self._linger_s, now + self._delivery_timeout_s, reserved
@@ -291,6 +303,18 @@ class RecordAccumulator:
         self.incomplete[batch] = None
         self._wake()
         return Delivery(batch, 0, timestamp)
+
+    def _grow(self, batch: ProducerBatch, size: int) -> bool:
+        """Give an open batch memory for a record of `size` bytes; return False if it is full or there is no memory."""
+        needed = batch.builder.estimated_size + int(size * batch.builder.ratio)
+        reserved = min(max(2 * batch.reserved, needed), self._batch_size)
+        more = reserved - batch.reserved
+        if needed > self._batch_size or more <= 0 or more > self._free - self._promised or self._room_waiters:
+            return False
+        batch.reserved = reserved
+        self._free -= more
+        batch.builder.limit(reserved)
+        return True
 
     def _check_size(self, size: int) -> None:
         for name, limit in (("max.request.size", self._max_request_size), ("buffer.memory", self._memory)):
@@ -307,7 +331,7 @@ class RecordAccumulator:
         Returns the bytes promised to the task, the argument for `end_turn`.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (max(self._batch_size, HEADER_SIZE + record_bytes), waiter)
+        entry = (max(self._first_size, HEADER_SIZE + record_bytes), waiter)
         self._room_waiters.append(entry)
         self._wake()
         try:

@@ -18,7 +18,7 @@ def test_dotted_names_and_keywords_mean_the_same() -> None:
 
 def test_defaults_are_those_of_kafka_4() -> None:
     config = ProducerConfig.of()
-    assert (config.acks, config.linger_ms, config.batch_size, config.enable_idempotence) == (-1, 5, 16384, True)
+    assert (config.acks, config.linger_ms, config.batch_size, config.enable_idempotence) == (-1, 5, 131_072, True)
     assert (config.max_in_flight_requests_per_connection, config.delivery_timeout_ms) == (5, 120_000)
 
 

@@ -1,0 +1,96 @@
+"""A batch takes memory as it grows, up to batch.size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from oncelog.client.config import ProducerConfig
+from oncelog.client.metadata import PartitionMetadata, TopicMetadata
+from oncelog.client.producer.accumulator import STEP, RecordAccumulator, TopicQueues
+from oncelog.client.producer.batch import ProducerBatch
+from oncelog.protocol.errors import ErrorCode
+
+TIMESTAMP = 1_700_000_000_000
+
+
+def accumulator(partitions: int = 1, **settings: Any) -> tuple[RecordAccumulator, TopicQueues]:
+    made = RecordAccumulator(ProducerConfig.of(bootstrap_servers="a:1", **settings), lambda: 0.0, lambda: None)
+    metadata = tuple(PartitionMetadata(number, 1, 0) for number in range(partitions))
+    return made, made.use_topic(TopicMetadata("t", b"1" * 16, ErrorCode.NONE, False, metadata))
+
+
+def filled(made: RecordAccumulator, topic: TopicQueues, value: bytes) -> ProducerBatch:
+    """Append the value until a batch is full, and return the batch."""
+    made.batch_filled = False
+    while not made.batch_filled:
+        assert made.append(topic, 0, TIMESTAMP, None, value, ()) is not None
+    return topic.queues[0].waiting[-2]
+
+
+def used(made: RecordAccumulator) -> int:
+    return sum(batch.reserved for batch in made.incomplete)
+
+
+@pytest.mark.parametrize("size", [1, 100, 1000, STEP - 1, STEP + 1, 30_000])
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_batch_takes_records_up_to_batch_size(size: int, compression: str) -> None:
+    made, topic = accumulator(batch_size=65_536, compression_type=compression)
+    batch = filled(made, topic, bytes(size))
+    assert 65_536 - size - 100 < batch.builder.size <= 65_536
+    assert batch.builder.size <= batch.reserved <= 65_536
+
+
+def test_records_that_compress_well_are_counted_by_their_compressed_size() -> None:
+    made, topic = accumulator(batch_size=65_536, compression_type="lz4")
+    topic.ratio = 0.1
+    batch = filled(made, topic, bytes(1000))
+    assert 640_000 < batch.builder.size <= 656_000
+    assert batch.reserved == 65_536
+
+
+def test_a_record_larger_than_a_batch_is_a_batch() -> None:
+    made, topic = accumulator(batch_size=65_536)
+    for _ in range(2):
+        assert made.append(topic, 0, TIMESTAMP, None, bytes(100_000), ()) is not None
+    assert [batch.record_count for batch in topic.queues[0].waiting] == [1, 1]
+    assert all(100_000 < batch.reserved < 100_200 for batch in topic.queues[0].waiting)
+
+
+def test_many_partitions_with_a_record_each_do_not_take_batch_size_each() -> None:
+    made, topic = accumulator(2000, buffer_memory=2000 * STEP)
+    for number in range(2000):
+        assert made.append(topic, number, TIMESTAMP, None, b"value", ()) is not None
+    assert used(made) == 2000 * STEP
+    assert made.append(topic, 0, TIMESTAMP, None, bytes(STEP), ()) is None, "no memory is left"
+
+
+def test_without_memory_a_batch_is_closed_at_the_size_that_it_has() -> None:
+    made, topic = accumulator(buffer_memory=3 * STEP, batch_size=65_536)
+    appended = 0
+    while made.append(topic, 0, TIMESTAMP, None, bytes(1000), ()) is not None:
+        appended += 1
+    first, second = topic.queues[0].waiting
+    assert (first.reserved, second.reserved) == (2 * STEP, STEP)
+    assert first.closed
+    assert first.record_count + second.record_count == appended
+
+
+def test_all_memory_is_free_when_all_batches_are_released() -> None:
+    made, topic = accumulator(buffer_memory=10 * STEP)
+    while made.append(topic, 0, TIMESTAMP, None, bytes(700), ()) is not None:
+        pass
+    assert used(made) == 10 * STEP
+    for batch in list(made.incomplete):
+        made.release(batch)
+    while made.append(topic, 0, TIMESTAMP, None, bytes(700), ()) is not None:
+        pass
+    assert used(made) == 10 * STEP
+
+
+@pytest.mark.parametrize(("batch_size", "counts"), [(0, [1, 1, 1]), (300, [2, 1])])
+def test_a_small_batch_size_is_kept_exactly(batch_size: int, counts: list[int]) -> None:
+    made, topic = accumulator(batch_size=batch_size)
+    for _ in range(3):
+        assert made.append(topic, 0, TIMESTAMP, None, bytes(100), ()) is not None
+    assert [batch.record_count for batch in topic.queues[0].waiting] == counts
