@@ -84,10 +84,11 @@ async def test_a_task_that_may_not_be_fenced_is_failed_until_it_may(cluster: Clu
         assert states("RUNNING", "FAILED")(known)
         assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in known["tasks"][0]["trace"]
         await cluster.allow("User:ANONYMOUS")
-        before = await all_committed(bootstrap, "beats")
         restarted = await rest.settled("POST", "/connectors/beats/restart?includeTasks=true&onlyFailed=true")
         assert (restarted[0], restarted[1]["tasks"][0]["state"]) == (202, "RESTARTING")
         await rest.until(path, states("RUNNING", "RUNNING"))
+        # Only now: the refused tasks could not end their transactions, whose records are undecided until the fencing.
+        before = await all_committed(bootstrap, "beats")
         enough = len(before[0]) + 20
         values = await committed(bootstrap, "beats", lambda values: len(values.get(0, ())) >= enough)
         assert_exactly_once(values)
