@@ -289,7 +289,7 @@ class RecordAccumulator:
         short = reserved > free and free < self._memory
         if (short or (self._room_waiters and not has_waited)) and not forced:
             return None
-        builder = BatchBuilder(self._compression, reserved, level=self._level, ratio=topic.ratio)
+        builder = BatchBuilder(self._compression, self._first_size, level=self._level, ratio=topic.ratio)
         now = self._now()
         batch = ProducerBatch(
             queue.key, (self._orders,), builder, now + self._linger_s, now + self._delivery_timeout_s, reserved
@@ -422,6 +422,8 @@ class RecordAccumulator:
             if batch.base_sequence >= 0:
                 sequence = next_sequence(batch.base_sequence, first)
                 part.assign(batch.producer_id, batch.producer_epoch, sequence)
+                # The sequence numbers were sent. With others, the part of a batch that was written would be doubled.
+                part.was_sent = True
             parts.append((first, part))
             self.incomplete[part] = None
         del self.incomplete[batch]

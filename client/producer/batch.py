@@ -67,9 +67,9 @@ class ProducerBatch(Outcome):
     """A batch of records for one partition, with its place in the partition's sequence.
 
     `order` grows with creation and is the order of delivery; the parts of a split batch have (its order, 0) and (its
-    order, 1). `base_sequence` is -1 until the batch is first sent. `was_sent`: the batch was sent with its current
-    sequence. `maybe_written`: a response was lost, or did not say whether the batch was written. `doubtful`: the batch
-    is a part of a batch that may be written as a whole.
+    order, 1). `base_sequence` is -1 until the batch is first sent. `was_sent`: the batch, or the batch that it is a
+    part of, was sent with its current sequence. `maybe_written`: a response was lost, or did not say whether the batch
+    was written. `doubtful`: the batch is a part of a batch that may be written as a whole.
     """
 
     __slots__ = (

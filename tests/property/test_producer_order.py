@@ -21,7 +21,7 @@ async def produce(
     """Send numbered records, two to a batch, while `fates` befall the requests; afterwards all requests are served."""
     waiting = iter(fates)
     cluster = SimulatedCluster(lambda: next(waiting, (F.SERVED, 0.001)))
-    config = {"request.timeout.ms": 500, "delivery.timeout.ms": delivery_timeout_ms, "batch.size": 80}
+    config = {"request.timeout.ms": 500, "delivery.timeout.ms": delivery_timeout_ms, "batch.size": 90}
     deliveries: list[tuple[int, Delivery]] = []
     async with SimulatedProducer(cluster, config, partitions) as producer:
         for number in range(records):
@@ -44,6 +44,7 @@ async def produce(
 @example([(F.INVALID, 0.0), (F.SERVED, 0.0), (F.SERVED, 0.0)], 10, 1, 0.0, 60_000)
 @example([(F.SERVED, 0.0), (F.GHOST, 0.0), (F.INVALID, 0.0)], 20, 1, 0.0, 600)
 @example([(F.SERVED, 0.0), (F.LOST_AFTER, 0.0), (F.LOST_AFTER, 0.7), (F.NOT_LEADER, 0.7)], 20, 1, 0.0, 600)
+@example([(F.SERVED, 0.0), (F.GHOST, 0.0), (F.SERVED, 0.0), (F.TOO_LARGE, 0.0), (F.INVALID, 0.0)], 7, 1, 0.0, 600)
 def test_no_record_is_lost_doubled_or_out_of_order(
     fates: list[tuple[Fate, float]], records: int, partitions: int, pause_s: float, delivery_timeout_ms: int
 ) -> None:
