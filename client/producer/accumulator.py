@@ -4,9 +4,8 @@ It owns the partitions' queues and the memory of all batches together (buffer.me
 when it is full, linger.ms have passed, or a caller flushes or waits for memory. Every record goes through `append`,
 which never waits; a caller that gets None from `append` has to wait for `room`.
 
-A batch begins with the memory for STEP bytes, or for a single larger record. A batch that is filled before it is sent
-gets more, as long as there is memory, up to batch.size. So a producer to many partitions does not need batch.size bytes
-for each of them, as Kafka's client does.
+A batch begins with the memory for INITIAL_SIZE bytes, or for a single larger record. If it is filled before it is sent,
+it gets more, up to batch.size, as long as there is memory. Kafka's client reserves batch.size bytes for each partition.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from .partition_queue import PartitionQueue
 from .partitioner import StickyPartitioner
 from .record_values import RecordValues
 
-STEP: Final = 16_384
+INITIAL_SIZE: Final = 16_384
 """The memory in bytes that a batch begins with."""
 
 RATIO_UP, RATIO_DOWN = 0.05, 0.005
@@ -44,10 +43,24 @@ class TopicQueues:
     `queues` is empty until the topic's metadata is known. `unplaced` has the records that were sent until then.
     """
 
-    __slots__ = ("available", "count", "last_used", "led", "name", "queues", "ratio", "sticky", "topic_id", "unplaced")
+    __slots__ = (
+        "available",
+        "batch_size",
+        "count",
+        "last_used",
+        "led",
+        "name",
+        "queues",
+        "ratio",
+        "sticky",
+        "topic_id",
+        "unplaced",
+    )
 
-    def __init__(self, name: str, sticky_bytes: int) -> None:
+    def __init__(self, name: str, batch_size: int) -> None:
         self.name = name
+        self.batch_size = batch_size
+        """batch.size, or half of the smallest batch that the broker has refused as too large."""
         self.topic_id = NO_UUID
         self.count = 0
         """Number of the topic's partitions. Lower than the number of queues if the topic was recreated with fewer
@@ -57,7 +70,7 @@ class TopicQueues:
         self.led: tuple[int, ...] = ()
         self.available: tuple[int, ...] = ()
         """Partitions for records without a key, preferably those that have a leader."""
-        self.sticky = StickyPartitioner(sticky_bytes)
+        self.sticky = StickyPartitioner(max(batch_size, 1))
         self.ratio = 1.0
         self.last_used = 0.0
         self.unplaced: Unplaced | None = None
@@ -94,7 +107,6 @@ class RecordAccumulator:
         }
         self._level = level.get(self._compression)
         self._batch_size = min(config.batch_size, config.max_request_size)
-        self._first_size = min(self._batch_size, STEP)
         self._max_request_size = config.max_request_size
         self._linger_s = config.linger_ms / 1000
         self._delivery_timeout_s = config.delivery_timeout_s
@@ -119,7 +131,7 @@ class RecordAccumulator:
         """Return the topic's queues; a new topic has no queues before `use_topic`."""
         known = self.topics.get(name)
         if known is None:
-            known = self.topics[name] = TopicQueues(name, max(self._batch_size, 1))
+            known = self.topics[name] = TopicQueues(name, self._batch_size)
             known.last_used = self._now()
         return known
 
@@ -270,18 +282,17 @@ class RecordAccumulator:
         has_waited: bool,
         forced: bool,
     ) -> Delivery | None:
-        self._thread.check()  # only for the first record of a batch, because the check has a cost
+        self._thread.check()  # not for each record, because the check has a cost
         queue = topic.queues[partition]
         size = HEADER_SIZE + record_size(key, value, headers)
         if size > self._batch_size:
             self._check_size(size)
-        reserved = max(self._first_size, size)
+        initial = min(topic.batch_size, INITIAL_SIZE)
+        reserved = max(initial, size)
         if queue.waiting and not queue.waiting[-1].closed:
             last = queue.waiting[-1]
-            if self._grow(last, size):
-                index = last.record_count
-                if last.builder.append(timestamp, key, value, headers):
-                    return Delivery(last, index, timestamp)
+            if self._grow(last, size, topic.batch_size):
+                return self.append(topic, partition, timestamp, key, value, headers, has_waited, forced)
             self.close_batch(last)
             self.batch_filled = True
             self._wake()
@@ -289,7 +300,7 @@ class RecordAccumulator:
         short = reserved > free and free < self._memory
         if (short or (self._room_waiters and not has_waited)) and not forced:
             return None
-        builder = BatchBuilder(self._compression, self._first_size, level=self._level, ratio=topic.ratio)
+        builder = BatchBuilder(self._compression, initial, level=self._level, ratio=topic.ratio)
         now = self._now()
         batch = ProducerBatch(
             queue.key, (self._orders,), builder, now + self._linger_s, now + self._delivery_timeout_s, reserved
@@ -304,12 +315,12 @@ class RecordAccumulator:
         self._wake()
         return Delivery(batch, 0, timestamp)
 
-    def _grow(self, batch: ProducerBatch, size: int) -> bool:
+    def _grow(self, batch: ProducerBatch, size: int, batch_size: int) -> bool:
         """Give an open batch memory for a record of `size` bytes; return False if it is full or there is no memory."""
         needed = batch.builder.estimated_size + int(size * batch.builder.ratio)
-        reserved = min(max(2 * batch.reserved, needed), self._batch_size)
+        reserved = min(max(2 * batch.reserved, needed), batch_size)
         more = reserved - batch.reserved
-        if needed > self._batch_size or more <= 0 or more > self._free - self._promised or self._room_waiters:
+        if needed > batch_size or more <= 0 or more > self._free - self._promised or self._room_waiters:
             return False
         batch.reserved = reserved
         self._free -= more
@@ -331,7 +342,7 @@ class RecordAccumulator:
         Returns the bytes promised to the task, the argument for `end_turn`.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (max(self._first_size, HEADER_SIZE + record_bytes), waiter)
+        entry = (max(min(self._batch_size, INITIAL_SIZE), HEADER_SIZE + record_bytes), waiter)
         self._room_waiters.append(entry)
         self._wake()
         try:
@@ -400,12 +411,16 @@ class RecordAccumulator:
             topic.ratio = max(topic.ratio - RATIO_DOWN, seen, 0.01)
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Split a batch that the broker found too large in two, which share its sequence, memory and deadline."""
+        """Split a batch that the broker found too large in two, which share its sequence, memory and deadline.
+
+        Later batches of the topic have at most half of its size, so that not all of them are refused and split.
+        """
         assert batch.record_count > 1, "a single record cannot be split"
         assert batch.payload is not None, "only what was sent can be too large"
         topic = self.topics.get(batch.topic)
         if topic is not None:
             topic.ratio = 1.0
+            topic.batch_size = min(topic.batch_size, len(batch.payload) // 2)
         records = decode_batch(batch.payload, 0, read_batch_header(batch.payload))
         half = len(records) // 2
         parts: list[tuple[int, ProducerBatch]] = []

@@ -157,8 +157,12 @@ class BatchOutcomes:
                 self._wake()
             return
         attempts = max(batch.attempts for batch in queue.failed)
-        soon = any(batch.last_error is ErrorCode.CONCURRENT_TRANSACTIONS for batch in queue.failed)
-        backoff = 0.005 if soon else self._cluster.retry_backoff(attempts - 1)
+        if attempts == 0:  # they are parts of a batch that was too large
+            backoff = 0.0
+        elif any(batch.last_error is ErrorCode.CONCURRENT_TRANSACTIONS for batch in queue.failed):
+            backoff = 0.005
+        else:
+            backoff = self._cluster.retry_backoff(attempts - 1)
         if queue.settle(self._loop.time() + backoff):
             self._wake()
 

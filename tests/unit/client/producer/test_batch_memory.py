@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from oncelog.client.config import ProducerConfig
 from oncelog.client.metadata import PartitionMetadata, TopicMetadata
-from oncelog.client.producer.accumulator import STEP, RecordAccumulator, TopicQueues
+from oncelog.client.producer.accumulator import INITIAL_SIZE, RecordAccumulator, TopicQueues
 from oncelog.client.producer.batch import ProducerBatch
 from oncelog.protocol.errors import ErrorCode
 
@@ -32,7 +32,7 @@ def used(made: RecordAccumulator) -> int:
     return sum(batch.reserved for batch in made.incomplete)
 
 
-@pytest.mark.parametrize("size", [1, 100, 1000, STEP - 1, STEP + 1, 30_000])
+@pytest.mark.parametrize("size", [1, 100, 1000, INITIAL_SIZE - 1, INITIAL_SIZE + 1, 30_000])
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_a_batch_takes_records_up_to_batch_size(size: int, compression: str) -> None:
     made, topic = accumulator(batch_size=65_536, compression_type=compression)
@@ -58,34 +58,34 @@ def test_a_record_larger_than_a_batch_is_a_batch() -> None:
 
 
 def test_many_partitions_with_a_record_each_do_not_take_batch_size_each() -> None:
-    made, topic = accumulator(2000, buffer_memory=2000 * STEP)
+    made, topic = accumulator(2000, buffer_memory=2000 * INITIAL_SIZE)
     for number in range(2000):
         assert made.append(topic, number, TIMESTAMP, None, b"value", ()) is not None
-    assert used(made) == 2000 * STEP
-    assert made.append(topic, 0, TIMESTAMP, None, bytes(STEP), ()) is None, "no memory is left"
+    assert used(made) == 2000 * INITIAL_SIZE
+    assert made.append(topic, 0, TIMESTAMP, None, bytes(INITIAL_SIZE), ()) is None, "no memory is left"
 
 
 def test_without_memory_a_batch_is_closed_at_the_size_that_it_has() -> None:
-    made, topic = accumulator(buffer_memory=3 * STEP, batch_size=65_536)
+    made, topic = accumulator(buffer_memory=3 * INITIAL_SIZE, batch_size=65_536)
     appended = 0
     while made.append(topic, 0, TIMESTAMP, None, bytes(1000), ()) is not None:
         appended += 1
     first, second = topic.queues[0].waiting
-    assert (first.reserved, second.reserved) == (2 * STEP, STEP)
+    assert (first.reserved, second.reserved) == (2 * INITIAL_SIZE, INITIAL_SIZE)
     assert first.closed
     assert first.record_count + second.record_count == appended
 
 
 def test_all_memory_is_free_when_all_batches_are_released() -> None:
-    made, topic = accumulator(buffer_memory=10 * STEP)
+    made, topic = accumulator(buffer_memory=10 * INITIAL_SIZE)
     while made.append(topic, 0, TIMESTAMP, None, bytes(700), ()) is not None:
         pass
-    assert used(made) == 10 * STEP
+    assert used(made) == 10 * INITIAL_SIZE
     for batch in list(made.incomplete):
         made.release(batch)
     while made.append(topic, 0, TIMESTAMP, None, bytes(700), ()) is not None:
         pass
-    assert used(made) == 10 * STEP
+    assert used(made) == 10 * INITIAL_SIZE
 
 
 @pytest.mark.parametrize(("batch_size", "counts"), [(0, [1, 1, 1]), (300, [2, 1])])
@@ -94,3 +94,17 @@ def test_a_small_batch_size_is_kept_exactly(batch_size: int, counts: list[int]) 
     for _ in range(3):
         assert made.append(topic, 0, TIMESTAMP, None, bytes(100), ()) is not None
     assert [batch.record_count for batch in topic.queues[0].waiting] == counts
+
+
+def test_batches_of_a_topic_stay_below_the_size_that_its_broker_has_refused() -> None:
+    made, topic = accumulator(batch_size=131_072)
+    refused = filled(made, topic, bytes(1000))
+    assert len(refused.encode(transactional=False)) > 130_000
+    made.split(refused)
+    filled(made, topic, bytes(1000))  # it was begun before
+    halved = filled(made, topic, bytes(1000))
+    assert 63_000 < halved.builder.size <= 65_536
+    halved.encode(transactional=False)
+    made.split(halved)
+    filled(made, topic, bytes(1000))
+    assert 31_000 < filled(made, topic, bytes(1000)).builder.size <= 32_768

@@ -39,3 +39,23 @@ def test_batches_behind_an_overdue_one_in_flight_fail_in_time() -> None:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         ages = runner.run(_ages_at_failure(3, 0.3))
     assert ages == pytest.approx([1.0, 1.0, 1.0], abs=0.01)
+
+
+async def _seconds_of_a_refused_batch() -> float:
+    """Return how long a batch takes that is first refused as too large."""
+    loop = asyncio.get_running_loop()
+    fates = iter([(Fate.SERVED, 0.001), (Fate.TOO_LARGE, 0.001)])
+    cluster = SimulatedCluster(lambda: next(fates, (Fate.SERVED, 0.001)))
+    async with SimulatedProducer(cluster, {}) as producer:
+        await producer.append(0, b"first")  # makes the connection
+        began = loop.time()
+        for number in range(10):
+            delivery = producer.append(0, b"%d" % number)
+        await delivery
+        return loop.time() - began
+
+
+def test_the_parts_of_a_refused_batch_are_sent_at_once() -> None:
+    """Unlike after other refusals, there is nothing to wait for: retry.backoff.ms would only take time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        assert runner.run(_seconds_of_a_refused_batch()) < 0.02
