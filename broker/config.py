@@ -923,12 +923,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     def check(self) -> None:
         """Raise ConfigError if values contradict each other or cannot be served."""
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            raise ConfigError(
-                "group.min.session.timeout.ms",
-                f"{self.group_min_session_timeout_ms} is more than group.max.session.timeout.ms"
-                f" = {self.group_max_session_timeout_ms}. Lower one or raise the other",
-            )
+        self._check_order("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self.check_compaction_lags()
         listeners = self.read_listeners() + self._check_metrics()
         self._check_overrides(listeners)
@@ -941,13 +936,14 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
 
     def check_compaction_lags(self) -> None:
         """Raise ConfigError if the lower bound of compaction is above the upper one, which no topic may have."""
-        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
-            raise ConfigError(
-                "log.cleaner.min.compaction.lag.ms",
-                f"{self.log_cleaner_min_compaction_lag_ms} is more than log.cleaner.max.compaction.lag.ms"
-                f" = {self.log_cleaner_max_compaction_lag_ms}. Lower one or raise the other",
-                "log.cleaner.max.compaction.lag.ms",
-            )
+        self._check_order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
+
+    def _check_order(self, lower: str, upper: str) -> None:
+        """Raise ConfigError if the value of the setting `lower` is above that of `upper`."""
+        least, most = self.get(lower), self.get(upper)
+        if least > most:
+            problem = f"{least} is more than {upper} = {most}. Lower one or raise the other"
+            raise ConfigError(lower, problem, upper)
 
     def _check_metrics(self) -> list[ListenerConfig]:
         """Return the listener for metrics, if there is one. Raises ConfigError if its settings contradict others."""

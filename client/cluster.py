@@ -395,10 +395,7 @@ class Cluster:
                 continue
             self._take(answer, None if everything or (version == 0 and not asked) else asked)
             if node_id < 0:
-                address = self._bootstrap[-1 - node_id][1:3]
-                for node in self.metadata.brokers.values():
-                    if node[1:3] == address:
-                        self._connections.adopt(node_id, node)
+                self._connections.adopt(node_id, self.metadata.brokers.values())
             return self.metadata
         assert failure is not None
         raise failure

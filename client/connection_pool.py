@@ -8,7 +8,7 @@ may take minutes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..protocol.errors import ErrorCode
 from .backoff import ExponentialBackoff
@@ -70,12 +70,17 @@ class ConnectionPool:
             state.attempt.add_done_callback(lambda task: self._attempted(state, task))
         return await outcome_of(state.attempt)
 
-    def adopt(self, bootstrap_id: int, node: Node) -> None:
-        """Keep the connection to a bootstrap address as the connection to `node`, which turned out to be there."""
+    def adopt(self, bootstrap_id: int, brokers: Iterable[Node]) -> None:
+        """Use the connection to a bootstrap address for the broker that has this address, if there is one."""
         state = self._states.get((bootstrap_id, ""))
-        if state is not None and state.attempt is None and (node.id, "") not in self._states:
-            state.node = node
-            self._states[node.id, ""] = self._states.pop((bootstrap_id, ""))
+        if state is None or state.attempt is not None:
+            return
+        for node in brokers:
+            if node[1:3] == state.node[1:3] and (node.id, "") not in self._states:
+                del self._states[bootstrap_id, ""]
+                state.node = node
+                self._states[node.id, ""] = state
+                return
 
     def failing(self, node_id: int) -> bool:
         """Return whether the last attempt to connect to the node failed."""

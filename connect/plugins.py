@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple
+from importlib.metadata import entry_points
+from typing import Final, NamedTuple
 
 from .errors import ConnectError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
 
 ENTRY_POINTS: Final = "oncelog.connectors"
 
@@ -164,12 +162,6 @@ def _locations() -> dict[str, str]:
     }
 
 
-def _entry_points() -> EntryPoints:
-    from importlib.metadata import entry_points  # slow to import, and not needed for the built-in plugins
-
-    return entry_points(group=ENTRY_POINTS)
-
-
 def load_class(name: str) -> type:
     """Import and return the class of a plugin.
 
@@ -177,7 +169,8 @@ def load_class(name: str) -> type:
     """
     location = _locations().get(name)
     if location is None:
-        location = next((point.value for point in _entry_points() if point.name == name), name)
+        points = entry_points(group=ENTRY_POINTS, name=name)
+        location = next(iter(points)).value if points else name
     module, colon, attribute = location.partition(":")
     if not colon or not module or not attribute:
         raise ConnectError(
@@ -214,5 +207,5 @@ def installed(kinds: Sequence[PluginKind]) -> list[tuple[str, PluginKind]]:
     """
     names = [(plugin.java_name, kind) for plugin in BUILT_IN for kind in plugin.kinds if kind in kinds]
     if PluginKind.SOURCE in kinds:
-        names += [(point.value, PluginKind.SOURCE) for point in _entry_points()]
+        names += [(point.value, PluginKind.SOURCE) for point in entry_points(group=ENTRY_POINTS)]
     return sorted(set(names), key=lambda named: (kinds.index(named[1]), named[0]))

@@ -98,7 +98,7 @@ class WireType(Enum):
     STRUCT = "struct"
 
 
-@dataclass(slots=True, eq=False)  # not frozen, because importing the messages creates some 2,000
+@dataclass(slots=True, eq=False)  # not frozen, because importing all messages creates 1,300
 class FieldSpec:
     """The declaration of one field. It does not change after the class of the message was created.
 
@@ -123,7 +123,7 @@ class FieldSpec:
 
     @property
     def factory(self) -> Callable[[], Any] | None:
-        """Makes the field's default if it is a list or a struct; None if `default` itself is the value."""
+        """The function that makes the field's default, a list or a struct; None if `default` is the value itself."""
         if self.default is None or not (self.is_array or self.struct is not None):
             return None
         return list if self.is_array or self.struct is None else self.struct
@@ -253,10 +253,10 @@ def _initializer(cls: type[Struct]) -> Callable[..., None]:
     names: dict[str, Any] = {}
     parameters, lines = ["self"], []
     for spec in cls.fields:
-        name, made = spec.name, spec.factory is not None
-        names[f"_default_{name}"] = spec.factory or spec.default
+        name, factory = spec.name, spec.factory
+        names[f"_default_{name}"] = factory or spec.default
         parameters.append(f"{name}=_default_{name}")
-        lines.append(f"  self.{name} = {f'{name}() if {name} is _default_{name} else ' if made else ''}{name}")
+        lines.append(f"  self.{name} = {f'{name}() if {name} is _default_{name} else ' if factory else ''}{name}")
     parameters.append("unknown_tags=()")
     lines.append("  self.unknown_tags = unknown_tags")
     source = [f"def __init__({', '.join(parameters)}):", *lines]

@@ -282,6 +282,7 @@ class RecordAccumulator:
         has_waited: bool,
         forced: bool,
     ) -> Delivery | None:
+        """Append a record that does not fit into the open batch as it is: the batch grows, or a new one begins."""
         self._thread.check()  # not for each record, because the check has a cost
         queue = topic.queues[partition]
         size = HEADER_SIZE + record_size(key, value, headers)

@@ -51,6 +51,9 @@ def test_what_is_built_in_has_the_version_of_the_worker() -> None:
 def test_a_connector_is_found_by_its_path_and_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_class(f"{__name__}:Own") is Own
     point = importlib.metadata.EntryPoint("OwnSource", f"{__name__}:Own", ENTRY_POINTS)
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: [point] if group == ENTRY_POINTS else [])
+    monkeypatch.setattr(
+        "oncelog.connect.plugins.entry_points",
+        lambda group, name=None: [point] if group == ENTRY_POINTS and name in (None, "OwnSource") else [],
+    )
     assert load_class("OwnSource") is Own
     assert (f"{__name__}:Own", PluginKind.SOURCE) in installed([PluginKind.SOURCE])
