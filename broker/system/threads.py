@@ -1,5 +1,8 @@
 """Implement `Threads`: each lane has a limited number of threads, which are started when they are needed.
 
+A job wakes only the thread that runs it. If the idle threads of a lane waited for one shared queue, each job would wake
+two of them, and the second one would find the queue empty: a flush took a third more processor time.
+
 The threads are daemons, so that a disk that never responds does not keep the process from ending.
 """
 
@@ -8,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -36,7 +40,8 @@ RETRY_S: Final = 0.5
 
 _Job: TypeAlias = Callable[[], Any]
 _Ended: TypeAlias = Callable[[Any, BaseException | None], None]
-_Queue: TypeAlias = "SimpleQueue[tuple[_Job, _Ended, _Lane, asyncio.AbstractEventLoop] | None]"
+_Item: TypeAlias = "tuple[_Job, _Ended, _Lane, asyncio.AbstractEventLoop] | None"
+"""What a thread is given: a job with what follows it, or None to end the thread."""
 
 
 class RealThreads(Threads):
@@ -63,6 +68,33 @@ class RealThreads(Threads):
         _close(self._lanes.values())
 
 
+class _Jobs:
+    """The jobs that wait for a thread, in order, or the threads that wait for a job: one of both is always empty."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[_Item] = deque()
+        self._idle: list[SimpleQueue[_Item]] = []
+
+    def put(self, item: _Item) -> None:
+        """Give `item` to the thread that became idle last, or to the first thread that asks for one."""
+        with self._lock:
+            if not self._idle:
+                self._waiting.append(item)
+                return
+            inbox = self._idle.pop()
+        inbox.put(item)
+
+    def ask(self, inbox: SimpleQueue[_Item]) -> None:
+        """Put the next item into `inbox`, the queue of one thread, as soon as there is one."""
+        with self._lock:
+            if not self._waiting:
+                self._idle.append(inbox)
+                return
+            item = self._waiting.popleft()
+        inbox.put(item)
+
+
 class _Lane:
     """One lane's queue and threads. All methods are called on the event loop's thread."""
 
@@ -70,7 +102,7 @@ class _Lane:
         assert size > 0, (lane, size)
         self._name = lane.value
         self._size = size
-        self._jobs: _Queue = SimpleQueue()
+        self._jobs = _Jobs()
         self._threads = 0
         self._unfinished = 0
 
@@ -78,28 +110,32 @@ class _Lane:
         """Run `job` in a thread, then call `ended` on the event loop with its result and its exception."""
         self._unfinished += 1
         self._jobs.put((job, ended, self, loop))
-        self._start_thread(loop)
+        if self._threads < self._unfinished and self._threads < self._size:
+            self._start_thread(loop)
 
     def _start_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start another thread if all are busy and the lane may have one more."""
-        if self._threads >= min(self._unfinished, self._size):
-            return
+        """Start another thread, because all are busy and the lane may have one more."""
         try:
             thread = threading.Thread(target=_work, args=(self._jobs,), name=f"oncelog-{self._name}", daemon=True)
             thread.start()
         except (RuntimeError, MemoryError):  # the system has no thread left; the existing threads do the work
             if not self._threads:
-                loop.call_later(RETRY_S, self._start_thread, loop)
+                loop.call_later(RETRY_S, self._start_first_thread, loop)
         else:
             self._threads += 1
+
+    def _start_first_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Try again to start a thread, unless a later job has started one."""
+        if self._unfinished and not self._threads:
+            self._start_thread(loop)
 
     def close(self) -> None:
         for _ in range(self._threads):
             self._jobs.put(None)
         # Later jobs use a new queue and new threads, because the existing threads may take a long time to end.
-        self._jobs, self._threads, self._unfinished = SimpleQueue(), 0, 0
+        self._jobs, self._threads, self._unfinished = _Jobs(), 0, 0
 
-    def settle(self, jobs: _Queue, ended: _Ended, result: Any, error: BaseException | None) -> None:
+    def settle(self, jobs: _Jobs, ended: _Ended, result: Any, error: BaseException | None) -> None:
         """Note the end of a job, and call its `ended`."""
         if jobs is self._jobs:
             self._unfinished -= 1
@@ -118,9 +154,11 @@ def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | No
         future.set_exception(error)
 
 
-def _work(jobs: _Queue) -> None:
-    """Run jobs from the queue until it returns None; this is the function of each thread."""
-    while (item := jobs.get()) is not None:
+def _work(jobs: _Jobs) -> None:
+    """Run jobs until None comes; this is the function of each thread."""
+    inbox: SimpleQueue[_Item] = SimpleQueue()
+    jobs.ask(inbox)
+    while (item := inbox.get()) is not None:
         job, ended, lane, loop = item
         result: Any = None
         failure: BaseException | None = None
@@ -128,6 +166,7 @@ def _work(jobs: _Queue) -> None:
             result = job()
         except BaseException as error:  # raised in the task that waits for the job
             failure = error
+        jobs.ask(inbox)  # before the event loop learns of the end, so that its next job comes here
         with suppress(RuntimeError):  # the job's event loop is closed, so no task waits for the job
             loop.call_soon_threadsafe(lane.settle, jobs, ended, result, failure)
         del item, job, ended, lane, result, failure  # an idle thread must not keep objects alive

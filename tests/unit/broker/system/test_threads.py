@@ -29,6 +29,16 @@ class Held:
         self._may_end.set()
 
 
+def wait_by_identity(job: Held) -> Callable[[], int]:
+    """Return a job that waits until `job` may end, and returns the identifier of its thread."""
+
+    def wait() -> int:
+        job()
+        return threading.get_ident()
+
+    return wait
+
+
 @pytest.fixture
 async def threads() -> AsyncIterator[RealThreads]:
     made = RealThreads({Lane.FLUSH: 1, Lane.DECOMPRESSION: 2})
@@ -78,6 +88,19 @@ async def test_a_lane_runs_as_many_jobs_at_a_time_as_it_has_threads(threads: Rea
     jobs[0].end()
     jobs[2].end()
     await asyncio.gather(*running)
+
+
+async def test_a_job_wakes_only_the_thread_that_became_idle_last() -> None:
+    threads = RealThreads({Lane.FLUSH: 4})
+    held = [Held() for _ in range(4)]
+    running = [threads.run(Lane.FLUSH, wait_by_identity(job)) for job in held]
+    for job in held:
+        await job.begun.wait()
+    for number in (2, 0, 3, 1):
+        held[number].end()
+        last = await running[number]
+    assert [await threads.run(Lane.FLUSH, threading.get_ident) for _ in range(8)] == [last] * 8
+    threads.close()
 
 
 async def test_a_lane_does_not_wait_for_another_one(threads: RealThreads) -> None:
