@@ -33,12 +33,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from .descriptor_relief import Crowding, DescriptorRelief
 from .descriptors import NO_SPACE, OUT_OF_DESCRIPTORS
 from .ports import Buffer, File, FileLock, FileSystem, Threads
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _SYNCED_AT_ONCE: Final = 8
@@ -113,14 +114,20 @@ class PooledFile:
         inner = self._begin_sync()
         if inner is None:
             return
+        covered = self.written
         try:
-            self.sync_pinned(inner)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
+            inner.fdatasync()
+        except BaseException as error:
+            if isinstance(error, OSError) and error.errno not in NO_SPACE:
                 self.keep_failure(error)
-            raise
-        finally:
             self.unpin()
+            raise
+        with self._pool.lock:
+            self._synced_up_to(covered)
+            self.pins -= 1
+            if not self.closed or self.pins:
+                return
+        self._pool.give_back(self)
 
     def _begin_sync(self) -> File | None:
         """Wait until the pool does not sync the file, then pin the file; return None if nothing is left to sync.
@@ -152,14 +159,18 @@ class PooledFile:
                 self.unpin()
 
     def sync_pinned(self, inner: File) -> None:
-        """Sync the pinned file and record which writes the sync covers; raise OSError if it fails."""
-        pool = self._pool
+        """Sync the pinned file; raise OSError if it fails."""
         covered = self.written
         inner.fdatasync()
-        with pool.lock:
-            self.synced = max(self.synced, covered)
-            if self.synced == self.written and self.order is pool.dirty:
-                pool.move(self, pool.clean)
+        with self._pool.lock:
+            self._synced_up_to(covered)
+
+    def _synced_up_to(self, covered: int) -> None:
+        """Record that a sync covers the writes up to the value `covered` of `written`. Called under the lock."""
+        pool = self._pool
+        self.synced = max(self.synced, covered)
+        if self.synced == self.written and self.order is pool.dirty:
+            pool.move(self, pool.clean)
 
     def keep_failure(self, error: OSError) -> None:
         """Remember `error`, which every later write or sync of the file raises."""
@@ -193,16 +204,21 @@ class PooledFile:
     def _begin_write(self) -> File:
         pool = self._pool
         with pool.lock:
-            inner = self.inner
-            if inner is not None and self.order is pool.dirty:
+            inner, order = self.inner, self.order
+            if inner is not None and self.failure is None and not self.closed:
                 self.pins += 1
                 self.written += 1
-                self.order.move_to_end(self)
+                if order is pool.clean:  # the first write since the last sync
+                    del order[self]
+                    order = self.order = pool.dirty
+                    order[self] = None
+                else:
+                    order.move_to_end(self)
                 return inner
-        return self._begin_first_write()
+        return self._begin_write_anew()
 
-    def _begin_first_write(self) -> File:
-        """Begin the first write since the last sync, or the first write to a file without a descriptor."""
+    def _begin_write_anew(self) -> File:
+        """Begin a write to a file without a descriptor. Raises the error of an earlier sync."""
         pool = self._pool
         inner = self._pin()
         with pool.lock:
@@ -360,17 +376,17 @@ class DescriptorPool:
         """Return whether few descriptors are left that can be closed without a sync."""
         return len(self) >= self.capacity and len(self.clean) < self.capacity // 4
 
-    def retried(self, call: Callable[[], T]) -> T:
+    def retried(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that needs a descriptor.
 
         If the system has none left, close one of the pool's and call it again.
         """
         try:
-            return call()
+            return call(*args, **kwargs)
         except OSError as error:
             if error.errno not in OUT_OF_DESCRIPTORS or not self.evict():
                 raise
-        return call()
+        return call(*args, **kwargs)
 
     def close(self, file: PooledFile) -> None:
         """Close `file` permanently; its descriptor is closed at the end of the last running call."""
@@ -469,10 +485,10 @@ class PooledFileSystem:
         return file
 
     def read_file(self, path: str) -> bytes:
-        return self.pool.retried(lambda: self._fs.read_file(path))
+        return self.pool.retried(self._fs.read_file, path)
 
     def overwrite(self, path: str, content: bytes) -> None:
-        self.pool.retried(lambda: self._fs.overwrite(path, content))
+        self.pool.retried(self._fs.overwrite, path, content)
 
     def exists(self, path: str) -> bool:
         return self._fs.exists(path)
@@ -487,7 +503,7 @@ class PooledFileSystem:
         return self._fs.modified_ms(path)
 
     def list(self, directory: str) -> list[str]:
-        return self.pool.retried(lambda: self._fs.list(directory))
+        return self.pool.retried(self._fs.list, directory)
 
     def make_directory(self, path: str) -> None:
         self._fs.make_directory(path)
@@ -506,7 +522,7 @@ class PooledFileSystem:
         self._fs.remove_directory(path)
 
     def sync_directory(self, path: str) -> None:
-        self.pool.retried(lambda: self._fs.sync_directory(path))
+        self.pool.retried(self._fs.sync_directory, path)
 
     def free_space(self, path: str) -> int:
         return self._fs.free_space(path)
@@ -515,7 +531,7 @@ class PooledFileSystem:
         return self._fs.total_space(path)
 
     def lock(self, directory: str, name: str) -> FileLock | None:
-        return self.pool.retried(lambda: self._fs.lock(directory, name))
+        return self.pool.retried(self._fs.lock, directory, name)
 
     def boot_id(self) -> str:
         return self._fs.boot_id()
