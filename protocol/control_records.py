@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-from .records import CorruptBatch, Record, encode_batch
+from .batch_header import CONTROL, TRANSACTIONAL, assemble_batch
+from .records import CorruptBatch, Record, encode_record
 
 _KEY: Final = Struct(">hh")
 _VALUE: Final = Struct(">hi")
@@ -48,16 +50,26 @@ def control_batch(
     leader_epoch: int = 0,
 ) -> bytes:
     """Return the batch that ends the transaction of `producer_id` in one partition."""
-    key = _KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
-    return encode_batch(
-        [Record(base_offset, timestamp_ms, key, _VALUE.pack(0, coordinator_epoch))],
+    return assemble_batch(
+        _encoded(commit, coordinator_epoch),
         base_offset=base_offset,
         leader_epoch=leader_epoch,
+        attributes=TRANSACTIONAL | CONTROL,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
+        base_sequence=-1,
+        record_count=1,
     )
+
+
+@lru_cache(maxsize=16)
+def _encoded(commit: bool, coordinator_epoch: int) -> bytes:
+    """Return the record of a marker. It is kept, because nearly all markers have one of two records."""
+    key = _KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
+    return encode_record(0, 0, key, _VALUE.pack(0, coordinator_epoch))
 
 
 def read_control_record(record: Record) -> ControlRecord:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.batch_header import TRANSACTIONAL, assemble_batch
 from ...protocol.internal_topics import java_string_hash as java_string_hash
 from ...protocol.internal_topics import partition_for_key as partition_for_key
-from ...protocol.records import Record, encode_batch
+from ...protocol.records import encode_record
 from ..log.results import AppendOrigin
 
 if TYPE_CHECKING:
@@ -85,13 +85,15 @@ class StateLog:
         ended or removed. Raise KafkaError with the log's codes (KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, ...); nothing
         has been written then.
         """
-        batch = encode_batch(
-            [Record(offset, timestamp_ms, key, value, []) for offset, (key, value) in enumerate(records)],
+        return self.append_encoded(
+            partition,
+            [encode_record(0, offset, key, value) for offset, (key, value) in enumerate(records)],
+            timestamp_ms=timestamp_ms,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=transactional,
+            essential=essential,
         )
-        return self._append(partition, batch, essential)
 
     def largest_batch(self) -> int:
         """Return the size in bytes of the largest batch that `append` accepts; essential batches may be larger."""
@@ -125,9 +127,6 @@ class StateLog:
             base_sequence=-1,
             record_count=len(records),
         )
-        return self._append(partition, batch, essential)
-
-    def _append(self, partition: int, batch: bytes, essential: bool) -> AppendResult:
         home = self._replica_manager.partition(self.topic, partition)
         return home.log.append(
             bytearray(batch), origin=AppendOrigin.COORDINATOR, leader_epoch=home.leader_epoch, essential=essential

@@ -43,30 +43,23 @@ class TransactionState(IntEnum):
     transition.
     """
 
-    @property
-    def label(self) -> str:
-        """The state's name in responses, such as "PrepareCommit"."""
-        return self.name.title().replace("_", "")
+    label: str
+    """The state's name in responses, such as "PrepareCommit"."""
+    is_prepare: bool
+    """Whether the transaction is decided, but markers are still missing."""
+    is_complete: bool
+    """Whether the transaction is decided and its markers are durable."""
+    may_expire: bool
+    """Whether no transaction is open, so that the transactional id may expire when it is idle."""
+    is_commit: bool
+    """Whether the transaction was decided as a commit. Its markers may still be missing."""
 
-    @property
-    def is_prepare(self) -> bool:
-        """Whether the transaction is decided, but markers are still missing."""
-        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the transaction is decided and its markers are durable."""
-        return self in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-
-    @property
-    def may_expire(self) -> bool:
-        """Whether no transaction is open, so that the transactional id may expire when it is idle."""
-        return self is TransactionState.EMPTY or self.is_complete
-
-    @property
-    def is_commit(self) -> bool:
-        """Whether the transaction was decided as a commit. Its markers may still be missing."""
-        return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+    def __init__(self, _value: int) -> None:
+        self.label = self.name.title().replace("_", "")
+        self.is_prepare = self.name in ("PREPARE_COMMIT", "PREPARE_ABORT")
+        self.is_complete = self.name in ("COMPLETE_COMMIT", "COMPLETE_ABORT")
+        self.may_expire = self.name == "EMPTY" or self.is_complete
+        self.is_commit = self.name in ("PREPARE_COMMIT", "COMPLETE_COMMIT")
 
 
 STATE_BY_LABEL: Final = MappingProxyType({state.label: state for state in TransactionState})
