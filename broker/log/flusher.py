@@ -134,7 +134,7 @@ class Flushable(Protocol):
     """The interface of a log that the flusher uses: its `LogFiles`."""
 
     @property
-    def is_settling(self) -> bool: ...
+    def settling(self) -> FlushTask | None: ...
 
     @property
     def writes_again(self) -> bool: ...
@@ -324,7 +324,8 @@ class LogFlusher:
             self._flush(log)
         if (self._urgent or self._later) and len(self._flushing) < MOST_AT_ONCE and not self._failed:
             self._schedule()
-        self._rest()
+        if not self._flushing:
+            self._rest()
 
     def _next_dirty(self) -> dict[Flushable, None]:
         """Return the set from which the next log is flushed: usually the urgent logs, now and then the others."""
@@ -405,7 +406,7 @@ class LogFlusher:
 
     def _sync(self, log: Flushable, task: FlushTask) -> None:
         """Sync the files of a flush in a thread."""
-        if log.failure is not None or log.is_settling or log.writes_again:
+        if log.failure is not None or log.settling is not None or log.writes_again:
             # After a sync that has failed or lacked space, a second one of the same bytes would mean nothing: the log
             # is offline, or its next flush writes them again. A log whose files are being synced for the journal
             # requests another flush after that.

@@ -62,7 +62,9 @@ class LogFiles:
 
     `lock` is held by jobs in threads while they create or remove files by name, and while the directory is renamed.
     `closed`: whether the log is closed, so that the name of its directory may belong to another log. `failure`: the
-    error that took the log offline, None if the log works.
+    error that took the log offline, None if the log works. `writes_again`: whether the next flush writes its bytes
+    again, because their sync has failed for lack of disk space. `settling`: the syncs that are under way so that the
+    log's files no longer depend on the journal, None without such syncs.
     """
 
     __slots__ = (
@@ -79,12 +81,10 @@ class LogFiles:
         "_root",
         "_root_change",
         "_segments",
-        "_settling",
         "_settling_segments",
         "_unsynced_paths",
         "_unsynced_segments",
         "_waiters",
-        "_write_again",
         "closed",
         "directory",
         "failure",
@@ -93,7 +93,9 @@ class LogFiles:
         "fs",
         "lock",
         "name",
+        "settling",
         "synced_offset",
+        "writes_again",
     )
 
     def __init__(
@@ -130,7 +132,7 @@ class LogFiles:
         self._directory_unsynced = False
         self._root = root
         self._root_change = 0
-        self._write_again = False
+        self.writes_again = False
         self._flushing: FlushTask | None = None
         self._waiters = FlushWaiters()
         # The segments with bytes that are durable in the journal only, and those that are being synced for that reason.
@@ -138,7 +140,7 @@ class LogFiles:
         # reaches.
         self._journaled_segments: list[LogSegment] = []
         self._settling_segments: list[LogSegment] = []
-        self._settling: FlushTask | None = None
+        self.settling: FlushTask | None = None
         self._durable_in = self._reached = segments.active, segments.active.size
         self._close_after_sync: list[File] = []
 
@@ -251,14 +253,14 @@ class LogFiles:
         if not (segments or self._unsynced_paths or self._directory_unsynced):
             return None
         extent = None
-        if self._write_again:
-            if self._settling is not None:
+        if self.writes_again:
+            if self.settling is not None:
                 return None  # `end_settling` requests a flush
             self._rewrite(segments)
         else:
             if self.flusher is not None and self.flusher.journal is not None:
                 extent = self._extent()
-            if extent is None and self._settling is not None:
+            if extent is None and self.settling is not None:
                 return None
         active = self._segments.active
         task = FlushTask(
@@ -302,11 +304,12 @@ class LogFiles:
         """Forget the flush that was under way, and close the files that had to stay open for it."""
         self._flushing = None
         self._flushing_segments = []
-        self._close_waiting_files()
+        if self._close_after_sync:
+            self._close_waiting_files()
 
     def _close_waiting_files(self) -> None:
         """Close the files that had to stay open for a sync, unless another sync may use them."""
-        if self._flushing is None and self._settling is None:
+        if self._flushing is None and self.settling is None:
             for file in self._close_after_sync:
                 file.close()
             self._close_after_sync.clear()
@@ -354,7 +357,7 @@ class LogFiles:
         if self._flushing is not task:
             return  # failed or closed meanwhile
         self._put_back(task)
-        self._write_again = True
+        self.writes_again = True
 
     def put_back(self, task: FlushTask) -> None:
         """End the flush `task`, which has synced nothing; the next flush does its work.
@@ -372,11 +375,6 @@ class LogFiles:
         self._root_change = self._root_change or task.root_change
         self._end_flush()
         self._waiters.put_back()
-
-    @property
-    def writes_again(self) -> bool:
-        """Whether the next flush writes its bytes again, because their sync has failed for lack of disk space."""
-        return self._write_again
 
     def _rewrite(self, segments: list[LogSegment]) -> None:
         """Write all unsynced batches of `segments` again; raise OSError if that fails.
@@ -397,7 +395,7 @@ class LogFiles:
             raise OSError(errno.EIO, f"unsynced records are lost from offset {offset} on: {error.reason}") from error
         if offset != self._offsets.log_end_offset:
             raise OSError(errno.EIO, f"unsynced records are lost from offset {offset} on")
-        self._write_again = False
+        self.writes_again = False
 
     # --- the journal -------------------------------------------------------------------------------------------------
 
@@ -408,7 +406,7 @@ class LogFiles:
         time, because the system reports a lost write only once. So None is also returned while the log's files are
         being synced, and after the log has failed. Raises OSError.
         """
-        if self.closed or self.failure is not None or self._settling is not None or self._write_again:
+        if self.closed or self.failure is not None or self.settling is not None or self.writes_again:
             return None
         if self._flushing is not None and not self._flushing.is_journaled:
             return None
@@ -417,7 +415,7 @@ class LogFiles:
                 self.synced_offset = self.flushed_offset  # the segments were deleted meanwhile
             return None
         files = [segment.file for segment in self._journaled_segments]
-        self._settling = task = FlushTask(self.flushed_offset, files, note=self._note_flushed)
+        self.settling = task = FlushTask(self.flushed_offset, files, note=self._note_flushed)
         self._settling_segments, self._journaled_segments = self._journaled_segments, []
         return task
 
@@ -427,8 +425,8 @@ class LogFiles:
         If no file descriptor was free, they can be repeated. If there was no disk space, the next flush writes the
         bytes again. After any other error the log goes offline, because only the journal has its last bytes.
         """
-        assert self._settling is task
-        self._settling = None
+        assert self.settling is task
+        self.settling = None
         segments, self._settling_segments = self._settling_segments, []
         self._close_waiting_files()
         if self.closed or self.failure is not None:
@@ -437,7 +435,7 @@ class LogFiles:
             self.synced_offset = max(self.synced_offset, task.end_offset)
         elif error.errno in NO_SPACE:
             self._unsynced_segments = list(dict.fromkeys((*segments, *self._unsynced_segments)))
-            self._write_again = True
+            self.writes_again = True
         elif error.errno in OUT_OF_DESCRIPTORS:
             self._journaled_segments = list(dict.fromkeys((*segments, *self._journaled_segments)))
         else:
@@ -446,11 +444,6 @@ class LogFiles:
         # A flush that had to wait for these syncs.
         if self.flusher is not None and (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
             self.flusher.request(self, urgent=self._waiters.is_next_awaited)
-
-    @property
-    def is_settling(self) -> bool:
-        """Whether the log's files are being synced so that they no longer depend on the journal."""
-        return self._settling is not None
 
     # --- failure -----------------------------------------------------------------------------------------------------
 
@@ -495,7 +488,7 @@ class LogFiles:
             if segment in unsynced:
                 unsynced.remove(segment)
         if file is not None:
-            if self._flushing is not None or self._settling is not None:
+            if self._flushing is not None or self.settling is not None:
                 self._close_after_sync.append(file)
             else:
                 file.close()

@@ -244,7 +244,7 @@ class _Instantly(Threads):
 class _AlwaysDirty:
     """A log that is dirty again when it has been flushed; `urgent`: and whose writers wait for that."""
 
-    is_settling = False
+    settling = None
     writes_again = False
     failure = None
 
