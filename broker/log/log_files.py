@@ -532,4 +532,5 @@ class LogFiles:
         self.fail(reason)
         if self.flusher is not None:
             self.flusher.discarded(self)
+        self.fs.close_overwritten(self.directory)
         yield from self.close_files(segments)

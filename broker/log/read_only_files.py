@@ -65,6 +65,9 @@ class ReadOnlyFileSystem:
     def overwrite(self, path: str, content: bytes) -> None:
         _refuse(path)
 
+    def close_overwritten(self, directory: str) -> None:
+        self._fs.close_overwritten(directory)
+
     def exists(self, path: str) -> bool:
         return self._fs.exists(path)
 

@@ -20,6 +20,8 @@ Rules:
   directory. A file that is unlinked or replaced keeps an open descriptor until the file is closed. If its descriptor
   was already closed, a read raises FileNotFoundError; another file with that name is never opened instead.
 * If the system has no descriptor left (EMFILE, ENFILE), the pool closes one of its descriptors and tries once more.
+* Small files that are overwritten again and again (`overwrite`) also keep a descriptor, if they are few. Nobody syncs
+  them, so their descriptors are closed like those of files without unsynced bytes.
 
 If every descriptor is in use by a running call or belongs to a removed file, the pool opens one more than `capacity`
 instead of waiting.
@@ -45,6 +47,10 @@ T = TypeVar("T")
 _SYNCED_AT_ONCE: Final = 8
 """The number of files that are synced together when no descriptor can be closed without a sync."""
 
+_OVERWRITTEN: Final = 64
+"""How many of the files that were overwritten last are remembered. A file that is overwritten again while it is one of
+them keeps a descriptor."""
+
 
 class PooledFile:
     """A `File` whose descriptor the pool may close between two calls.
@@ -52,7 +58,8 @@ class PooledFile:
     `order` is the pool's list that contains the file while it has a descriptor. `pins` counts the running calls.
     `written` counts the beginnings and ends of writes. `synced` is the value of `written` when the latest successful
     sync began, -1 before the first sync. `pool_sync` is locked while the pool syncs the file. All attributes are
-    changed under the pool's lock.
+    changed under the pool's lock. `is_unsynced`: nobody syncs the file, so its bytes need no sync before its descriptor
+    is closed.
     """
 
     __slots__ = (
@@ -60,6 +67,7 @@ class PooledFile:
         "closed",
         "failure",
         "inner",
+        "is_unsynced",
         "order",
         "path",
         "pins",
@@ -69,9 +77,10 @@ class PooledFile:
         "written",
     )
 
-    def __init__(self, pool: DescriptorPool, path: str) -> None:
+    def __init__(self, pool: DescriptorPool, path: str, *, is_unsynced: bool = False) -> None:
         self._pool = pool
         self.path = path
+        self.is_unsynced = is_unsynced
         self.inner: File | None = None
         self.order = pool.clean
         self.pins = 0
@@ -208,7 +217,7 @@ class PooledFile:
             if inner is not None and self.failure is None and not self.closed:
                 self.pins += 1
                 self.written += 1
-                if order is pool.clean:  # the first write since the last sync
+                if order is pool.clean and not self.is_unsynced:  # the first write since the last sync
                     del order[self]
                     order = self.order = pool.dirty
                     order[self] = None
@@ -224,7 +233,7 @@ class PooledFile:
         with pool.lock:
             if self.failure is None:
                 self.written += 1
-                if self.order is pool.clean:
+                if self.order is pool.clean and not self.is_unsynced:
                     pool.move(self, pool.dirty)
                 return inner
             failure = self._earlier(self.failure)  # a sync in another thread may reset the failure meanwhile
@@ -473,6 +482,8 @@ class PooledFileSystem:
         self.pool = DescriptorPool(fs, capacity, new_lock)
         self.crowding = Crowding()
         self._fs = fs
+        # The files that were overwritten last, by path, the last one at the end; None until one is overwritten again.
+        self._overwritten: OrderedDict[str, PooledFile | None] = OrderedDict()
 
     def relieve_with(self, threads: Threads) -> None:
         """From now on, let threads, not the running event loop, sync the files whose descriptors must be freed."""
@@ -488,7 +499,55 @@ class PooledFileSystem:
         return self.pool.retried(self._fs.read_file, path)
 
     def overwrite(self, path: str, content: bytes) -> None:
+        file = self._often_overwritten(path)
+        if file is not None:
+            try:
+                file.write_at((content,), 0)
+                return
+            except OSError:
+                if not file.closed:  # by another thread, which overwrites another file
+                    raise
         self.pool.retried(self._fs.overwrite, path, content)
+
+    def _often_overwritten(self, path: str) -> PooledFile | None:
+        """Return the file at `path` if it was overwritten lately, else None. Raises OSError if it cannot be opened."""
+        known = self._overwritten
+        oldest = None
+        with self.pool.lock:
+            is_new = path not in known
+            file = known.setdefault(path)
+            known.move_to_end(path)
+            if len(known) > _OVERWRITTEN:
+                oldest = known.popitem(last=False)[1]
+        if oldest is not None:
+            oldest.close()
+        if is_new or (file is not None and file.path == path and not file.removed):
+            return file
+        return self._open_overwritten(path)
+
+    def _open_overwritten(self, path: str) -> PooledFile:
+        """Open the file at `path`, and keep it open for the next time it is overwritten."""
+        file = PooledFile(self.pool, path, is_unsynced=True)
+        self.pool.acquire(file, create=True)
+        file.unpin()
+        with self.pool.lock:
+            before, self._overwritten[path] = self._overwritten.get(path), file
+        if before is not None:
+            before.close()
+        return file
+
+    def close_overwritten(self, directory: str) -> None:
+        with self.pool.lock:
+            files = self._forget_overwritten(directory)
+        for file in files:
+            file.close()
+
+    def _forget_overwritten(self, path: str) -> list[PooledFile]:
+        """Forget the file at `path`, or those below it; return those that are open. Called under the lock."""
+        known = self._overwritten
+        found = [name for name in known if name.startswith(path) and name[len(path) : len(path) + 1] in ("", "/")]
+        files = [known.pop(name) for name in found]
+        return [file for file in files if file is not None]
 
     def exists(self, path: str) -> bool:
         return self._fs.exists(path)
@@ -512,10 +571,16 @@ class PooledFileSystem:
         """Rename a file, or a directory with the open files directly in it; their handles stay valid."""
         with self.pool.lock:
             self.pool.rename(source, target)
+            files = self._forget_overwritten(source) + self._forget_overwritten(target)
+        for file in files:
+            file.close()
 
     def unlink(self, path: str) -> None:
         with self.pool.lock:
             self.pool.remove_name(path)
+            files = self._forget_overwritten(path)
+        for file in files:
+            file.close()
         self._fs.unlink(path)  # outside of the lock, because unlinking a large file takes a long time
 
     def remove_directory(self, path: str) -> None:

@@ -78,8 +78,11 @@ class FileSystem(Protocol):
     def overwrite(self, path: str, content: bytes) -> None:
         """Write `content` at the beginning of the file at `path`, which is created if it is missing; sync nothing.
 
-        This is cheaper than `open` for a small file that is written often, because no descriptor is kept.
+        This is for small files that are written often. Their descriptors may stay open until `close_overwritten`.
         """
+
+    def close_overwritten(self, directory: str) -> None:
+        """Close the files directly in `directory` that `overwrite` has kept open."""
 
     def exists(self, path: str) -> bool:
         """Return whether a file, a directory or a symbolic link is at `path`; raise OSError if that is unknown."""
@@ -310,6 +313,9 @@ class RealFileSystem:
                 content = content[os.write(fd, content) :]
         finally:
             os.close(fd)
+
+    def close_overwritten(self, directory: str) -> None:
+        """Do nothing, because no such file is kept open."""
 
     def exists(self, path: str) -> bool:
         # Not os.path.lexists: it also returns False if the disk cannot read the name (EIO), and the caller would

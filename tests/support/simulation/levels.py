@@ -60,6 +60,7 @@ def drawn(rng: Random) -> Level:
 
 def without_extension(request: Request[R]) -> Request[R]:
     """Return the request as a client sends it to a broker without the extension."""
+    changed = copy(request)
     changes: dict[str, Any] = {}
     if isinstance(request, InitProducerIdRequest):
         changes = {"consumer_group_id": None, "consumer_group_generation": -1, "assigned_partitions": []}
@@ -67,7 +68,6 @@ def without_extension(request: Request[R]) -> Request[R]:
         changes = {"session": False}
     elif isinstance(request, EndTxnRequest):
         changes = {"topics": None}
-    changed = copy(request)
     for name, value in changes.items():
         setattr(changed, name, value)
     return changed

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from oncelog.broker.node import BrokerNode
-from oncelog.broker.system.pooled_files import PooledFileSystem
+from oncelog.broker.system.pooled_files import PooledFile, PooledFileSystem
 from oncelog.broker.system.ports import RealFileSystem
 from oncelog.broker.system.threads import RealThreads
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -142,6 +142,73 @@ def test_where_the_system_has_no_descriptor_left_one_is_closed_for_another(
     for operation in ("open", "read", "sync_directory"):
         disk.fail(operation, number)
     call(fs)
+
+
+def test_a_file_that_is_overwritten_again_stays_open_and_is_never_synced(disk: FaultyFileSystem) -> None:
+    fs = PooledFileSystem(disk, 1)
+    fs.overwrite("/d/note", b"1")
+    assert disk.open_files == 0
+    fs.overwrite("/d/note", b"2")
+    seen = operations(disk)
+    fs.overwrite("/d/note", b"3")
+    assert seen == [("write", "/d/note")]
+    fs.open("/d/a", create=True)
+    assert disk.open_files == 1, "the descriptor of the note was closed"
+    assert seen == [("write", "/d/note"), ("open", "/d/a")]
+    fs.overwrite("/d/note", b"4")
+    assert disk.read_file("/d/note") == b"4"
+
+
+def test_files_that_are_overwritten_in_turns_share_few_descriptors(disk: FaultyFileSystem) -> None:
+    fs = PooledFileSystem(disk, 1_000)
+    for content in (b"1", b"2", b"3"):
+        for number in range(65):
+            fs.overwrite(f"/d/{number}", content)
+    assert disk.open_files == 0, "each was forgotten before its turn came again"
+    for number in range(64):
+        fs.overwrite("/d/one", b"x")
+        fs.overwrite(f"/d/{number}", b"4")
+    assert disk.open_files == 1
+    assert [disk.read_file(f"/d/{number}") for number in (0, 63, 64)] == [b"4", b"4", b"3"]
+
+
+@pytest.mark.parametrize("change", ["unlinked", "renamed", "replaced", "in a renamed directory"])
+def test_a_file_whose_name_changes_is_not_overwritten_in_its_place(disk: FaultyFileSystem, change: str) -> None:
+    fs = PooledFileSystem(disk, 10)
+    for content in (b"1", b"2", b"3"):
+        fs.overwrite("/d/note", content)
+    assert disk.open_files == 1
+    if change == "unlinked":
+        fs.unlink("/d/note")
+    elif change == "renamed":
+        fs.rename("/d/note", "/d/old")
+    elif change == "replaced":
+        disk.open("/d/new", create=True).write_at([b"new"], 0)
+        fs.rename("/d/new", "/d/note")
+    else:
+        fs.rename("/d", "/e")
+        fs.make_directory("/d")
+    assert disk.open_files <= (change == "replaced"), "no descriptor is left of the file without a name"
+    for content in (b"4", b"5", b"6"):
+        fs.overwrite("/d/note", content)
+    assert disk.read_file("/d/note") == (b"6ew" if change == "replaced" else b"6")
+    if change in ("renamed", "in a renamed directory"):
+        assert disk.read_file("/d/old" if change == "renamed" else "/e/note") == b"3"
+
+
+def test_a_file_is_overwritten_though_its_descriptor_is_closed_at_that_moment(disk: FaultyFileSystem) -> None:
+    fs = PooledFileSystem(disk, 10)
+    fs.overwrite("/d/note", b"1")
+    fs.overwrite("/d/note", b"2")
+    (file,) = fs.pool.clean
+
+    def close_meanwhile() -> PooledFile:
+        file.close()  # as another thread does that overwrites other files
+        return file
+
+    fs._often_overwritten = lambda path: close_meanwhile()  # type: ignore[method-assign]
+    fs.overwrite("/d/note", b"3")
+    assert disk.read_file("/d/note") == b"3"
 
 
 def test_without_any_descriptor_to_close_the_error_reaches_the_caller(disk: FaultyFileSystem) -> None:
