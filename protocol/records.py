@@ -136,9 +136,9 @@ def encode_batch(
 ) -> bytes:
     """Return a whole batch of `records`. Their offsets must increase and be at least `base_offset`; gaps are kept.
 
-    `last_offset_delta` defaults to that of the last record. Compaction passes the original batch's delta instead, so
-    that the batch's last offset and last sequence stay the same; `records` may then be empty. With `delete_horizon_ms`,
-    the base timestamp is that horizon (KIP-534). Raises ValueError if offsets do not increase.
+    `last_offset_delta` defaults to that of the last record. A compacted batch has the delta of the original batch, so
+    that its last offset and last sequence stay the same; `records` may then be empty. With `delete_horizon_ms`, the
+    base timestamp is that horizon (KIP-534). Raises ValueError if offsets do not increase.
     """
     records = list(records)
     if not records and last_offset_delta is None:

@@ -324,8 +324,7 @@ class LogFlusher:
             self._flush(log)
         if (self._urgent or self._later) and len(self._flushing) < MOST_AT_ONCE and not self._failed:
             self._schedule()
-        if not self._flushing:
-            self._rest()
+        self._rest()
 
     def _next_dirty(self) -> dict[Flushable, None]:
         """Return the set from which the next log is flushed: usually the urgent logs, now and then the others."""

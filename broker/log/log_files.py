@@ -304,8 +304,7 @@ class LogFiles:
         """Forget the flush that was under way, and close the files that had to stay open for it."""
         self._flushing = None
         self._flushing_segments = []
-        if self._close_after_sync:
-            self._close_waiting_files()
+        self._close_waiting_files()
 
     def _close_waiting_files(self) -> None:
         """Close the files that had to stay open for a sync, unless another sync may use them."""

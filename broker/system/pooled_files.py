@@ -123,20 +123,14 @@ class PooledFile:
         inner = self._begin_sync()
         if inner is None:
             return
-        covered = self.written
         try:
-            inner.fdatasync()
-        except BaseException as error:
-            if isinstance(error, OSError) and error.errno not in NO_SPACE:
+            self.sync_pinned(inner)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
                 self.keep_failure(error)
-            self.unpin()
             raise
-        with self._pool.lock:
-            self._synced_up_to(covered)
-            self.pins -= 1
-            if not self.closed or self.pins:
-                return
-        self._pool.give_back(self)
+        finally:
+            self.unpin()
 
     def _begin_sync(self) -> File | None:
         """Wait until the pool does not sync the file, then pin the file; return None if nothing is left to sync.
@@ -168,18 +162,14 @@ class PooledFile:
                 self.unpin()
 
     def sync_pinned(self, inner: File) -> None:
-        """Sync the pinned file; raise OSError if it fails."""
+        """Sync the pinned file and record which writes the sync covers; raise OSError if it fails."""
+        pool = self._pool
         covered = self.written
         inner.fdatasync()
-        with self._pool.lock:
-            self._synced_up_to(covered)
-
-    def _synced_up_to(self, covered: int) -> None:
-        """Record that a sync covers the writes up to the value `covered` of `written`. Called under the lock."""
-        pool = self._pool
-        self.synced = max(self.synced, covered)
-        if self.synced == self.written and self.order is pool.dirty:
-            pool.move(self, pool.clean)
+        with pool.lock:
+            self.synced = max(self.synced, covered)
+            if self.synced == self.written and self.order is pool.dirty:
+                pool.move(self, pool.clean)
 
     def keep_failure(self, error: OSError) -> None:
         """Remember `error`, which every later write or sync of the file raises."""
@@ -211,34 +201,31 @@ class PooledFile:
         self._pool.give_back(self)
 
     def _begin_write(self) -> File:
-        pool = self._pool
-        with pool.lock:
-            inner, order = self.inner, self.order
+        with self._pool.lock:
+            inner = self.inner
             if inner is not None and self.failure is None and not self.closed:
                 self.pins += 1
-                self.written += 1
-                if order is pool.clean and not self.is_unsynced:  # the first write since the last sync
-                    del order[self]
-                    order = self.order = pool.dirty
-                    order[self] = None
-                else:
-                    order.move_to_end(self)
+                self.order.move_to_end(self)
+                self._count_write()
                 return inner
         return self._begin_write_anew()
 
     def _begin_write_anew(self) -> File:
         """Begin a write to a file without a descriptor. Raises the error of an earlier sync."""
-        pool = self._pool
         inner = self._pin()
-        with pool.lock:
+        with self._pool.lock:
             if self.failure is None:
-                self.written += 1
-                if self.order is pool.clean and not self.is_unsynced:
-                    pool.move(self, pool.dirty)
+                self._count_write()
                 return inner
             failure = self._earlier(self.failure)  # a sync in another thread may reset the failure meanwhile
         self.unpin()
         raise failure
+
+    def _count_write(self) -> None:
+        """Note that a write begins, whose bytes need a sync. Called under the lock."""
+        self.written += 1
+        if self.order is self._pool.clean and not self.is_unsynced:
+            self._pool.move(self, self._pool.dirty)
 
     def _end_write(self) -> None:
         with self._pool.lock:
@@ -545,8 +532,8 @@ class PooledFileSystem:
     def _forget_overwritten(self, path: str) -> list[PooledFile]:
         """Forget the file at `path`, or those below it; return those that are open. Called under the lock."""
         known = self._overwritten
-        found = [name for name in known if name.startswith(path) and name[len(path) : len(path) + 1] in ("", "/")]
-        files = [known.pop(name) for name in found]
+        below = f"{path}/"
+        files = [known.pop(name) for name in list(known) if name == path or name.startswith(below)]
         return [file for file in files if file is not None]
 
     def exists(self, path: str) -> bool:

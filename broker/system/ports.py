@@ -82,7 +82,7 @@ class FileSystem(Protocol):
         """
 
     def close_overwritten(self, directory: str) -> None:
-        """Close the files directly in `directory` that `overwrite` has kept open."""
+        """Close the files in `directory` that `overwrite` has kept open."""
 
     def exists(self, path: str) -> bool:
         """Return whether a file, a directory or a symbolic link is at `path`; raise OSError if that is unknown."""

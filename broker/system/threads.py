@@ -1,7 +1,7 @@
 """Implement `Threads`: each lane has a limited number of threads, which are started when they are needed.
 
 A job wakes only the thread that runs it. If the idle threads of a lane waited for one shared queue, each job would wake
-two of them, and the second one would find the queue empty: a flush took a third more processor time.
+two of them, and the second one would find the queue empty. Small jobs took a third more processor time.
 
 The threads are daemons, so that a disk that never responds does not keep the process from ending.
 """
@@ -69,7 +69,7 @@ class RealThreads(Threads):
 
 
 class _Jobs:
-    """The jobs that wait for a thread, in order, or the threads that wait for a job: one of both is always empty."""
+    """The jobs that wait for a thread, in order, and the threads that wait for a job. One of both is always empty."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,24 +110,20 @@ class _Lane:
         """Run `job` in a thread, then call `ended` on the event loop with its result and its exception."""
         self._unfinished += 1
         self._jobs.put((job, ended, self, loop))
-        if self._threads < self._unfinished and self._threads < self._size:
-            self._start_thread(loop)
+        self._start_thread(loop)
 
     def _start_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start another thread, because all are busy and the lane may have one more."""
+        """Start another thread if all are busy and the lane may have one more."""
+        if self._threads >= min(self._unfinished, self._size):
+            return
         try:
             thread = threading.Thread(target=_work, args=(self._jobs,), name=f"oncelog-{self._name}", daemon=True)
             thread.start()
         except (RuntimeError, MemoryError):  # the system has no thread left; the existing threads do the work
             if not self._threads:
-                loop.call_later(RETRY_S, self._start_first_thread, loop)
+                loop.call_later(RETRY_S, self._start_thread, loop)
         else:
             self._threads += 1
-
-    def _start_first_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Try again to start a thread, unless a later job has started one."""
-        if self._unfinished and not self._threads:
-            self._start_thread(loop)
 
     def close(self) -> None:
         for _ in range(self._threads):

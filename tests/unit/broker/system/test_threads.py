@@ -29,14 +29,14 @@ class Held:
         self._may_end.set()
 
 
-def wait_by_identity(job: Held) -> Callable[[], int]:
-    """Return a job that waits until `job` may end, and returns the identifier of its thread."""
+def thread_of(job: Held) -> Callable[[], int]:
+    """Return a job that does what `job` does, but returns the identifier of its thread."""
 
-    def wait() -> int:
+    def run() -> int:
         job()
         return threading.get_ident()
 
-    return wait
+    return run
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_a_lane_runs_as_many_jobs_at_a_time_as_it_has_threads(threads: Rea
 async def test_a_job_wakes_only_the_thread_that_became_idle_last() -> None:
     threads = RealThreads({Lane.FLUSH: 4})
     held = [Held() for _ in range(4)]
-    running = [threads.run(Lane.FLUSH, wait_by_identity(job)) for job in held]
+    running = [threads.run(Lane.FLUSH, thread_of(job)) for job in held]
     for job in held:
         await job.begun.wait()
     for number in (2, 0, 3, 1):
