@@ -1,8 +1,9 @@
-"""Write to TLS transports in portions, so that the transport counts the bytes that it has not sent yet.
+"""Write to TLS transports in portions, so that `pause_writing` is called when the peer does not read.
 
-A TLS transport encrypts the bytes of a write immediately, and passes all of them to the transport below. Its
-`get_write_buffer_size` does not count these bytes, and it does not call `pause_writing` for them. If the writes are
-small, it stops encrypting as soon as the transport below is full, and counts the remaining bytes.
+A TLS transport encrypts the bytes of a write immediately, and passes all of them to the transport below. It does not
+call `pause_writing` for them. If the writes are small, it stops encrypting as soon as the transport below is full, and
+keeps the remaining bytes. When the transport below has room again, it gets all of them at once, and
+`get_write_buffer_size` of the TLS transport no longer counts them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 PORTION: Final = 64 * 1024
-"""Maximum bytes of a write. About two such portions still are not counted."""
+"""Maximum bytes of a write. The transport below gets about two such portions before it is full."""
 
 
 def write_in_portions(transport: asyncio.WriteTransport, pieces: Iterable[bytes | bytearray | memoryview]) -> None:

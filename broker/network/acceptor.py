@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from ...auth.stores import reason_of
@@ -147,9 +148,11 @@ class Acceptor:
         self._handshakes[task] = None
         task.add_done_callback(ended)
 
-    def _made(self, made: list[Connection]) -> Connection:
-        made.append(self._make())
-        return made[0]
+    def _made(self, made: list[Connection], below_tls: asyncio.WriteTransport | None = None) -> Connection:
+        connection = self._make()
+        connection.below_tls = below_tls
+        made.append(connection)
+        return connection
 
     async def _until_the_rate_admits_one(self) -> None:
         now = self._loop.time()
@@ -175,7 +178,7 @@ class Acceptor:
             turns, network = self._limits.tls, network_of(host)
             await self._until_its_turn(peer, network, deadline)
             timeout_s = max(deadline - self._loop.time(), LEAST_TIMEOUT_S)
-            await shake_hands(lambda: self._made(made), peer, context(), timeout_s, turns, network)
+            await shake_hands(partial(self._made, made), peer, context(), timeout_s, turns, network)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._failed(host, error)
 

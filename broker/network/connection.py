@@ -119,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._dispatcher = dispatcher
         self._loop = loop
+        self.below_tls: asyncio.WriteTransport | None = None
+        """The transport of the socket, if `_transport` is the transport of TLS."""
         self._transport: asyncio.Transport | None = None
         self._buffer = ReceiveBuffer(
             config.socket_request_max_bytes if self.login is None else config.sasl_server_max_receive_size
@@ -177,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
 
         While that request runs, the connection and its memory still count as open.
         """
-        self._transport = None
+        self._transport = self.below_tls = None
         self._pending.clear()
         for timer in (self._deadline, self._unmute):
             if timer is not None:
@@ -340,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
     def send_rest(self) -> bool:
         """Close the connection if it uses TLS and is not busy; return whether it was closed.
 
-        A TLS transport holds some unsent bytes that it does not count, and sends them when it is closed.
+        The peer is told the end of TLS, and what TLS may still hold is sent before.
         """
         if not self._tls or self.busy or self._transport is None:
             return False
@@ -371,9 +373,12 @@ class Connection(asyncio.BufferedProtocol):
         """The number of response bytes that the socket has not accepted yet or that wait behind an earlier response."""
         if self._transport is None:
             return 0
-        if self._tls and self._transport.is_closing():
-            return self._held  # an aborted TLS transport cannot be asked
-        return self._transport.get_write_buffer_size() + self._held
+        if self.below_tls is None:
+            return self._transport.get_write_buffer_size() + self._held
+        if self._transport.is_closing() or self.below_tls.is_closing():
+            return self._held  # an aborted transport cannot be asked
+        # TLS counts the bytes that it has not passed on yet, and the transport of the socket counts the others.
+        return self._transport.get_write_buffer_size() + self.below_tls.get_write_buffer_size() + self._held
 
     def count_unsent(self) -> None:
         """Report the unsent bytes to the listener's `AnswerMemory` if they are more than `COUNTED_BYTES`.

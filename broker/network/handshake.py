@@ -206,7 +206,7 @@ class Gate(asyncio.Protocol):
 
 
 async def shake_hands(
-    make: Callable[[], asyncio.BaseProtocol],
+    make: Callable[[asyncio.Transport], asyncio.BaseProtocol],
     peer: socket.socket,
     context: ssl.SSLContext,
     timeout_s: float,
@@ -215,6 +215,7 @@ async def shake_hands(
 ) -> asyncio.Transport:
     """Return the transport of a connection that has been accepted, for the protocol object that `make` returns.
 
+    `make` is called with the transport of the socket, which sends and receives what TLS has encrypted.
     The caller has waited for one of `turns.steps`, because a TLS connection takes memory. Each record of the handshake
     waits for another turn of `network`. Raises OSError if the handshake fails (ssl.SSLError is one), after the peer has
     been sent the reason, and TimeoutError if it does not end within `timeout_s` seconds. The caller then closes `peer`.
@@ -237,7 +238,7 @@ async def shake_hands(
         )
         if transport is None or transport.is_closing():
             raise ConnectionResetError(errno.ECONNRESET, "the peer has closed the connection")
-        protocol = make()
+        protocol = make(plain)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
     except asyncio.CancelledError:

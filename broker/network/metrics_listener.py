@@ -166,7 +166,7 @@ class MetricsListener:
             await first_message(peer)
             await self._turns.steps.turn(network)
             context, turns = self._tls.get(), self._turns
-            transport = await shake_hands(lambda: protocol, peer, context, REQUEST_TIMEOUT_S, turns, network)
+            transport = await shake_hands(lambda _: protocol, peer, context, REQUEST_TIMEOUT_S, turns, network)
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def _answer(self, head: list[bytes], host: str) -> bytes:
