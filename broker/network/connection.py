@@ -342,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
     def send_rest(self) -> bool:
         """Close the connection if it uses TLS and is not busy; return whether it was closed.
 
-        The peer is told the end of TLS, and what TLS may still hold is sent before.
+        What TLS still holds is sent then, and after it the end of TLS (close_notify).
         """
         if not self._tls or self.busy or self._transport is None:
             return False
