@@ -15,7 +15,6 @@ from ..consumer.deserialization import RecordDeserializer
 from ..errors import ConfigError
 from ..producer.serialization import RecordSerializer
 from ..serialization.protocols import K, NotReadyError, SentK, SentV, V
-from .dead_letters import note_dead_letter
 from .metrics import Metrics
 from .transaction import OutputRecord, ProcessorTransaction
 
@@ -150,7 +149,6 @@ def deserialized(
                 if not transaction.is_poison(error):
                     error.add_note("with a dead_letter_topic, the processor sends such records there")
                     raise
-                note_dead_letter(record, error)
                 transaction.dead_letter(record, error)
         result: object = process(readable, transaction) if readable else None
         return await result if inspect.isawaitable(result) else result

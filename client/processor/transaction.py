@@ -14,7 +14,7 @@ from ..producer.record_values import headers_of, read_once
 from ..producer.serialization import RecordSerializer
 from ..serialization.protocols import NotReadyError, SentK, SentV
 from ..values import BytesLike, HeadersLike
-from .dead_letters import error_headers, is_poison
+from .dead_letters import error_headers, is_poison, note_dead_letter
 
 
 class OutputRecord(NamedTuple, Generic[SentK, SentV]):
@@ -105,12 +105,14 @@ class ProcessorTransaction(Generic[SentK, SentV]):
         """Send an input record that cannot be processed to the dead-letter topic, in this transaction.
 
         Key, value and headers stay the bytes that were read. Added headers `__oncelog.errors.…` name the record's
-        source and the error. Raises IllegalStateError if the processor has no dead_letter_topic.
+        source and the error. A warning in the log names them, too. Raises IllegalStateError if the processor has no
+        dead_letter_topic.
         """
         if self._dead_letter_topic is None:
             raise IllegalStateError("dead_letter() needs a processor with a dead_letter_topic")
         if self._over:
             raise IllegalStateError("the transaction is over: call dead_letter() only while the function runs")
+        note_dead_letter(record, error)
         raw, headers = record.raw, error_headers(record, error)
         self._send(self._dead_letter_topic, raw.value, raw.key, None, max(raw.timestamp, 0), headers)
         self.dead_letters += 1

@@ -31,7 +31,7 @@ from ..errors import AbortableError, CommitUnknownError, IllegalGenerationError,
 from ..producer import Producer
 from ..values import ConsumerAssignment, ConsumerGroupMetadata, TopicPartition
 from .batch import Batch
-from .dead_letters import Isolation, is_poison, note_dead_letter
+from .dead_letters import Isolation, is_poison
 from .failures import MAX_HOPELESS, FailurePolicy
 from .initial_offsets import InitialOffsets
 from .metrics import Metrics
@@ -229,7 +229,6 @@ class Worker(RebalanceListener):
             def bury(records: list[ConsumerRecord], transaction: ProcessorTransaction[Any, Any]) -> None:
                 transaction.dead_letter(records[0], culprit)
 
-            note_dead_letter(batch.records[0], error)
             await self._one_transaction(owned, batch, group, rebalance, bury)
         if self._options.on_progress is not None:  # outside of the try block: its errors are not caused by records
             self._options.on_progress(self._metrics)

@@ -50,6 +50,12 @@ async def process_all(job: Job, total: int, **options: Any) -> None:
         assert processor.metrics.dead_letters == len([number for number in BAD if number < total])
 
 
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the errors that the log lines about dead letters name, in order."""
+    lines = [record.getMessage() for record in caplog.records]
+    return [line.partition(" goes to the dead-letter topic: ")[2] for line in lines if "dead-letter topic" in line]
+
+
 async def check(job: Job, total: int) -> None:
     good = [[n for n in range(index, total, PARTITIONS) if n not in BAD] for index in range(PARTITIONS)]
     assert await job.result() == good
@@ -84,7 +90,7 @@ async def test_the_culprit_is_found_though_each_fetch_takes_longer_than_an_idle_
     await check(job, 9)
 
 
-async def test_a_transformation_that_fails_costs_no_abort(job: Job) -> None:
+async def test_a_transformation_that_fails_costs_no_abort(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     await job.fill(range(200))
 
     def transform(record: ConsumerRecord) -> list[OutputRecord]:
@@ -100,6 +106,7 @@ async def test_a_transformation_that_fails_costs_no_abort(job: Job) -> None:
         assert processor.metrics.dead_letters == len(BAD)
         assert processor.metrics.records_out == 200 - len(BAD)
     await check(job, 200)
+    assert logged(caplog) == ["ValueError('cannot be processed')"] * len(BAD)
 
 
 async def test_a_dead_letter_says_where_it_came_from_and_keeps_the_rest(job: Job) -> None:
@@ -128,7 +135,9 @@ async def test_a_dead_letter_says_where_it_came_from_and_keeps_the_rest(job: Job
     }
 
 
-async def test_an_output_that_is_too_large_makes_its_input_a_dead_letter(job: Job) -> None:
+async def test_an_output_that_is_too_large_makes_its_input_a_dead_letter(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
     await job.fill(range(60))
 
     def process(records: list[ConsumerRecord], transaction: ProcessorTransaction) -> None:
@@ -138,6 +147,7 @@ async def test_an_output_that_is_too_large_makes_its_input_a_dead_letter(job: Jo
 
     await process_all(job, 60, process=process)
     await check(job, 60)
+    assert len(logged(caplog)) == 4
 
 
 async def test_a_retriable_error_is_retried_and_buries_nothing(job: Job) -> None:
@@ -159,7 +169,7 @@ async def test_a_retriable_error_is_retried_and_buries_nothing(job: Job) -> None
     await job.check(30)
 
 
-async def test_the_function_may_bury_a_record_itself(job: Job) -> None:
+async def test_the_function_may_bury_a_record_itself(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     await job.fill(range(60))
     kept: list[Callable[..., None]] = []
 
@@ -173,6 +183,7 @@ async def test_the_function_may_bury_a_record_itself(job: Job) -> None:
 
     await process_all(job, 60, process=process)
     await check(job, 60)
+    assert logged(caplog) == ["ValueError('bad')"] * 4
 
 
 async def test_without_a_dead_letter_topic_it_cannot(job: Job) -> None:
