@@ -375,10 +375,7 @@ class Connection(asyncio.BufferedProtocol):
             return 0
         if self.below_tls is None:
             return self._transport.get_write_buffer_size() + self._held
-        if self._transport.is_closing() or self.below_tls.is_closing():
-            return self._held  # an aborted transport cannot be asked
-        # TLS counts the bytes that it has not passed on yet, and the transport of the socket counts the others.
-        return self._transport.get_write_buffer_size() + self.below_tls.get_write_buffer_size() + self._held
+        return _waiting_in(self._transport) + _waiting_in(self.below_tls) + self._held
 
     def count_unsent(self) -> None:
         """Report the unsent bytes to the listener's `AnswerMemory` if they are more than `COUNTED_BYTES`.
@@ -404,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """Whether no request is being executed, or the peer does not read its responses."""
-        return self._write_paused or not (self._pending or self._parked or self._unmute is not None)
+        return self._write_paused or not (self._pending or self._parked)
 
     @property
     def receiving(self) -> bool:
@@ -461,6 +458,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._work -= len(frame) + REQUEST_WORK
                 self._frame_since = self.last_active
                 self._execute(frame)
+                frame = None  # a buffer shrinks only if no frame is in use
                 if len(buffer) and self._loop.time() >= ends:
                     self._work = min(self._work, 0)
         except (FrameSizeError, MalformedRequest) as error:
@@ -518,6 +516,17 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.close()
             return
         buffer = self._buffer
+        if self._unmute is not None and not (self._parked or self._waiting_for_memory):
+            # The next request waits as long as the client, so it stays in the socket: others need the memory.
+            if len(buffer) or self._pending:
+                buffer.shrink()
+            else:
+                buffer.give_back()
+            if buffer.capacity != self._reserved:
+                self._reserve(buffer.capacity)
+            if buffer.claim > buffer.capacity:
+                self._pause_reading()
+                return
         if not self._parked:
             claim = buffer.claim
             if claim > KEPT_BYTES and not len(buffer) and not self._pending:
@@ -647,6 +656,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_mute(self) -> None:
         self._unmute = None
+        self._frame_since = self.last_active = self._loop.time()  # the broker made it wait
         self._process()
 
     def _hurry_waits(self) -> None:
@@ -836,6 +846,17 @@ class Connection(asyncio.BufferedProtocol):
                 transport.writelines(pieces)
             if len(pieces) > 1 or len(pieces[0]) > COUNTED_BYTES:
                 self.count_unsent()
+
+
+def _waiting_in(transport: asyncio.WriteTransport) -> int:
+    """Return the number of bytes that a transport of a TLS connection holds. Each of its two transports counts its own.
+
+    When the peer has closed its side, TLS keeps bytes that it can no longer send until the connection is closed.
+    """
+    try:
+        return transport.get_write_buffer_size()
+    except RuntimeError:  # uvloop's transport is aborted, and holds nothing
+        return 0
 
 
 async def _await(awaitable: Any) -> Any:

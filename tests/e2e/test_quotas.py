@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from oncelog.broker.network.connection import Connection
 from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import encode_request
@@ -82,6 +83,45 @@ async def test_requests_without_responses_are_executed_one_quota_after_the_other
         async with asyncio.timeout(30):
             while log.log_end_offset < 3:
                 await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def a_throttled_connection(**settings: Any) -> AsyncIterator[tuple[BrokerNode, RawConnection, Connection]]:
+    """A connection that has used its quota for a quarter of an hour, from the client's side and from the broker's."""
+    async with broker_and_wire(**settings) as (broker, wire):
+        await wire.create_topic("t")
+        await set_quotas(wire, {"client_id": "slow"}, producer_byte_rate=1000)
+        assert broker._listeners is not None
+        listener = broker._listeners.named("PLAINTEXT")
+        before = set(listener._connections)
+        async with RawConnection(broker.address, "slow") as slow:
+            assert (await slow.call(produce("t", 900_000), 9)).throttle_time_ms > 600_000
+            (connection,) = set(listener._connections) - before
+            yield broker, slow, connection
+
+
+async def test_the_next_request_of_a_throttled_connection_takes_no_memory_while_it_waits() -> None:
+    async with a_throttled_connection() as (broker, slow, connection):
+        slow.send(produce("t", 900_000), 9)
+        async with asyncio.timeout(30):
+            while not len(connection._buffer):
+                await asyncio.sleep(0.01)
+        assert connection._listener.memory.used < 20_000
+        assert connection._unmute is not None
+        connection._unmute.cancel()
+        connection._end_mute()  # as after a quarter of an hour
+        async with asyncio.timeout(30):
+            while broker.replica_manager.partition("t", 0).log.log_end_offset < 2:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_throttled_connection_whose_client_has_gone_ends_when_it_is_idle() -> None:
+    async with a_throttled_connection(connections_max_idle_ms=500) as (broker, slow, connection):
+        slow.send(produce("t", 900_000), 9)
+        slow.close()
+        async with asyncio.timeout(30):
+            await asyncio.shield(connection.closed)
+        assert broker.replica_manager.partition("t", 0).log.log_end_offset == 1
 
 
 async def fetched(wire: RawConnection, session: tuple[int, int] = (0, -1)) -> Any:

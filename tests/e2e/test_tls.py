@@ -489,6 +489,38 @@ async def test_a_client_that_does_not_read_is_seen(authority: Authority, monkeyp
         await stopping
 
 
+async def test_what_a_client_does_not_read_counts_even_if_it_has_closed_its_side(authority: Authority) -> None:
+    async with broker_with_tls(authority) as broker:
+        async with RawConnection(broker.address) as wire:
+            await wire.create_topic("large")
+            for _ in range(8):
+                assert (await wire.produce("large", batch(bytes(900_000)))).error_code == 0
+        plain = socket.create_connection((HOST, tls_port(broker)))
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        _, writer = await asyncio.open_connection(sock=plain, ssl=authority.context(), server_hostname=HOST)
+        cast(Any, writer.transport).pause_reading()
+        topic = FetchTopic("large", partitions=[FetchPartition(0, partition_max_bytes=20_000_000)])
+        writer.writelines(encode_request(FetchRequest(max_bytes=20_000_000, topics=[topic]), 11, 1, "tls"))
+        assert broker._listeners is not None
+        connections = broker._listeners.named("SSL")._connections
+
+        async def is_unsent() -> bool:
+            return any(connection.unsent > 1_000_000 for connection in connections)
+
+        await until(is_unsent)
+        (connection,) = connections
+        below = connection.below_tls
+        assert below is not None
+        plain.shutdown(socket.SHUT_WR)  # without the end of TLS
+
+        async def is_closing() -> bool:
+            return below.is_closing()
+
+        await until(is_closing)
+        assert connection.unsent > 1_000_000
+        writer.transport.abort()
+
+
 def _buffered(transport: Any) -> object:
     """Return what the parts of a TLS transport hold, for the message of a failure."""
     if transport is None:
