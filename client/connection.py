@@ -16,6 +16,7 @@ is always resolved, at the latest by its timeout. After `close` nothing is writt
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import math
 import os
@@ -56,6 +57,8 @@ client, the part is random.
 CLOSED_HERE: Final = "closed by this client"
 SHUTDOWN_S: Final = 5.0
 """The longest time in seconds for the end of a TLS connection, in which its last bytes are sent."""
+LOOK_S: Final = 0.005
+"""Seconds between two looks whether the socket has taken the bytes that TLS has passed on."""
 _CLOSED_BY_PEER: Final = "the broker closed the connection"
 
 
@@ -102,11 +105,6 @@ class _Unanswered:
         self.deadline = deadline
 
 
-def _timeout_of_tls(options: ConnectionOptions) -> float | None:
-    """Return the longest time in seconds for a TLS handshake, which `connect_timeout_s` includes; None without TLS."""
-    return None if options.tls is None else options.connect_timeout_s
-
-
 def _reason(error: Exception) -> str:
     """Return why no connection was made, in the words of the operating system if it has a code for it."""
     if isinstance(error, socket.gaierror):  # its codes are not those of strerror
@@ -125,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._below_tls: asyncio.Transport | None = None
+        """The transport of the socket, if `_transport` is the transport of TLS."""
         self.extension_aware = False
         """Whether broker and client both use the transaction extension. Each connection negotiates it, because a
         restart may upgrade or downgrade the broker.
@@ -134,6 +134,8 @@ class Connection(asyncio.BufferedProtocol):
         """Requests that `post` has written and the socket has not taken yet: (future, deadline in loop time)."""
         self._choked = False
         """Whether asyncio has paused writing, because its write buffer for the socket is full."""
+        self._looking: asyncio.Handle | None = None
+        """The next look whether the socket has taken what TLS has passed on."""
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -178,14 +180,10 @@ class Connection(asyncio.BufferedProtocol):
         scope = asyncio.timeout(options.connect_timeout_s)
         try:
             async with scope:
-                await loop.create_connection(
-                    lambda: connection,
-                    host,
-                    port,
-                    ssl=options.tls,
-                    ssl_handshake_timeout=_timeout_of_tls(options),
-                    ssl_shutdown_timeout=None if options.tls is None else SHUTDOWN_S,
-                )
+                if options.tls is None:
+                    await loop.create_connection(lambda: connection, host, port)
+                else:
+                    await connection._connect_with_tls(host, port, options.tls)
         except ssl.SSLError as error:
             reason = reason_of(error)
             if _is_alert(error):
@@ -210,6 +208,27 @@ class Connection(asyncio.BufferedProtocol):
             connection.close("the negotiation of versions or the login failed")
             raise
         return connection
+
+    async def _connect_with_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Connect and shake hands. Raises OSError (ssl.SSLError is one)."""
+        plain, _ = await self._loop.create_connection(asyncio.Protocol, host, port)
+        if plain.is_closing():
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        transport = await self._loop.start_tls(
+            plain,
+            self,
+            context,
+            server_hostname=host,
+            ssl_handshake_timeout=self.options.connect_timeout_s,  # which includes it
+            ssl_shutdown_timeout=SHUTDOWN_S,
+        )
+        if transport is None:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        if self._why is None:
+            self._below_tls = plain
+            self.connection_made(transport)
+        else:  # the peer has refused the certificate, or has sent something that is not Kafka's protocol
+            transport.abort()
 
     @property
     def is_closed(self) -> bool:
@@ -272,10 +291,12 @@ class Connection(asyncio.BufferedProtocol):
             self._held.append((pieces, None))
         self.last_used = now = self._loop.time()
         future: asyncio.Future[None] = self._loop.create_future()
-        if self._choked or self._held is not None:
+        if self._choked or self._held is not None or self._is_below_full():
             deadline = self._sent_at(now) + self.options.request_timeout_s
             self._posted.append((future, deadline))
             self._arm(deadline)
+            if not self._choked and self._held is None:
+                self._look_again(self._loop.call_soon(self._look))
         else:
             future.set_result(None)
         return future
@@ -587,16 +608,39 @@ class Connection(asyncio.BufferedProtocol):
         elif waiting or self._posted:
             self._arm(min([*(one.deadline for one in waiting), *(deadline for _, deadline in self._posted)]))
 
+    def _is_below_full(self) -> bool:
+        """Whether the transport of the socket has bytes that TLS has passed on: TLS does not count them any more."""
+        below = self._below_tls
+        return below is not None and not below.is_closing() and below.get_write_buffer_size() > 0
+
+    def _look_again(self, look: asyncio.Handle) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = look
+
+    def _look(self) -> None:
+        """Note what the socket has taken. It does not report when the transport below TLS has no bytes left."""
+        self._looking = None
+        if not self._choked and self._held is None:
+            self._have_left()
+
     def _have_left(self) -> None:
+        """Note that TLS, or the transport of a connection without TLS, has passed on all requests of `post`."""
+        if self._posted and self._is_below_full():
+            self._look_again(self._loop.call_later(LOOK_S, self._look))
+            return
         posted, self._posted = self._posted, deque()
         for future, _ in posted:
             if not future.done():
                 future.set_result(None)
 
     def _lost(self) -> None:
-        self._transport = None
+        self._transport = self._below_tls = None
         self._large, self._filled = None, 0
         self._have_left()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

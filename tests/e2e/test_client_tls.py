@@ -15,11 +15,14 @@ import pytest
 from oncelog.broker.node import BrokerNode
 from oncelog.client.admin import Admin, NewTopic
 from oncelog.client.config import ClientConfig
+from oncelog.client.connection import Connection, ConnectionOptions
 from oncelog.client.consumer import Consumer
 from oncelog.client.errors import ConfigError, KafkaTimeoutError, TlsError
 from oncelog.client.producer import Producer
 from oncelog.demo.processes import free_port
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from support.broker import BrokerProcess
+from support.raw_connection import batch
 from support.tls import HOST, Authority, broker_with_tls, pkcs12_store, tls_port
 
 pytestmark = pytest.mark.oncelog_only(reason="is about listeners with TLS")
@@ -240,6 +243,53 @@ async def test_records_without_acknowledgement_arrive(authority: Authority) -> N
                 while len(seen) < len(values):
                     seen += [record.value for record in await consumer.poll(5)]
     assert seen == values
+
+
+class SlowNetwork:
+    """Forwards connections to a port, and takes few bytes of a client at a time; `taken` counts them."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.taken = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, to_them = await asyncio.open_connection(HOST, self._port)
+        answers = asyncio.create_task(self._forward(theirs, writer))
+        while data := await reader.read(16 * 1024):
+            self.taken += len(data)
+            to_them.write(data)
+            await to_them.drain()
+            await asyncio.sleep(0.001)
+        to_them.close()
+        await answers
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(16 * 1024):
+            writer.write(data)
+        writer.close()
+
+
+async def test_a_request_without_a_response_is_sent_when_the_socket_has_taken_it(authority: Authority) -> None:
+    """TLS passes all that it holds to the transport of the socket at once, and then says that it holds nothing."""
+    async with broker_with_tls(authority) as broker:
+        async with Admin(settings_of(broker, authority)) as admin:
+            await admin.create_topics([NewTopic("slow", 1)])
+        network = SlowNetwork(tls_port(broker))
+        listening = socket.create_server((HOST, 0))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        async with await asyncio.start_server(network.serve, sock=listening, limit=16 * 1024) as server:
+            options = ConnectionOptions(client_id="slow", tls=authority.context(), send_buffer_bytes=16 * 1024)
+            connection = await Connection.open(HOST, listening.getsockname()[1], options)
+            data = TopicProduceData("slow", partition_data=[PartitionProduceData(0, batch(bytes(900_000)))])
+            posted = [connection.post(ProduceRequest(acks=0, timeout_ms=0, topic_data=[data]), 9) for _ in range(4)]
+            async with asyncio.timeout(60):
+                await asyncio.gather(*posted)
+                assert network.taken > 3_300_000  # the sockets hold the rest
+                connection.close()
+                await connection.wait_closed()
+                while broker.replica_manager.partition("slow", 0).log.log_end_offset < 4:
+                    await asyncio.sleep(0.01)
+            server.close()
 
 
 async def test_authorities_with_comments_in_other_scripts_and_a_pinned_certificate(
