@@ -204,7 +204,8 @@ class Connection(asyncio.BufferedProtocol):
 
         Kafka's clients never half-close, so the connection is closed; responses in the transport's buffer are still
         sent. A producer with acks=0 expects no response and closes as soon as its bytes are sent, so the transport
-        stays open until its request is executed, as in Kafka. The same holds for requests that wait for a quota.
+        stays open until its request is executed, as in Kafka. The same holds for requests that wait for a quota. With
+        TLS, the requests that are not executed yet are lost.
         """
         self._ended = True
         muted = self._unmute is not None and len(self._buffer) > 0
