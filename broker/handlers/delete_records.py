@@ -1,11 +1,13 @@
 """Handle DeleteRecords: raise the log start offset, before which readers see no records.
 
 The response is sent when the new start offsets of all partitions are on disk. They are written together. If the request
-repeats a partition, its last offset is used, as in Kafka.
+repeats a partition, its last offset is used, as in Kafka. Records that were acknowledged before the request can be
+deleted, so the request may wait for their flush.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -16,6 +18,7 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ..api.flush_wait import unflushed, until_flushed
 from ..api.handling import RequestContext, handles
 from ..scheduling.steps import Steps, run_in_slices
 from ..topic_names import INTERNAL_TOPICS
@@ -26,6 +29,8 @@ COST: Final = 100
 
 @handles(DeleteRecordsRequest, carried_out=True)
 async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    if flushes := await run_in_slices(_flushes(context, request)):
+        await until_flushed(flushes)
     response = await run_in_slices(_delete_all(context, request))
     try:
         await context.broker.log_manager.start_offsets_on_disk()
@@ -35,6 +40,23 @@ async def handle(context: RequestContext, request: DeleteRecordsRequest) -> Dele
                 if not result.error_code:
                     result.low_watermark, result.error_code = -1, int(error.code)
     return response
+
+
+def _flushes(context: RequestContext, request: DeleteRecordsRequest) -> Steps[list[asyncio.Future[None]]]:
+    """Return the flushes after which readers see the records that are to be deleted."""
+    flushes: list[asyncio.Future[None]] = []
+    for topic in request.topics:
+        for item in topic.partitions:
+            try:
+                partition = context.broker.replica_manager.partition(topic.name, item.partition_index)
+                if partition.is_open and not 0 <= item.offset <= partition.log.high_watermark:
+                    flush = unflushed(partition.log)
+                    flushes += [] if flush is None else [flush]
+            except KafkaError:
+                pass  # the partition's row in the response gets the error
+            yield 10
+        yield 1
+    return flushes
 
 
 def _delete_all(context: RequestContext, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:

@@ -2,11 +2,13 @@
 
 Special timestamps are -1 (latest), -2 (earliest), -3 (the record with the newest timestamp; v7, KIP-734), -4 (earliest
 local; v8) and -5 (latest tiered; v9). If the request repeats a partition, each occurrence gets INVALID_REQUEST, as in
-Kafka.
+Kafka. The answer includes all records that were acknowledged before the request, so it may wait for their flush.
 """
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -17,46 +19,90 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ..api.handling import RequestContext, handles
-from ..log import IsolationLevel
+from ..api.flush_wait import unflushed, until_flushed
+from ..api.handling import Deferred, RequestContext, handles
+from ..log import IsolationLevel, Log
 from ..scheduling.steps import Steps, repeated
 
 SINCE: Final = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9}
 """The first version that supports each special timestamp."""
 
 
+WITHOUT_THE_END: Final = (-2, -4, -5)
+"""The timestamps whose offsets do not depend on the last records."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A partition whose last records are not flushed. Its row in the response is `rows[place]`."""
+
+    flush: asyncio.Future[None]
+    log: Log
+    item: ListOffsetsPartition
+    rows: list[ListOffsetsPartitionResponse]
+    place: int
+
+
 @handles(ListOffsetsRequest)
-def handle(context: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+def handle(context: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse | Deferred[None]]:
     isolation = IsolationLevel(1 if request.isolation_level == 1 else 0)
     twice = yield from repeated(
         (topic.name, item.partition_index) for topic in request.topics for item in topic.partitions
     )
     response = ListOffsetsResponse()
+    waiting: list[_Waiting] = []
     for topic in request.topics:
         result = ListOffsetsTopicResponse(topic.name)
         response.topics.append(result)
         for item in topic.partitions:
             is_repeated = (topic.name, item.partition_index) in twice
-            result.partitions.append((yield from _offset(context, topic.name, item, isolation, is_repeated)))
+            try:
+                log = yield from _log(context, topic.name, item, is_repeated)
+                flush = None if item.timestamp in WITHOUT_THE_END else unflushed(log)
+            except KafkaError as error:
+                row = ListOffsetsPartitionResponse(item.partition_index, int(error.code))
+            else:
+                if flush is None:
+                    row = yield from _offset(context, log, item, isolation)
+                else:
+                    row = ListOffsetsPartitionResponse(item.partition_index)
+                    waiting.append(_Waiting(flush, log, item, result.partitions, len(result.partitions)))
+            result.partitions.append(row)
             yield 10 * context.rows()
         yield 1
+    if not waiting:
+        return response
+    flushed = until_flushed([one.flush for one in waiting])
+    return Deferred(flushed, lambda _: _completed(context, response, waiting, isolation))
+
+
+def _completed(
+    context: RequestContext, response: ListOffsetsResponse, waiting: list[_Waiting], isolation: IsolationLevel
+) -> Steps[ListOffsetsResponse]:
+    for one in waiting:
+        one.rows[one.place] = yield from _offset(context, one.log, one.item, isolation)
+        yield 10
     return response
 
 
+def _log(context: RequestContext, topic: str, item: ListOffsetsPartition, is_repeated: bool) -> Steps[Log]:
+    """Check one row of the request and return the log of its partition. Raises KafkaError."""
+    if is_repeated:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is in the request more than once. Send it once.")
+    if item.timestamp < 0 and context.api_version < SINCE.get(item.timestamp, 1 << 15):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Timestamp {item.timestamp} is not supported in ListOffsets version {context.api_version}.",
+        )
+    partition = context.broker.replica_manager.partition(topic, item.partition_index)
+    partition.check_leader_epoch(item.current_leader_epoch)
+    return (yield from partition.open())
+
+
 def _offset(
-    context: RequestContext, topic: str, item: ListOffsetsPartition, isolation: IsolationLevel, is_repeated: bool
+    context: RequestContext, log: Log, item: ListOffsetsPartition, isolation: IsolationLevel
 ) -> Steps[ListOffsetsPartitionResponse]:
     try:
-        if is_repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is in the request more than once. Send it once.")
-        if item.timestamp < 0 and context.api_version < SINCE.get(item.timestamp, 1 << 15):
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"Timestamp {item.timestamp} is not supported in ListOffsets version {context.api_version}.",
-            )
-        partition = context.broker.replica_manager.partition(topic, item.partition_index)
-        partition.check_leader_epoch(item.current_leader_epoch)
-        log = yield from partition.open()
         timestamp, offset, epoch = yield from log.find_offset_for_timestamp(item.timestamp, isolation)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(item.partition_index, int(error.code))

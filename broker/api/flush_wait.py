@@ -1,0 +1,39 @@
+"""Wait until records that were appended before a request count for readers.
+
+With `durability=flush`, readers see records that are on disk (the high watermark). A producer with acks=0 or acks=1
+does not wait for the disk, so its record may count a few milliseconds after its acknowledgement. In Kafka, with one
+replica, it counts before. Requests for the end of a log therefore wait for the flush under way, so that they include
+everything that was acknowledged before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from ..log import Log
+from ..scheduling.slices import in_slices
+
+LONGEST_WAIT_S: Final = 1.0
+"""The longest wait in seconds. If the disk is full or hangs, the request is then executed with what is on disk."""
+
+_AWAITED_AT_ONCE: Final = 100
+
+
+def unflushed(log: Log) -> asyncio.Future[None] | None:
+    """Return None if readers see all records of the log, else a future for it, which the caller must not cancel.
+
+    Raises KafkaError KAFKA_STORAGE_ERROR if the log is offline.
+    """
+    return log.flushed(log.log_end_offset)
+
+
+async def until_flushed(flushes: Sequence[asyncio.Future[None]]) -> None:
+    """Wait until all flushes have ended, successfully or not, but at most `LONGEST_WAIT_S` seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_WAIT_S):
+            async for flush in in_slices(flushes, _AWAITED_AT_ONCE):
+                if not flush.done():
+                    await asyncio.wait([flush])
