@@ -46,7 +46,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Steps[De
     resources = yield from _merged(request.resources)
     for (resource_type, name), names in resources.items():
         wanted = None if names is None else frozenset(names)
-        result = DescribeConfigsResult(0, None, resource_type=resource_type, resource_name=name)
+        result = DescribeConfigsResult(0, "", resource_type=resource_type, resource_name=name)
         response.results.append(result)
         yield context.rows()
         try:

@@ -28,8 +28,8 @@ BATCHES_FROM = 4
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
     """Find the coordinators. Before v4 an error applies to the request, from v4 on to its key."""
     if context.api_version < BATCHES_FROM:
-        node_id, host, port = _home(context, request.key_type, request.key)
-        return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
+        found = _coordinator(context, request.key_type, request.key)
+        return FindCoordinatorResponse(0, found.error_code, found.error_message, found.node_id, found.host, found.port)
     response = FindCoordinatorResponse()
     for key in (yield from distinct(request.coordinator_keys)):
         response.coordinators.append(_coordinator(context, request.key_type, key))

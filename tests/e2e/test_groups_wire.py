@@ -105,7 +105,8 @@ def test_the_coordinator_is_the_broker_that_was_asked(
 
 @pytest.mark.parametrize("key_type", [3, 65, -1])
 def test_a_key_type_that_does_not_exist_is_an_invalid_request(wire: Wire, key_type: int) -> None:
-    assert wire.call(FindCoordinatorRequest("k", key_type), 3).error_code == E.INVALID_REQUEST
+    refused = wire.call(FindCoordinatorRequest("k", key_type), 3)
+    assert (refused.error_code, refused.node_id, refused.host, refused.port) == (E.INVALID_REQUEST, -1, "", -1)
     (found,) = wire.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"]), 4).coordinators
     assert (found.error_code, found.node_id) == (E.INVALID_REQUEST, -1)
 
