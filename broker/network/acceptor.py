@@ -178,7 +178,8 @@ class Acceptor:
             turns, network = self._limits.tls, network_of(host)
             await self._until_its_turn(peer, network, deadline)
             timeout_s = max(deadline - self._loop.time(), LEAST_TIMEOUT_S)
-            await shake_hands(partial(self._made, made), peer, context(), timeout_s, turns, network)
+            make = partial(self._made, made)
+            await shake_hands(make, peer, context(), timeout_s, turns, network, lambda: made[0].progress)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             self._failed(host, error)
 

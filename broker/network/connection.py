@@ -204,8 +204,8 @@ class Connection(asyncio.BufferedProtocol):
 
         Kafka's clients never half-close, so the connection is closed; responses in the transport's buffer are still
         sent. A producer with acks=0 expects no response and closes as soon as its bytes are sent, so the transport
-        stays open until its request is executed, as in Kafka. The same holds for requests that wait for a quota. With
-        TLS, the requests that are not executed yet are lost.
+        stays open until its request is executed, as in Kafka. The same holds for requests that wait for a quota. A TLS
+        transport cannot stay open, so the end of its socket waits (`tls_records.RecordLimit`).
         """
         self._ended = True
         muted = self._unmute is not None and len(self._buffer) > 0
@@ -426,6 +426,17 @@ class Connection(asyncio.BufferedProtocol):
     def _is_silent(self) -> bool:
         """Whether the request being executed gets no response (acks=0)."""
         return self._parked and bool(self._pending) and self._pending[-1].exchange.is_silent
+
+    @property
+    def progress(self) -> tuple[bool, float]:
+        """Whether requests that have arrived may still have to be executed, and the time of the last activity.
+
+        Such a request is one with acks=0, or waits for a turn, for memory or for a quota. A request whose response is
+        awaited does not count, because its client is gone.
+        """
+        muted = self._unmute is not None and len(self._buffer) > 0
+        is_behind = self._yielding or self._waiting_for_memory or self._is_silent or muted
+        return is_behind and not self._draining, self.last_active
 
     def drain(self) -> None:
         """Execute no further request; requests already being executed are still answered."""

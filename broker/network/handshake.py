@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from ..security.alerts import failed
-from .tls_records import HEADER_BYTES, PORTION, RecordLimit
+from .tls_records import HEADER_BYTES, PORTION, Progress, RecordLimit
 from .turns import TlsTurns
 
 MAX_RECORD_BYTES: Final = 16384
@@ -113,8 +113,8 @@ class Gate(asyncio.Protocol):
     Reading is paused while a record waits for its turn.
     """
 
-    def __init__(self, turns: TlsTurns, network: str) -> None:
-        self._turns, self._network = turns, network
+    def __init__(self, turns: TlsTurns, network: str, progress: Progress | None = None) -> None:
+        self._turns, self._network, self._progress = turns, network, progress
         self._transport: asyncio.Transport | None = None
         self._tls: Any = None
         self._held = bytearray()
@@ -136,7 +136,7 @@ class Gate(asyncio.Protocol):
         """Let the limit of records (`tls_records.py`) replace this object, because the handshake has ended."""
         assert self._transport is not None, "connected"
         self._open = True
-        limit = RecordLimit(self._transport, self._tls, self._turns.records, self._network)
+        limit = RecordLimit(self._transport, self._tls, self._turns.records, self._network, self._progress)
         self._transport.set_protocol(limit)
         self._transport.resume_reading()
         held, self._held = self._held, bytearray()  # the transport may refer to this object until it is closed
@@ -212,13 +212,15 @@ async def shake_hands(
     timeout_s: float,
     turns: TlsTurns,
     network: str,
+    progress: Progress | None = None,
 ) -> asyncio.Transport:
     """Return the transport of a connection that has been accepted, for the protocol object that `make` returns.
 
     `make` is called with the transport of the socket, which sends and receives what TLS has encrypted.
     The caller has waited for one of `turns.steps`, because a TLS connection takes memory. Each record of the handshake
-    waits for another turn of `network`. Raises OSError if the handshake fails (ssl.SSLError is one), after the peer has
-    been sent the reason, and TimeoutError if it does not end within `timeout_s` seconds. The caller then closes `peer`.
+    waits for another turn of `network`. `progress` delays the end of the connection (`RecordLimit`). Raises OSError if
+    the handshake fails (ssl.SSLError is one), after the peer has been sent the reason, and TimeoutError if it does not
+    end within `timeout_s` seconds. The caller then closes `peer`.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -229,7 +231,7 @@ async def shake_hands(
         loop.call_soon(task.cancel)  # when the alert is sent
 
     failed.set(end)
-    gate = Gate(turns, network)
+    gate = Gate(turns, network, progress)
     try:
         plain, _ = await loop.connect_accepted_socket(lambda: gate, peer)
         loop.call_soon(gate.enter)  # runs after `start_tls` has set the protocol, before the handshake begins

@@ -9,7 +9,8 @@ so records of every kind are counted, by their headers. Those above the limit ar
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, cast
 
 from .turns import RecordTurns
 
@@ -24,6 +25,13 @@ SPARE: Final = 4 * 1024
 
 The TLS protocol passes on more than this before it resumes reading, so what is held does not grow.
 """
+
+
+LOOK_S: Final = 0.005
+"""Seconds between two looks whether a connection still works on what its peer has sent before the end."""
+
+Progress: TypeAlias = Callable[[], tuple[bool, float]]
+"""Returns whether a connection has yet to read or to execute what has arrived, and when it was active last."""
 
 
 class RecordCount:
@@ -70,11 +78,24 @@ class RecordLimit(asyncio.BufferedProtocol):
 
     Nothing is passed on while the peer does not read: the TLS library answers some records by itself, for example each
     attempt to renegotiate in TLS 1.2, and the answers would pile up.
+
+    When the peer ends the connection of the socket, the TLS protocol discards all that was not read from it yet. So the
+    end is passed on when `progress`, if given, shows that the connection has read and executed everything.
     """
 
-    def __init__(self, transport: asyncio.Transport, tls: Any, turns: RecordTurns, network: str) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        tls: Any,
+        turns: RecordTurns,
+        network: str,
+        progress: Progress | None = None,
+    ) -> None:
         self._transport, self._tls = transport, tls
         self._turns, self._network = turns, network
+        self._progress = progress
+        self._active: float | None = None
+        self._ending: asyncio.Handle | None = None
         self._count = RecordCount()
         self._view = memoryview(b"")
         self._held = bytearray()
@@ -141,10 +162,26 @@ class RecordLimit(asyncio.BufferedProtocol):
 
         While records are held, the end is left to be read again: the transport reports it whenever reading is resumed.
         """
-        if not self._held:
+        if self._held:
+            self._paused_by_tls = False  # it has resumed reading, or the end would not have been read
+            return True
+        if self._progress is None:
             return cast("bool | None", self._tls.eof_received())
-        self._paused_by_tls = False  # it has resumed reading, or the end would not have been read
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().call_soon(self._end, self._progress)
         return True
+
+    def _end(self, progress: Progress) -> None:
+        """Pass on the end if the connection has done nothing since the last call and has nothing left to do."""
+        self._ending = None
+        if self._transport.is_closing():
+            return
+        is_behind, active = progress()
+        if is_behind or active != self._active:
+            self._active = active
+            self._ending = asyncio.get_running_loop().call_later(LOOK_S, self._end, progress)
+        elif not self._tls.eof_received():
+            self._transport.close()
 
     def pause_writing(self) -> None:
         """Pass on that the peer does not read."""
@@ -162,4 +199,6 @@ class RecordLimit(asyncio.BufferedProtocol):
         """Pass on that the connection has ended."""
         self._held.clear()
         self._turns.leave(self._network, self._turn)
+        if self._ending is not None:
+            self._ending.cancel()
         self._tls.connection_lost(error)

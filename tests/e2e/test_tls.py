@@ -10,6 +10,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,9 @@ from oncelog.demo.processes import free_port
 from oncelog.protocol.framing import decode_response, encode_request
 from oncelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from oncelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.settings import ConfigError
 from support.broker import BrokerProcess
 from support.hostile.handshakes import asking_twice, client_hello
@@ -519,6 +522,31 @@ async def test_what_a_client_does_not_read_counts_even_if_it_has_closed_its_side
         await until(is_closing)
         assert connection.unsent > 1_000_000
         writer.transport.abort()
+
+
+@pytest.mark.parametrize(("requests", "size"), [(5, 10_000), (50, 1000), (5, 900_000)])
+async def test_requests_without_responses_are_executed_before_the_end(
+    authority: Authority, tmp_path: Path, requests: int, size: int
+) -> None:
+    """The producer ends the connection right after its last request, and does not end TLS (no close_notify)."""
+    port, certificate = free_port(), authority.certificate("broker", HOST)
+    arguments = ["--listen", f"SSL://{HOST}:{port}", "--set", f"ssl.keystore.location={certificate}"]
+    data = TopicProduceData("t", partition_data=[PartitionProduceData(0, batch(bytes(size)))])
+    produce = b"".join(encode_request(ProduceRequest(acks=0, timeout_ms=0, topic_data=[data]), 9, 1, "tls"))
+    with BrokerProcess(tmp_path / "data", *arguments) as broker:
+        async with RawConnection(broker.address) as wire:
+            await wire.create_topic("t")
+            asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
+
+            async def are_all_there(expected: int) -> bool:
+                return (await wire.call(asked, 7)).topics[0].partitions[0].offset == expected
+
+            for times in range(1, 6):
+                plain = socket.create_connection((HOST, port))
+                with authority.context().wrap_socket(plain, server_hostname=HOST) as secured:
+                    await asyncio.to_thread(secured.sendall, produce * requests)
+                    socket.socket.shutdown(secured, socket.SHUT_WR)
+                    await until(partial(are_all_there, times * requests))
 
 
 def _buffered(transport: Any) -> object:
