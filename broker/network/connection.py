@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = dispatcher
         self._loop = loop
         self.below_tls: asyncio.WriteTransport | None = None
-        """The transport of the socket, if `_transport` is the transport of TLS."""
+        """The transport of the socket if `_transport` is the transport of TLS; None without TLS."""
         self._transport: asyncio.Transport | None = None
         self._buffer = ReceiveBuffer(
             config.socket_request_max_bytes if self.login is None else config.sasl_server_max_receive_size
@@ -142,7 +142,6 @@ class Connection(asyncio.BufferedProtocol):
         self._yielding = False
         self._yielding_since = 0.0
         self._ended = False
-        self._tls = False
         self._turn = loop.time()
         self._newcomer = self.login is not None
         self._work = 0 if self._newcomer else LONE_TURN_WORK
@@ -161,9 +160,8 @@ class Connection(asyncio.BufferedProtocol):
         local = transport.get_extra_info("sockname")
         self.local_address = (str(local[0]), int(local[1])) if isinstance(local, tuple) else ("", 0)
         tls = transport.get_extra_info("ssl_object")
-        self._tls = tls is not None
         self._transport.set_write_buffer_limits(high=self._write_limit)
-        if self._tls:
+        if tls is not None:
             cast(Any, transport).set_read_buffer_limits(high=TLS_READ_AHEAD)
         if self.login is not None:
             self._limit_login()
@@ -171,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.peer_host == UNKNOWN_HOST:
             # The peer is gone. Limits and access rules need its address, so its remaining requests are not executed.
             self.abort()
-        elif self._tls:
+        elif tls is not None:
             self._identify(tls)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -208,8 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         transport cannot stay open, so the end of its socket waits (`tls_records.RecordLimit`).
         """
         self._ended = True
-        muted = self._unmute is not None and len(self._buffer) > 0
-        return (self._is_silent or muted) and not self._tls  # a TLS transport cannot stay open
+        return (self._is_silent or self._has_muted_bytes) and self.below_tls is None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the memory into which the event loop reads from the socket.
@@ -343,9 +340,9 @@ class Connection(asyncio.BufferedProtocol):
     def send_rest(self) -> bool:
         """Close the connection if it uses TLS and is not busy; return whether it was closed.
 
-        What TLS still holds is sent then, and after it the end of TLS (close_notify).
+        TLS then sends what it still holds, and its end (close_notify).
         """
-        if not self._tls or self.busy or self._transport is None:
+        if self.below_tls is None or self.busy or self._transport is None:
             return False
         self._transport.close()
         return True
@@ -423,6 +420,11 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     @property
+    def _has_muted_bytes(self) -> bool:
+        """Whether a request that has arrived, at least in part, waits for a quota."""
+        return self._unmute is not None and len(self._buffer) > 0
+
+    @property
     def _is_silent(self) -> bool:
         """Whether the request being executed gets no response (acks=0)."""
         return self._parked and bool(self._pending) and self._pending[-1].exchange.is_silent
@@ -434,8 +436,7 @@ class Connection(asyncio.BufferedProtocol):
         Such a request is one with acks=0, or waits for a turn, for memory or for a quota. A request whose response is
         awaited does not count, because its client is gone.
         """
-        muted = self._unmute is not None and len(self._buffer) > 0
-        is_behind = self._yielding or self._waiting_for_memory or self._is_silent or muted
+        is_behind = self._yielding or self._waiting_for_memory or self._is_silent or self._has_muted_bytes
         return is_behind and not self._draining, self.last_active
 
     def drain(self) -> None:
@@ -852,10 +853,10 @@ class Connection(asyncio.BufferedProtocol):
         if pieces and transport is not None and not transport.is_closing():
             self.last_active = self._loop.time()
             self.answered = True
-            if self._tls:
-                write_in_portions(transport, pieces)
-            else:
+            if self.below_tls is None:
                 transport.writelines(pieces)
+            else:
+                write_in_portions(transport, pieces)
             if len(pieces) > 1 or len(pieces[0]) > COUNTED_BYTES:
                 self.count_unsent()
 

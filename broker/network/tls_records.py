@@ -28,10 +28,14 @@ The TLS protocol passes on more than this before it resumes reading, so what is 
 
 
 LOOK_S: Final = 0.005
-"""Seconds between two looks whether a connection still works on what its peer has sent before the end."""
+"""Seconds until the second look whether a connection still works on what its peer has sent before the end."""
+
+LONGEST_LOOK_S: Final = 1.0
+"""The time between two looks doubles up to this, because a connection may wait for a quota for a long time."""
 
 Progress: TypeAlias = Callable[[], tuple[bool, float]]
-"""Returns whether a connection has yet to read or to execute what has arrived, and when it was active last."""
+"""A function that returns whether requests that have arrived may still have to be executed, and the time of the last
+activity."""
 
 
 class RecordCount:
@@ -96,6 +100,7 @@ class RecordLimit(asyncio.BufferedProtocol):
         self._progress = progress
         self._active: float | None = None
         self._ending: asyncio.Handle | None = None
+        self._pause_s = LOOK_S
         self._count = RecordCount()
         self._view = memoryview(b"")
         self._held = bytearray()
@@ -179,7 +184,8 @@ class RecordLimit(asyncio.BufferedProtocol):
         is_behind, active = progress()
         if is_behind or active != self._active:
             self._active = active
-            self._ending = asyncio.get_running_loop().call_later(LOOK_S, self._end, progress)
+            self._ending = asyncio.get_running_loop().call_later(self._pause_s, self._end, progress)
+            self._pause_s = min(2 * self._pause_s, LONGEST_LOOK_S)
         elif not self._tls.eof_received():
             self._transport.close()
 

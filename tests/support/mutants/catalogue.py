@@ -439,7 +439,7 @@ MUTANTS: Final = (
         "closing a connection after acks=0 drops batches that are being checked",
         "network",
         "broker/network/connection.py",
-        "        return (self._is_silent or muted) and not self._tls",
+        "        return (self._is_silent or self._has_muted_bytes) and self.below_tls is None",
         "        return False",
     ),
     Mutant(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oncelog.broker.network.tls_records import HEADER_BYTES, RecordCount, RecordLimit
+from oncelog.broker.network.tls_records import HEADER_BYTES, LOOK_S, RecordCount, RecordLimit
 from oncelog.broker.network.turns import RECORDS_PER_ROUND, RECORDS_PER_TURN, RecordTurns
 from support.tls_transport import Full, Wire
 
@@ -225,3 +225,26 @@ async def test_a_turn_that_fails_takes_no_turn_of_records_from_others() -> None:
     while not called:
         await asyncio.sleep(0)
     assert isinstance(failures[0], ZeroDivisionError)
+
+
+async def test_an_end_that_has_to_wait_is_looked_at_less_and_less_often() -> None:
+    """A connection may wait for its quota for hours."""
+    loop = asyncio.get_running_loop()
+    looks: list[float] = []
+    enough = asyncio.Event()
+
+    def progress() -> tuple[bool, float]:
+        looks.append(loop.time())
+        if len(looks) == 6:
+            enough.set()
+        return True, 0.0
+
+    wire = Wire()
+    limit = RecordLimit(wire, Full(wire, 1 << 30), RecordTurns(), "192.0.2.1", progress)
+    assert limit.eof_received()
+    assert limit.eof_received()  # reported again, when reading is resumed
+    async with asyncio.timeout(60):
+        await enough.wait()
+    limit.connection_lost(None)
+    assert all(after - before >= LOOK_S * 2**n * 0.9 for n, (before, after) in enumerate(itertools.pairwise(looks)))
+    assert len(looks) == 6
