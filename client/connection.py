@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._below_tls: asyncio.Transport | None = None
-        """The transport of the socket, if `_transport` is the transport of TLS."""
+        """The transport of the socket if `_transport` is the transport of TLS; None without TLS."""
         self.extension_aware = False
         """Whether broker and client both use the transaction extension. Each connection negotiates it, because a
         restart may upgrade or downgrade the broker.
@@ -212,18 +212,19 @@ class Connection(asyncio.BufferedProtocol):
     async def _connect_with_tls(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Connect and shake hands. Raises OSError (ssl.SSLError is one)."""
         plain, _ = await self._loop.create_connection(asyncio.Protocol, host, port)
+        reset = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         if plain.is_closing():
-            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+            raise reset
         transport = await self._loop.start_tls(
             plain,
             self,
             context,
             server_hostname=host,
-            ssl_handshake_timeout=self.options.connect_timeout_s,  # which includes it
+            ssl_handshake_timeout=self.options.connect_timeout_s,  # the time to connect includes the handshake
             ssl_shutdown_timeout=SHUTDOWN_S,
         )
         if transport is None:
-            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+            raise reset
         if self._why is None:
             self._below_tls = plain
             self.connection_made(transport)
@@ -291,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
             self._held.append((pieces, None))
         self.last_used = now = self._loop.time()
         future: asyncio.Future[None] = self._loop.create_future()
-        if self._choked or self._held is not None or self._is_below_full():
+        if self._choked or self._held is not None or self._has_bytes_below_tls():
             deadline = self._sent_at(now) + self.options.request_timeout_s
             self._posted.append((future, deadline))
             self._arm(deadline)
@@ -608,8 +609,8 @@ class Connection(asyncio.BufferedProtocol):
         elif waiting or self._posted:
             self._arm(min([*(one.deadline for one in waiting), *(deadline for _, deadline in self._posted)]))
 
-    def _is_below_full(self) -> bool:
-        """Whether the transport of the socket has bytes that TLS has passed on: TLS does not count them any more."""
+    def _has_bytes_below_tls(self) -> bool:
+        """Whether the transport of the socket holds bytes that TLS has passed on, and does not count any more."""
         below = self._below_tls
         return below is not None and not below.is_closing() and below.get_write_buffer_size() > 0
 
@@ -626,7 +627,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _have_left(self) -> None:
         """Note that TLS, or the transport of a connection without TLS, has passed on all requests of `post`."""
-        if self._posted and self._is_below_full():
+        if self._posted and self._has_bytes_below_tls():
             self._look_again(self._loop.call_later(LOOK_S, self._look))
             return
         posted, self._posted = self._posted, deque()
