@@ -9,7 +9,7 @@ everything that was acknowledged before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -30,10 +30,15 @@ def unflushed(log: Log) -> asyncio.Future[None] | None:
     return log.flushed(log.log_end_offset)
 
 
-async def until_flushed(flushes: Sequence[asyncio.Future[None]]) -> None:
+async def all_ended(flushes: Iterable[asyncio.Future[None]]) -> None:
+    """Wait until all flushes have ended, successfully or not. They may be many."""
+    async for flush in in_slices(flushes, _AWAITED_AT_ONCE):
+        if not flush.done():
+            await asyncio.wait([flush])
+
+
+async def until_flushed(flushes: Iterable[asyncio.Future[None]]) -> None:
     """Wait until all flushes have ended, successfully or not, but at most `LONGEST_WAIT_S` seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LONGEST_WAIT_S):
-            async for flush in in_slices(flushes, _AWAITED_AT_ONCE):
-                if not flush.done():
-                    await asyncio.wait([flush])
+            await all_ended(flushes)

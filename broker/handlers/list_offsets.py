@@ -34,13 +34,12 @@ WITHOUT_THE_END: Final = (-2, -4, -5)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A partition whose last records are not flushed. Its row in the response is `rows[place]`."""
+    """A row of the response that needs records of the log that are not flushed yet."""
 
     flush: asyncio.Future[None]
+    row: ListOffsetsPartitionResponse
     log: Log
-    item: ListOffsetsPartition
-    rows: list[ListOffsetsPartitionResponse]
-    place: int
+    timestamp: int
 
 
 @handles(ListOffsetsRequest)
@@ -55,32 +54,32 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> Steps[ListOf
         result = ListOffsetsTopicResponse(topic.name)
         response.topics.append(result)
         for item in topic.partitions:
-            is_repeated = (topic.name, item.partition_index) in twice
+            row = ListOffsetsPartitionResponse(item.partition_index)
+            result.partitions.append(row)
             try:
-                log = yield from _log(context, topic.name, item, is_repeated)
+                log = yield from _log(context, topic.name, item, (topic.name, item.partition_index) in twice)
                 flush = None if item.timestamp in WITHOUT_THE_END else unflushed(log)
             except KafkaError as error:
-                row = ListOffsetsPartitionResponse(item.partition_index, int(error.code))
+                row.error_code = int(error.code)
             else:
                 if flush is None:
-                    row = yield from _offset(context, log, item, isolation)
+                    yield from _find(context, row, log, item.timestamp, isolation)
                 else:
-                    row = ListOffsetsPartitionResponse(item.partition_index)
-                    waiting.append(_Waiting(flush, log, item, result.partitions, len(result.partitions)))
-            result.partitions.append(row)
+                    waiting.append(_Waiting(flush, row, log, item.timestamp))
             yield 10 * context.rows()
         yield 1
     if not waiting:
         return response
-    flushed = until_flushed([one.flush for one in waiting])
-    return Deferred(flushed, lambda _: _completed(context, response, waiting, isolation))
+    return Deferred(
+        until_flushed(one.flush for one in waiting), lambda _: _completed(context, response, waiting, isolation)
+    )
 
 
 def _completed(
     context: RequestContext, response: ListOffsetsResponse, waiting: list[_Waiting], isolation: IsolationLevel
 ) -> Steps[ListOffsetsResponse]:
     for one in waiting:
-        one.rows[one.place] = yield from _offset(context, one.log, one.item, isolation)
+        yield from _find(context, one.row, one.log, one.timestamp, isolation)
         yield 10
     return response
 
@@ -99,12 +98,13 @@ def _log(context: RequestContext, topic: str, item: ListOffsetsPartition, is_rep
     return (yield from partition.open())
 
 
-def _offset(
-    context: RequestContext, log: Log, item: ListOffsetsPartition, isolation: IsolationLevel
-) -> Steps[ListOffsetsPartitionResponse]:
+def _find(
+    context: RequestContext, row: ListOffsetsPartitionResponse, log: Log, timestamp: int, isolation: IsolationLevel
+) -> Steps[None]:
+    """Set the offset for `timestamp`, or the error, in a row of the response."""
     try:
-        timestamp, offset, epoch = yield from log.find_offset_for_timestamp(item.timestamp, isolation)
+        row.timestamp, row.offset, epoch = yield from log.find_offset_for_timestamp(timestamp, isolation)
     except KafkaError as error:
-        return ListOffsetsPartitionResponse(item.partition_index, int(error.code))
-    known_epoch = epoch if context.api_version >= 4 else -1
-    return ListOffsetsPartitionResponse(item.partition_index, 0, timestamp, offset, known_epoch)
+        row.error_code = int(error.code)
+    else:
+        row.leader_epoch = epoch if context.api_version >= 4 else -1

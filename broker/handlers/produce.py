@@ -25,6 +25,7 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.schema import Buffer, Response
+from ..api.flush_wait import all_ended
 from ..api.handling import Answer, Deferred, Reply, RequestContext, handles
 from ..api.transactional_produce import (
     ATTRIBUTES,
@@ -40,7 +41,6 @@ from ..api.transactional_produce import (
     wrote,
 )
 from ..log import AT_ONCE_BYTES
-from ..scheduling.slices import in_slices
 from ..scheduling.steps import SLICE, Steps, run_at_once, run_in_slices, run_slice
 from ..topic_names import INTERNAL_TOPICS
 
@@ -395,7 +395,8 @@ async def _append_in_portions(
         return _answer(context, request, response, [] if failed is None else [failed], [])
     if not waiting:
         return response
-    return Deferred(_flushed_in_slices(waiting), lambda _: _conclude_in_steps(response, waiting))
+    flushes = (append.flush for append in waiting if append.flush is not None)
+    return Deferred(all_ended(flushes), lambda _: _conclude_in_steps(response, waiting))
 
 
 def _append_each(context: RequestContext, request: ProduceRequest, appends: list[ProduceAppend]) -> list[ProduceAppend]:
@@ -464,14 +465,6 @@ def _first_failed(appends: list[ProduceAppend]) -> Steps[ProduceAppend | None]:
         if done % PARTITIONS_AT_ONCE == 0:
             yield PARTITIONS_AT_ONCE // 10
     return None
-
-
-async def _flushed_in_slices(waiting: list[ProduceAppend]) -> None:
-    """Wait until all flushes have ended, successfully or not."""
-    async for append in in_slices(waiting, PARTITIONS_AT_ONCE):
-        assert append.flush is not None
-        if not append.flush.done():
-            await asyncio.wait([append.flush])
 
 
 def _conclude_in_steps(response: ProduceResponse, waiting: list[ProduceAppend]) -> Steps[Response | None]:
