@@ -59,7 +59,7 @@ class PooledFile:
     `written` counts the beginnings and ends of writes. `synced` is the value of `written` when the latest successful
     sync began, -1 before the first sync. `pool_sync` is locked while the pool syncs the file. All attributes are
     changed under the pool's lock. `is_unsynced`: nobody syncs the file, so its bytes need no sync before its descriptor
-    is closed.
+    is closed. `is_shared`: the file has had another handle, whose writes `written` does not count.
     """
 
     __slots__ = (
@@ -67,6 +67,7 @@ class PooledFile:
         "closed",
         "failure",
         "inner",
+        "is_shared",
         "is_unsynced",
         "order",
         "path",
@@ -81,6 +82,7 @@ class PooledFile:
         self._pool = pool
         self.path = path
         self.is_unsynced = is_unsynced
+        self.is_shared = False
         self.inner: File | None = None
         self.order = pool.clean
         self.pins = 0
@@ -152,7 +154,8 @@ class PooledFile:
                         self.pins += 1
                         self.order.move_to_end(self)
                         return inner
-                    if not self.closed and (self.removed or self.synced == self.written):
+                    is_synced = self.synced == self.written and not self.is_shared
+                    if not self.closed and (self.removed or is_synced):
                         return None  # the file was synced before its descriptor was closed, or needs no sync
             if pool_sync is not None:
                 with pool_sync:
@@ -420,7 +423,11 @@ class DescriptorPool:
 
     def _remember(self, file: PooledFile) -> None:
         directory, _, name = file.path.rpartition("/")
-        self._handles.setdefault(directory, {}).setdefault(name, set()).add(file)
+        handles = self._handles.setdefault(directory, {}).setdefault(name, set())
+        handles.add(file)
+        if len(handles) > 1:
+            for handle in handles:
+                handle.is_shared = True
 
     def _forget(self, file: PooledFile) -> None:
         directory, _, name = file.path.rpartition("/")

@@ -91,6 +91,19 @@ def test_a_sync_of_a_file_that_this_handle_never_synced_reaches_the_disk(disk: F
     assert seen == [("open", "/d/a"), ("fdatasync", "/d/a")]
 
 
+def test_a_sync_covers_what_another_handle_of_the_file_wrote(disk: FaultyFileSystem) -> None:
+    fs = PooledFileSystem(disk, 2)
+    a = fs.open("/d/a", create=True)
+    a.write_at([b"x"], 0)
+    a.fdatasync()
+    other = fs.open("/d/a")
+    fs.open("/d/b", create=True)  # takes the descriptor of `a`, which has nothing to sync
+    other.write_at([b"y"], 1)
+    seen = operations(disk)
+    a.fdatasync()
+    assert ("fdatasync", "/d/a") in seen
+
+
 def test_a_write_during_a_sync_is_not_counted_as_synced(disk: FaultyFileSystem) -> None:
     fs = PooledFileSystem(disk, 1)
     a = fs.open("/d/a", create=True)
