@@ -162,6 +162,12 @@ def _locations() -> dict[str, str]:
     }
 
 
+@cache
+def _entry_points() -> dict[str, str]:
+    """Return the connectors of installed packages by name. Read once, because that takes 10 ms with 150 packages."""
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+
+
 def load_class(name: str) -> type:
     """Import and return the class of a plugin.
 
@@ -169,8 +175,7 @@ def load_class(name: str) -> type:
     """
     location = _locations().get(name)
     if location is None:
-        points = entry_points(group=ENTRY_POINTS, name=name)
-        location = next(iter(points)).value if points else name
+        location = _entry_points().get(name, name)
     module, colon, attribute = location.partition(":")
     if not colon or not module or not attribute:
         raise ConnectError(
@@ -207,5 +212,5 @@ def installed(kinds: Sequence[PluginKind]) -> list[tuple[str, PluginKind]]:
     """
     names = [(plugin.java_name, kind) for plugin in BUILT_IN for kind in plugin.kinds if kind in kinds]
     if PluginKind.SOURCE in kinds:
-        names += [(point.value, PluginKind.SOURCE) for point in entry_points(group=ENTRY_POINTS)]
+        names += [(location, PluginKind.SOURCE) for location in _entry_points().values()]
     return sorted(set(names), key=lambda named: (kinds.index(named[1]), named[0]))

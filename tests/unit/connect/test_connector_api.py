@@ -18,7 +18,7 @@ from oncelog.connect import (
     Type,
 )
 from oncelog.connect.connectors.heartbeat.connector import HeartbeatSourceConnector
-from oncelog.connect.plugins import ENTRY_POINTS, PluginKind, installed, load_class
+from oncelog.connect.plugins import ENTRY_POINTS, PluginKind, _entry_points, installed, load_class
 from oncelog.version import VERSION
 
 
@@ -48,12 +48,20 @@ def test_what_is_built_in_has_the_version_of_the_worker() -> None:
     assert HeartbeatSourceConnector.version() == VERSION
 
 
-def test_a_connector_is_found_by_its_path_and_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connector_is_found_by_its_path_and_by_an_entry_point(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     assert load_class(f"{__name__}:Own") is Own
-    point = importlib.metadata.EntryPoint("OwnSource", f"{__name__}:Own", ENTRY_POINTS)
-    monkeypatch.setattr(
-        "oncelog.connect.plugins.entry_points",
-        lambda group, name=None: [point] if group == ENTRY_POINTS and name in (None, "OwnSource") else [],
-    )
+    points = {ENTRY_POINTS: [importlib.metadata.EntryPoint("OwnSource", f"{__name__}:Own", ENTRY_POINTS)]}
+    reads: list[str] = []
+
+    def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
+        reads.append(group)
+        return points[group]
+
+    monkeypatch.setattr("oncelog.connect.plugins.entry_points", entry_points)
+    _entry_points.cache_clear()
+    request.addfinalizer(_entry_points.cache_clear)
     assert load_class("OwnSource") is Own
     assert (f"{__name__}:Own", PluginKind.SOURCE) in installed([PluginKind.SOURCE])
+    assert reads == [ENTRY_POINTS], "to read them takes long"
