@@ -19,7 +19,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from oncelog import Acl, Admin
-from support.broker import BrokerProcess
+from oncelog.demo.processes import BrokerProcess
 
 from .cases import TIMEOUT_S, consume, fresh_topic, produce
 from .rounds import processor_s, show_ratios

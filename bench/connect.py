@@ -20,7 +20,7 @@ import oncelog
 import psutil
 import uvloop
 from oncelog import Admin, Consumer, NewTopic
-from support.broker import BrokerProcess
+from oncelog.demo.processes import BrokerProcess
 from support.connect_workers import ANSWER_S, Group, group
 
 from .rounds import show_ratios

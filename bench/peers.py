@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from oncelog.demo.processes import BrokerProcess
 from support.apache_kafka import ApacheKafka
-from support.broker import BrokerProcess
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import psutil
+from oncelog.demo.processes import BrokerProcess
 from oncelog.protocol.batch_header import assemble_batch
 from oncelog.protocol.compression import Compression
 from oncelog.protocol.framing import decode_response, encode_request
@@ -30,7 +31,6 @@ from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOff
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from oncelog.protocol.records import encode_record
 from oncelog.protocol.schema import Request, Response, Struct
-from support.broker import BrokerProcess
 from support.wire import Wire
 
 from .growth import Figure, Growth, draw, page, table

@@ -48,13 +48,13 @@ from oncelog.broker.coordinator.transaction.metadata import (
 from oncelog.broker.coordinator.transaction.state import TransactionVersion
 from oncelog.broker.coordinator.transaction.transaction_log import TRANSACTION_STATE_TOPIC, encode_key, encode_value
 from oncelog.broker.node import BrokerNode
+from oncelog.demo.processes import BrokerProcess
 from oncelog.protocol.codec import encode_versioned
 from oncelog.protocol.internal_topics import partition_for_key
 from oncelog.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from oncelog.protocol.records import Record, encode_batch
 from rich.console import Console
 from rich.table import Table
-from support.broker import BrokerProcess
 
 INTERNAL_PARTITIONS = 50
 START_TIMEOUT_S = 180.0

@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+from oncelog.demo.processes import BrokerProcess
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from oncelog.protocol.messages.delete_records import (
@@ -39,7 +40,6 @@ from oncelog.protocol.records import Record, encode_batch
 from rich.console import Console
 from rich.table import Table
 from support.apache_kafka import ApacheKafka
-from support.broker import BrokerProcess
 from support.hostile.neighbour import Wire
 from support.raw_connection import RawConnection, batch
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncelog.demo.processes import BrokerProcess
 from support.apache_kafka import ApacheKafka, free_port
-from support.broker import BrokerProcess
 from support.tls import HOST, Authority
 
 from .cases import consume, fresh_topic, produce

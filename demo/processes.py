@@ -106,16 +106,20 @@ class ChildProcess:
         with self._spawning, self.log.open("ab") as stderr, contextlib.ExitStack() as files:
             if self._closed:
                 raise StartFailed(f"{self.module} cannot be started after close()")
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", self.module, *self.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if self._output is None else files.enter_context(self._output.open("ab")),
-                stderr=stderr,
-                text=True,
-                env=self._environment,
-                start_new_session=self._with_children,
-            )
+            output = subprocess.PIPE if self._output is None else files.enter_context(self._output.open("ab"))
+            self._process = self._popen(output, stderr)
         self.starts += 1
+
+    def _popen(self, stdout: int | IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", self.module, *self.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            env=self._environment,
+            start_new_session=self._with_children,
+        )
 
     def read_line(self, timeout: float) -> str:
         """Return the next line of stdout without its newline.

@@ -48,7 +48,7 @@ class Rest:
                 _, answer = await self("GET", path)
                 if wanted(answer):
                     return answer
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
 
 
 def alone_settings(bootstrap: str, name: str, **settings: str) -> dict[str, str]:

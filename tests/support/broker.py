@@ -1,13 +1,46 @@
-"""Run the broker as a separate process, as users do. Tests can kill it and start it again.
+"""Run the broker as a separate process. Tests can kill it and start it again.
 
 `with BrokerProcess(tmp_path, "--durability", "os") as broker:` gives .address, .host, .port, .pid, .data_dir and .log
 (its stderr). `kill9()` and then `start()` are a crash and a recovery on the same port and data. `restart()` stops
 cleanly and starts again. `terminate()` returns the exit code. The class belongs to the demo, so that tests and demo
-kill processes in the same way.
+kill processes in the same way. Here, the process is forked from a prepared one, because Python starts slowly.
 """
 
 from __future__ import annotations
 
-from oncelog.demo.processes import BrokerProcess, StartFailed
+import os
+import subprocess
+from collections.abc import Mapping
+from typing import IO, cast
+
+from oncelog.demo import processes
+from oncelog.demo.processes import StartFailed
+
+from .forked_commands import CAN_FORK, ForkedProcess
 
 __all__ = ["BrokerProcess", "StartFailed"]
+
+
+class BrokerProcess(processes.BrokerProcess):
+    """A process `oncelog serve` on 127.0.0.1, whose imports are made before it starts."""
+
+    def _popen(self, stdout: int | IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[str]:
+        environment = os.environ if self._environment is None else self._environment
+        if not CAN_FORK or _is_read_at_start(environment):
+            return super()._popen(stdout, stderr)
+        assert stdout == subprocess.PIPE
+        reading, writing = os.pipe()
+        with open(os.devnull, "rb") as nothing, open(writing, "wb") as output:
+            streams = [stream.fileno() for stream in (nothing, output, stderr)]
+            process = ForkedProcess(self.arguments, environment, streams)
+        process.stdout = open(reading, encoding="utf-8")  # noqa: SIM115  # `ChildProcess` closes it
+        return cast("subprocess.Popen[str]", process)
+
+
+def _is_read_at_start(environment: Mapping[str, str]) -> bool:
+    """Whether the environment has other variables for the start of Python than this process."""
+    return any(
+        environment.get(name) != os.environ.get(name)
+        for name in {*environment, *os.environ}
+        if name.startswith(("PYTHON", "LD_"))
+    )

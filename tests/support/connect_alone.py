@@ -45,4 +45,4 @@ async def until(ask: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
                 answer = None
             if answer is not None and wanted(answer):
                 return answer
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)  # the worker needs the processor more than this loop

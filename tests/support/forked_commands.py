@@ -22,7 +22,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +33,62 @@ CAN_FORK = hasattr(os, "pidfd_open") and "COVERAGE_RUN" not in os.environ
 """Whether commands can be forked: on Linux, and if no coverage is measured, which begins when Python starts."""
 
 LENGTH = struct.Struct(">i")
-PRELOADED = ("oncelog.client.admin", "oncelog.client.consumer", "oncelog.client.producer", "oncelog.cli.tables")
+PRELOADED = (
+    "oncelog.broker.node",
+    "oncelog.broker.observability.logging",
+    "oncelog.cli.garbage",
+    "oncelog.cli.tables",
+    "oncelog.client.admin",
+    "oncelog.client.consumer",
+    "oncelog.client.producer",
+    "uvloop",
+)
+
+
+class ForkedProcess:
+    """A command in a forked process. It has the part of `subprocess.Popen` that tests use.
+
+    `streams`: the file descriptors of stdin, stdout and stderr. If this object is dropped, or this process ends, while
+    the command runs, the command is killed.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> None:
+        self.returncode: int | None = None
+        self.stdout: IO[str] | None = None
+        self._lock = threading.Lock()
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(_server())
+        asked = json.dumps([list(arguments), dict(environment), os.getcwd()]).encode()
+        socket.send_fds(self._connection, [LENGTH.pack(len(asked))], streams)
+        self._connection.sendall(asked)
+        (self.pid,) = LENGTH.unpack(_read(self._connection, LENGTH.size))
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the command runs."""
+        with self._lock:
+            if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+                (self.returncode,) = LENGTH.unpack(_read(self._connection, LENGTH.size))
+                self._connection.close()
+            return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the command; return the exit code. Raises subprocess.TimeoutExpired."""
+        with suppress(ValueError, OSError):  # another thread has seen the end, and has closed the connection
+            select.select([self._connection], [], [], timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired("oncelog", timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the command has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless the command has ended."""
+        self.send_signal(signal.SIGKILL)
 
 
 def run_forked(
@@ -40,23 +96,21 @@ def run_forked(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with `lines` as its stdin; return its exit code and output.
 
-    Raises TimeoutError after `timeout_s` seconds. Then the command is killed.
+    Raises subprocess.TimeoutExpired after `timeout_s` seconds. Then the command is killed.
     """
     with (
         tempfile.TemporaryFile() as stdin,
         tempfile.TemporaryFile() as stdout,
         tempfile.TemporaryFile() as stderr,
-        socket.socket(socket.AF_UNIX) as connection,  # closing it kills a command that is still running
     ):
         stdin.write(lines.encode())
         stdin.seek(0)
-        connection.settimeout(timeout_s)
-        connection.connect(_server())
-        asked = json.dumps([arguments, dict(environment), os.getcwd()]).encode()
-        streams = [stream.fileno() for stream in (stdin, stdout, stderr)]
-        socket.send_fds(connection, [LENGTH.pack(len(asked))], streams)
-        connection.sendall(asked)
-        (code,) = LENGTH.unpack(_read(connection, LENGTH.size))
+        process = ForkedProcess(arguments, environment, [stream.fileno() for stream in (stdin, stdout, stderr)])
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
         return subprocess.CompletedProcess(arguments, code, _content(stdout), _content(stderr))
 
 
@@ -125,7 +179,7 @@ def _serve(path: str) -> None:
 
 
 def _supervise(connection: socket.socket) -> None:
-    """Fork the command; send its exit code when it ends, or kill it when the connection is closed."""
+    """Fork the command; send its pid, and its exit code when it ends. Kill it when the connection is closed."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     header, streams, _, _ = socket.recv_fds(connection, LENGTH.size, 3)
     arguments, environment, directory = json.loads(_read(connection, LENGTH.unpack(header)[0]))
@@ -136,6 +190,9 @@ def _supervise(connection: socket.socket) -> None:
             os.dup2(stream, number)
             os.close(stream)
         _run(arguments, environment, directory)
+    for stream in streams:  # only the command keeps them open
+        os.close(stream)
+    connection.sendall(LENGTH.pack(pid))
     watched = os.pidfd_open(pid)
     ready, _, _ = select.select([watched, connection.fileno()], [], [])
     if watched not in ready:

@@ -69,6 +69,7 @@ class Job:
                 offsets = await admin.group_offsets(self.group)
                 if sum(position.offset for position in offsets.values()) >= total:
                     return
+                await asyncio.sleep(0.01)
 
     async def _until_decided(self) -> None:
         """Wait until no transaction is open: Kafka confirms a commit before its markers are in every partition."""
@@ -80,7 +81,7 @@ class Job:
             asyncio.timeout(WAIT_S),
         ):
             while await stable.end_offsets(partitions) != await written.end_offsets(partitions):
-                pass
+                await asyncio.sleep(0.01)
 
     async def result(self) -> list[list[int]]:
         """Return the numbers that a read_committed reader sees, per partition."""
