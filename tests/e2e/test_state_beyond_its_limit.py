@@ -81,7 +81,6 @@ async def test_a_transaction_whose_record_only_just_fits_can_be_ended(tmp_path: 
     async with BrokerNode(tmp_path, config=SETTINGS) as broker, RawConnection(broker.address) as wire:
         await wire.create_topic("t", PARTITIONS + 1)
         await begin(wire, "first")
-        await broker.transaction_coordinator.registration.until_durable("first")  # so that its record can be read
         await limit(wire, STATE, largest_batch(broker, STATE))
         who = await begin(wire, "other")
         assert await add(wire, "other", who, PARTITIONS + 1) == {E.UNKNOWN_SERVER_ERROR}, "this does not fit"
