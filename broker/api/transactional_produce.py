@@ -306,9 +306,6 @@ def _comes_to_register(context: RequestContext, transactional_id: str, append: P
     assert header is not None
     broker = context.broker
     identity = (header.producer_id, header.producer_epoch)
-    registration = broker.transaction_coordinator.registration
-    if registration.is_under_way(transactional_id, *identity, (partition.topic, partition.index)):
-        return True
     if broker.transaction_coordinator.registration.opens(
         transactional_id, *identity, (partition.topic, partition.index)
     ):

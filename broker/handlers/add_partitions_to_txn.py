@@ -28,7 +28,7 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ..acls.access import Access
-from ..api.handling import Reply, RequestContext, handles
+from ..api.handling import Deferred, Reply, RequestContext, handles
 from ..coordinator.transaction.decisions import Step
 from ..coordinator.transaction.state import TopicPartition, TransactionVersion
 from ..metadata import Metadata
@@ -70,11 +70,7 @@ If the latter is None, there is nothing to wait for: the registration is durable
 
 @handles(AddPartitionsToTxnRequest)
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
-    """Register the partitions. Up to v3 the sender is a client; from v4 on it is a broker that acts for a client.
-
-    A broker appends next, without asking again. So its response waits until the registration is durable, and a
-    client's response does not (`registration.py`).
-    """
+    """Register the partitions. Up to v3 the sender is a client; from v4 on it is a broker that acts for a client."""
     return _add_all(context, request) if context.api_version >= FIRST_BATCHED_VERSION else _add(context, request)
 
 
@@ -96,6 +92,8 @@ def _add(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply:
         )
         if isinstance(pending, Step):
             return _wait(context, request, producer)
+        if pending is not None:
+            return Deferred(pending, lambda _: _response_of_few(codes))
     return _response_of_few(codes)
 
 
@@ -146,6 +144,8 @@ def _add_many(context: RequestContext, request: AddPartitionsToTxnRequest) -> St
     codes, pending = yield from _attempt(context, producer, topics, session=request.session, writes=False)
     if isinstance(pending, Step):
         return _wait(context, request, producer)
+    if pending is not None:
+        return Deferred(pending, lambda _: _response(codes))
     return (yield from _response(codes))
 
 
@@ -153,7 +153,7 @@ async def _wait(
     context: RequestContext, request: AddPartitionsToTxnRequest, producer: Producer
 ) -> AddPartitionsToTxnResponse:
     deadline = context.broker.transaction_coordinator.wait_deadline()
-    codes, _ = await _register(
+    codes = await _register(
         context, producer, request.v3_and_below_topics, deadline, session=request.session, writes=False, waits=True
     )
     return await run_in_slices(_response(codes))
@@ -192,10 +192,9 @@ async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTx
         )
         return await run_in_slices(_same(transaction.topics, ErrorCode.INVALID_REQUEST))
     if transaction.verify_only:
-        await coordinator.registration.until_durable(transaction.transactional_id)
         return await run_in_slices(_verify(context, producer, transaction.topics))
     try:
-        codes, durable = await _register(
+        return await _register(
             context,
             producer,
             transaction.topics,
@@ -203,9 +202,6 @@ async def _add_or_verify(context: RequestContext, transaction: AddPartitionsToTx
             session=transaction.session,
             writes=not transaction.session,
         )
-        if durable is not None:
-            await asyncio.shield(durable)
-        return codes
     except KafkaError as error:
         return await run_in_slices(_same(transaction.topics, error.code))
 
@@ -219,10 +215,9 @@ async def _register(
     session: bool,
     writes: bool,
     waits: bool = False,
-) -> tuple[Codes, asyncio.Future[None] | None]:
-    """Register partitions after the previous transaction has ended.
+) -> Codes:
+    """Register partitions durably, after the previous transaction has ended.
 
-    Return an error code for each partition, and a future that resolves when the registration is durable, or None.
     Set `waits` if an earlier attempt found that the previous transaction has not ended. Raises KafkaError as
     `add_partitions_now` and `until_settled` do.
     """
@@ -233,7 +228,9 @@ async def _register(
         codes, pending = await run_in_slices(_attempt(context, producer, topics, session=session, writes=writes))
         waits = isinstance(pending, Step)
         if not isinstance(pending, Step):
-            return codes, pending
+            if pending is not None:
+                await asyncio.shield(pending)
+            return codes
 
 
 def _attempt(

@@ -14,8 +14,7 @@ again.
 
 Invariants: a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
 follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
-completion even if the request that started it is cancelled. No partition gets a batch of the transaction before its
-registration is durable, so AddPartitionsToTxn and AddOffsetsToTxn are answered earlier.
+completion even if the request that started it is cancelled.
 """
 
 from __future__ import annotations
@@ -282,7 +281,7 @@ class TransactionCoordinator(TransactionCore):
         entry = self.state.get(transactional_id)
         if entry is None or entry.metadata.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        return entry.registered
+        return entry.metadata
 
     def list(self, wanted: TransactionFilter) -> Steps[list[TransactionMetadata]]:
         """Handle a ListTransactions request: return, in steps, the states of the ids that `wanted` selects.
@@ -291,7 +290,7 @@ class TransactionCoordinator(TransactionCore):
         INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
         """
         self.state.check_loaded()
-        known = (entry.registered for entry in self.state.snapshot())
+        known = (entry.metadata for entry in self.state.snapshot())
         return wanted.select(known, self.clock.now_ms(), self.config.transactional_id_pattern_max_size)
 
 

@@ -5,29 +5,28 @@ from __future__ import annotations
 import asyncio
 
 from .metadata import TransactionMetadata
-from .state import TopicPartition, TransactionState
+from .state import TopicPartition
 
 
 class TransactionEntry:
     """The mutable holder of a transactional id's immutable TransactionMetadata.
 
     `metadata` is the current value, which responses may report. `pending` is a value that is appended but not yet
-    durable, or None; an id has at most one. `durable` is a future that resolves when `pending` is durable, or None.
-    `unwritten` is a COMPLETE_* value that is current but not yet in the log; it will be written before the id's next
-    record. `partition` is the partition of `__transaction_state` that holds the id.
+    durable, or None; an id has at most one. `unwritten` is a COMPLETE_* value that is current but not yet in the log;
+    it will be written before the id's next record. `partition` is the partition of `__transaction_state` that holds the
+    id.
 
     `written` are the partitions of the ongoing transaction that have a batch, or are about to get one. It is None if
     the transaction began before this process started, because these partitions are then unknown. `waiters` is None
     while no request waits, because a broker has many entries and each empty list would take 56 bytes.
     """
 
-    __slots__ = ("durable", "metadata", "partition", "pending", "unwritten", "waiters", "written")
+    __slots__ = ("metadata", "partition", "pending", "unwritten", "waiters", "written")
 
     def __init__(self, metadata: TransactionMetadata, partition: int) -> None:
         self.metadata = metadata
         self.partition = partition
         self.pending: TransactionMetadata | None = None
-        self.durable: asyncio.Future[None] | None = None
         self.unwritten: TransactionMetadata | None = None
         self.waiters: list[asyncio.Future[None]] | None = None
         self.written: set[TopicPartition] | None = None
@@ -36,12 +35,6 @@ class TransactionEntry:
     def is_settled(self) -> bool:
         """Whether the next transition can be decided: none is pending, and no decided transaction is incomplete."""
         return self.pending is None and not self.metadata.state.is_prepare
-
-    @property
-    def registered(self) -> TransactionMetadata:
-        """The current value with all partitions that AddPartitionsToTxn has confirmed, including those in `pending`."""
-        pending = self.pending
-        return pending if pending is not None and pending.state is TransactionState.ONGOING else self.metadata
 
     def wake(self) -> None:
         """Wake the requests that wait for this transactional id. They then check the state again."""

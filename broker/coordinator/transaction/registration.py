@@ -4,17 +4,12 @@ Owns AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890, 
 session, and the set of partitions that have a batch of the transaction. To append a transactional batch, the produce
 path calls `admit_now` (or `verify`), appends, and calls `wrote`, without an await in between. No decision can run in
 between, so every decision knows all partitions that have a batch.
-
-A registration is durable before a batch is admitted. If a record were on disk and its registration were lost with a
-power failure, nobody would end the record's transaction. The response to AddPartitionsToTxn or AddOffsetsToTxn need not
-wait for that, which saves a producer one flush per transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -70,15 +65,13 @@ class PartitionRegistration:
         the partitions without calling `wrote`. Return None if they are registered durably, a future that resolves when
         they are (await it through `asyncio.shield`), or Step.WAIT if an earlier transaction or transition is
         incomplete. On Step.WAIT use `add_partitions`, or await `until_settled` and call again. Raise KafkaError like
-        these methods. The request of a client may be answered before the future resolves.
+        these methods.
         """
         identity = ProducerIdentity(producer_id, producer_epoch)
         entry: TransactionEntry | None = None
         try:
             entry = self._core.known(transactional_id)
             metadata = entry.metadata
-            if not (session or writes) and _is_under_way(entry, identity, partitions):
-                return entry.durable
             opening = metadata.state is not TransactionState.ONGOING
             repairing = self._core.maintenance.is_repairing
             if repairing(producer_id, partitions) or (opening and repairing(producer_id, metadata.session_partitions)):
@@ -148,42 +141,10 @@ class PartitionRegistration:
         by: Caller = UNKNOWN_CALLER,
         deadline: float | None = None,
     ) -> None:
-        """Register partitions durably with the transaction, after the previous transaction has ended.
+        """Handle an AddPartitionsToTxn or AddOffsetsToTxn request: register partitions durably with the transaction.
 
-        Raise KafkaError like `begin_to_add`.
-        """
-        durable = await self.begin_to_add(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            partitions,
-            version,
-            session=session,
-            writes=writes,
-            by=by,
-            deadline=deadline,
-        )
-        if durable is not None:
-            await asyncio.shield(durable)
-
-    async def begin_to_add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-        version: TransactionVersion = TransactionVersion.TV_0,
-        *,
-        session: bool = False,
-        writes: bool = False,
-        by: Caller = UNKNOWN_CALLER,
-        deadline: float | None = None,
-    ) -> asyncio.Future[None] | None:
-        """Register partitions with the transaction, after the previous transaction has ended.
-
-        Return None if they are registered durably, else a future that resolves when they are. The caller must have
-        checked that the partitions exist. `deadline` (event loop time) limits the wait for an earlier transaction; by
-        default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST,
+        The caller must have checked that the partitions exist. `deadline` (event loop time) limits the wait for an
+        earlier transaction; by default `transaction.pending.wait.max.ms` does. Raise KafkaError INVALID_REQUEST,
         INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (for TV_2, as in Kafka, INVALID_PRODUCER_EPOCH), POLICY_VIOLATION
         (more partitions than `transaction.max.partitions`; nothing has changed),
         CONCURRENT_TRANSACTIONS (the transactional id is still busy at the deadline), or with a coordinator error code.
@@ -204,7 +165,9 @@ class PartitionRegistration:
             if isinstance(result, Step):
                 await self._core.waits.until_settled(self._core.known(transactional_id), deadline, by)
                 continue
-            return result
+            if result is not None:
+                await asyncio.shield(result)
+            return
 
     def admit_now(
         self,
@@ -228,31 +191,12 @@ class PartitionRegistration:
             return None
         if registers:
             return self.add_partitions_now(transactional_id, producer_id, producer_epoch, [partition], by=by)
-        if self.is_under_way(transactional_id, producer_id, producer_epoch, partition) or self.opens(
-            transactional_id, producer_id, producer_epoch, partition
-        ):
+        if self.opens(transactional_id, producer_id, producer_epoch, partition):
             return self.add_partitions_now(
                 transactional_id, producer_id, producer_epoch, [partition], TransactionVersion.TV_0, by=by
             )
         self.refuse(transactional_id, producer_id, producer_epoch, code, by)
         raise KafkaError(code)
-
-    def is_under_way(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> bool:
-        """Whether the partition is being registered with the producer's transaction, but not durably yet.
-
-        If so, `verify` refuses its batches for now, and `add_partitions_now` returns the future to wait for.
-        """
-        entry = self._core.state.peek(transactional_id)
-        return entry is not None and _is_under_way(entry, ProducerIdentity(producer_id, producer_epoch), [partition])
-
-    async def until_durable(self, transactional_id: str) -> None:
-        """Wait for the registration of partitions that is under way, if there is one, however it ends."""
-        entry = self._core.state.peek(transactional_id)
-        if entry is not None and entry.durable is not None and entry.registered is entry.pending:
-            with suppress(KafkaError):  # the partitions are not registered then
-                await asyncio.shield(entry.durable)
 
     def opens(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
         """Whether an older client's batch opens the next transaction, now or when the previous one is complete.
@@ -319,17 +263,6 @@ class PartitionRegistration:
         entry = self._core.state.peek(transactional_id)
         identity = ProducerIdentity(producer_id, producer_epoch)
         self._core.events.refused(transactional_id, code, by, identity=identity, entry=entry)
-
-
-def _is_under_way(entry: TransactionEntry, identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> bool:
-    """Whether a registration is appended but not durable yet that contains all of these partitions."""
-    pending = entry.pending
-    return (
-        pending is not None
-        and pending.state is TransactionState.ONGOING
-        and identity == (pending.producer_id, pending.producer_epoch)
-        and pending.topic_partitions.issuperset(partitions)
-    )
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:

@@ -4,8 +4,7 @@ Owns the entries, the appends that change them, and their replay. Never decides 
 partitions of a transaction.
 
 A transition is appended, and becomes current when it is durable. In between, the entry is `pending` and no other
-transition is accepted, so every response reports durable state. The exception is added partitions: they are reported
-when they are appended, and no batch is admitted before they are durable (`registration.py`).
+transition is accepted, so every response reports durable state.
 
 COMPLETE_* is different: no response depends on it, and after a crash it follows again from PREPARE_*. Therefore it
 becomes current at once. It is written before the id's next record, in the same batch, or by itself after a short delay.
@@ -172,7 +171,7 @@ class TransactionStateManager:
             self._become(entry, new)
             return None
         entry.pending = new
-        entry.durable = done = flush.get_loop().create_future()
+        done: asyncio.Future[None] = flush.get_loop().create_future()
         flush.add_done_callback(lambda flush: self._flushed(entry, new, flush, done))
         return done
 
@@ -358,7 +357,7 @@ class TransactionStateManager:
         flush: asyncio.Future[None],
         done: asyncio.Future[None],
     ) -> None:
-        entry.pending = entry.durable = None
+        entry.pending = None
         error = KafkaError(ErrorCode.NOT_COORDINATOR) if flush.cancelled() else flush.exception()
         if error is None:
             self._become(entry, new)

@@ -285,13 +285,6 @@ MUTANTS: Final = (
         "                return identity",
     ),
     Mutant(
-        "batches are admitted before their registration is on disk",
-        "transactions",
-        "broker/coordinator/transaction/registration.py",
-        "verify_partition(entry.metadata, identity, partition)",
-        "verify_partition(entry.registered, identity, partition)",
-    ),
-    Mutant(
         "an id with an open transaction expires",
         "transactions",
         "broker/coordinator/transaction/metadata.py",

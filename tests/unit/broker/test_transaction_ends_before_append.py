@@ -17,7 +17,6 @@ from oncelog.broker.node import BrokerNode
 from oncelog.broker.topic_names import OFFSETS_TOPIC
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from support.held_flushes import HeldFlushes
 from support.raw_connection import RawConnection, batch
 from support.session_wire import NEWER, SessionProducer
 from support.slices import context_of
@@ -31,6 +30,31 @@ MANY = produce.PARTITIONS_AT_ONCE + 50
 async def broker() -> AsyncIterator[BrokerNode]:
     async with BrokerNode(durability="os", offsets_topic_num_partitions=1, logging_level="error") as broker:
         yield broker
+
+
+class HeldFlushes:
+    """What the transaction coordinator writes is durable when the test says so."""
+
+    def __init__(self, broker: BrokerNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+        log = broker.transaction_coordinator.state._state_log
+        monkeypatch.setattr(log, "pending_flush", self._pending_flush)
+        self._holding = False
+
+    def _pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
+        if not self._holding:
+            return None
+        flush: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(flush)
+        return flush
+
+    def hold(self) -> None:
+        self._holding = True
+
+    def release(self) -> None:
+        self._holding = False
+        for flush in self._waiting:
+            flush.set_result(None)
 
 
 async def until(condition: Any) -> None:
