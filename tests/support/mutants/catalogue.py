@@ -285,6 +285,13 @@ MUTANTS: Final = (
         "                return identity",
     ),
     Mutant(
+        "added partitions are confirmed before they are on disk",
+        "transactions",
+        "broker/handlers/add_partitions_to_txn.py",
+        "            return Deferred(pending, lambda _: _response_of_few(codes))",
+        "            pass",
+    ),
+    Mutant(
         "an id with an open transaction expires",
         "transactions",
         "broker/coordinator/transaction/metadata.py",

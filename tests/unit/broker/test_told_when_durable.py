@@ -11,24 +11,33 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from oncelog.broker.api.handling import Deferred, RequestContext
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.coordinator.claims.initialisation import GroupInitialisation
 from oncelog.broker.coordinator.transaction.events import Cause
 from oncelog.broker.coordinator.transaction.state import TransactionState, TransactionVersion
-from oncelog.broker.handlers import txn_offset_commit
+from oncelog.broker.handlers import add_offsets_to_txn, add_partitions_to_txn, txn_offset_commit
 from oncelog.broker.log import PartitionLog
 from oncelog.broker.node import BrokerNode
+from oncelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from oncelog.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from oncelog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from oncelog.protocol.schema import Request, Response
 from support.faulty_filesystem import FaultyFileSystem
 from support.raw_connection import batch
 from support.simulation.broker import Silent, SimulatedBroker, simulated_parts
 from support.simulation.threads import Schedule
 from support.simulation.world import SETTINGS, SimulationLoop
+from support.slices import context_of
 
 CAUSE = Cause("test")
 FLUSH_S = 1.0
@@ -133,6 +142,47 @@ def test_offsets_in_a_transaction_are_answered_when_they_are_on_disk() -> None:
         assert log.files.flushed_offset == log.log_end_offset
 
     on_a_slow_disk(work)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_added_partitions_are_answered_when_they_are_on_disk(version: int) -> None:
+    """Otherwise, a loss of power would take them back, and the commit that follows would pass for a repeated one."""
+
+    async def work(broker: BrokerNode) -> None:
+        who = await broker.transaction_coordinator.init_producer_id("id", 60_000)
+        topics = [AddPartitionsToTxnTopic("t", [0])]
+        request = AddPartitionsToTxnRequest([], "id", *who, topics)
+        if version >= add_partitions_to_txn.FIRST_BATCHED_VERSION:
+            request = AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("id", *who, topics=topics)])
+        await is_answered_when_durable(broker, add_partitions_to_txn.handle, request, version)
+
+    on_a_slow_disk(work)
+
+
+def test_added_offsets_are_answered_when_they_are_on_disk() -> None:
+    async def work(broker: BrokerNode) -> None:
+        who = await broker.transaction_coordinator.init_producer_id("id", 60_000)
+        await is_answered_when_durable(broker, add_offsets_to_txn.handle, AddOffsetsToTxnRequest("id", *who, "g"), 3)
+
+    on_a_slow_disk(work)
+
+
+async def is_answered_when_durable(
+    broker: BrokerNode, handle: Callable[..., Any], request: Request[Any], version: int
+) -> None:
+    """Check that the record which the request writes to `__transaction_state` is on disk when it is answered."""
+    entry = broker.transaction_coordinator.state.get("id")
+    assert entry is not None
+    log = broker.replica_manager.partition("__transaction_state", entry.partition).log
+    before = log.log_end_offset
+    answer = handle(context_of(broker, request, version), request)
+    assert not isinstance(answer, Response)
+    if isinstance(answer, Deferred):
+        assert isinstance(answer.awaitable, asyncio.Future)
+        await answer.awaitable
+    else:
+        await answer
+    assert before < log.log_end_offset == log.high_watermark
 
 
 def test_producer_ids_are_never_handed_out_twice() -> None:
