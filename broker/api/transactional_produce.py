@@ -193,10 +193,17 @@ def _join(
     partitions = [(p.topic, p.index) for append in joining if (p := append.partition) is not None]
     registering = context.api_version >= FIRST_VERSION_REGISTERING
     version = TransactionVersion.TV_2 if registering else TransactionVersion.TV_0
+    registration = context.broker.transaction_coordinator.registration
+    identity = (first.producer_id, first.producer_epoch)
     try:
-        step = context.broker.transaction_coordinator.registration.add_partitions_now(
-            transactional_id, first.producer_id, first.producer_epoch, partitions, version, by=context
-        )
+        if (
+            not registering
+        ):  # the session may have ended since `_unregistered` found that the batches open a transaction
+            code = registration.check_session(transactional_id, *identity, partitions)
+            if code is not ErrorCode.NONE:
+                registration.refuse(transactional_id, *identity, code, context)
+                raise KafkaError(code)
+        step = registration.add_partitions_now(transactional_id, *identity, partitions, version, by=context)
     except KafkaError as error:
         fenced = error.code is ErrorCode.PRODUCER_FENCED
         failure = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) if fenced else error

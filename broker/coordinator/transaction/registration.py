@@ -205,13 +205,28 @@ class PartitionRegistration:
         (`session.py` has the rules), and then registers the partition.
         """
         entry = self._core.state.peek(transactional_id)
+        return entry is not None and sessions.opens(_decided(entry), producer_id, producer_epoch, partition)
+
+    def check_session(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
+    ) -> ErrorCode:
+        """Return NONE if an older client's batches open the next transaction of their session, or are part of it.
+
+        Otherwise return the error code for the batches. The caller registers the partitions before the next await: if
+        the session has ended, the registration would open a transaction for batches of one that was aborted.
+        """
+        first = next(iter(partitions))
+        code = self.verify(transactional_id, producer_id, producer_epoch, first)
+        entry = self._core.state.peek(transactional_id)
         if entry is None:
-            return False
-        pending = entry.pending
-        # a pending decision already defines the session after it
-        decided = pending is not None and pending.state.is_prepare
-        current = pending if pending is not None and decided else entry.metadata
-        return sessions.opens(current, producer_id, producer_epoch, partition)
+            return code
+        if code is ErrorCode.NONE:
+            known = entry.metadata.topic_partitions
+        elif self.opens(transactional_id, producer_id, producer_epoch, first):
+            known = _decided(entry).session_partitions
+        else:
+            return code
+        return ErrorCode.NONE if known.issuperset(partitions) else ErrorCode.TRANSACTION_ABORTABLE
 
     def wrote(self, transactional_id: str, partition: TopicPartition) -> None:
         """Record that a batch of the ongoing transaction was appended to the partition.
@@ -263,6 +278,12 @@ class PartitionRegistration:
         entry = self._core.state.peek(transactional_id)
         identity = ProducerIdentity(producer_id, producer_epoch)
         self._core.events.refused(transactional_id, code, by, identity=identity, entry=entry)
+
+
+def _decided(entry: TransactionEntry) -> TransactionMetadata:
+    """Return the value that defines the session: a pending decision already defines the session after it."""
+    pending = entry.pending
+    return pending if pending is not None and pending.state.is_prepare else entry.metadata
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:

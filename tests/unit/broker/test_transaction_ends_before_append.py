@@ -98,12 +98,12 @@ async def test_what_waits_for_its_registration_is_refused_when_the_transaction_e
             assert log.producers.open_transactions() == [], partition
 
 
-def many_batches(producer_id: int, producer_epoch: int) -> ProduceRequest:
+def many_batches(producer_id: int, producer_epoch: int, transactional_id: str = ID) -> ProduceRequest:
     records = batch(
         b"late", producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0, transactional=True
     )
     rows = [PartitionProduceData(index, bytearray(records)) for index in range(MANY)]
-    return ProduceRequest(ID, -1, 30_000, [TopicProduceData(name="t", partition_data=rows)])
+    return ProduceRequest(transactional_id, -1, 30_000, [TopicProduceData(name="t", partition_data=rows)])
 
 
 async def answer_of(reply: Any) -> Any:
@@ -143,3 +143,40 @@ async def test_portions_of_a_large_request_are_refused_once_the_transaction_has_
     for log in logs:
         assert log.last_stable_offset == log.log_end_offset, log.name
         assert log.producers.open_transactions() == [], log.name
+
+
+async def test_batches_of_a_session_that_ends_before_they_are_registered_open_no_transaction(
+    broker: BrokerNode,
+) -> None:
+    """Each pause of a large request is tried: its producer aborts there, on another connection."""
+    await broker.metadata.create_topic("t", MANY, {})
+    pauses = 1
+    while await aborted_at_pause(broker, pauses):
+        pauses += 1
+    assert pauses > 3
+
+
+async def aborted_at_pause(broker: BrokerNode, number: int) -> bool:
+    """Abort while batches of a session are prepared. Return whether their request has a pause with this number."""
+    coordinator, name = broker.transaction_coordinator, f"{ID}-{number}"
+    partitions = [("t", index) for index in range(MANY)]
+    who = await coordinator.init_producer_id(name, 60_000)
+    await coordinator.registration.add_partitions(name, *who, partitions, session=True)
+    await coordinator.end_txn(name, *who, True, TransactionVersion.TV_0, written=frozenset(), keeps_session=True)
+    await until(lambda: coordinator.describe(name).state is TransactionState.COMPLETE_COMMIT)
+    request = many_batches(*who, name)
+    handling = answer_of(produce.handle(context_of(broker, request, 9), request))
+    try:
+        for _ in range(number):
+            handling.send(None)
+    except StopIteration:
+        return False
+    await coordinator.end_txn(name, *who, False, TransactionVersion.TV_0)
+    await until(lambda: coordinator.describe(name).state is TransactionState.COMPLETE_ABORT)
+    rest_of(handling)
+    assert coordinator.describe(name).state is TransactionState.COMPLETE_ABORT, number
+    for partition in partitions:
+        log = broker.replica_manager.partition(*partition).log
+        assert log.last_stable_offset == log.log_end_offset, (log.name, number)
+        assert log.producers.open_transactions() == [], (log.name, number)
+    return True
