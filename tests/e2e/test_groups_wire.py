@@ -111,6 +111,29 @@ def test_a_key_type_that_does_not_exist_is_an_invalid_request(wire: Wire, key_ty
     assert (found.error_code, found.node_id) == (E.INVALID_REQUEST, -1)
 
 
+# ---- DescribeGroups
+
+
+def test_a_group_that_rebalances_shows_the_assignments_of_the_generation_before(
+    wire: Wire, member: Callable[..., Member]
+) -> None:
+    """kafka-consumer-groups --describe shows by them which member reads which partition."""
+    first = member()
+    assert first.join().error_code == 0
+    assert first.sync({first.member_id: b"alone"}).error_code == 0
+    second = member()
+    second.send_join()
+    if second.joined().error_code == E.MEMBER_ID_REQUIRED:
+        second.send_join()
+    first.wait_for(E.REBALANCE_IN_PROGRESS)
+    described = describe(wire, first.group)
+    assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
+    assert {found.member_id: (found.member_assignment, found.member_metadata) for found in described.members} == {
+        first.member_id: (b"alone", b""),
+        second.member_id: (b"", b""),
+    }
+
+
 # ---- membership, every version
 
 
