@@ -207,8 +207,11 @@ class _Fetch:
         try:
             log = self._partition(target).log
             divergence = self._divergence(target, log) if target.last_fetched_epoch >= 0 else None
-            max_bytes = 0 if divergence is not None else max(0, min(target.max_bytes, left))
-            read = log.read(target.fetch_offset, max_bytes, self.isolation, min_one=nothing_yet and divergence is None)
+            if divergence is None:
+                max_bytes = max(0, min(target.max_bytes, left))
+                read = log.read(target.fetch_offset, max_bytes, self.isolation, min_one=nothing_yet)
+            else:  # a reader whose log diverges may even be beyond the end of the partition's log
+                read = log.read(log.high_watermark, 0, self.isolation, min_one=False)
         except KafkaError as error:
             return _failed(target, error)
         if isinstance(read, LogRead):

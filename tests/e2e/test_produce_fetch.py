@@ -224,6 +224,26 @@ async def test_an_offset_outside_of_the_log_is_out_of_range(bootstrap: str, fres
         assert (await wire.fetch(topic, 1)).responses[0].partitions[0].error_code == E.NONE
 
 
+async def test_a_reader_whose_log_diverges_learns_where(bootstrap: str, fresh_name: Name) -> None:
+    """A reader that has records which the log has lost (KIP-595): Java's consumer then goes back to this offset."""
+    topic = fresh_name("topic")
+    async with RawConnection(bootstrap) as wire:
+        await wire.create_topic(topic)
+        await wire.produce(topic, batch(b"a", b"b", b"c"))
+
+        async def fetch(offset: int, last_epoch: int) -> tuple[int, int, int, list[bytes | None]]:
+            asked = FetchPartition(0, -1, offset, last_fetched_epoch=last_epoch, partition_max_bytes=1000)
+            request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic, partitions=[asked])])
+            (got,) = (await wire.call(request, 12)).responses[0].partitions
+            assert got.error_code or got.high_watermark == 3
+            return got.error_code, got.diverging_epoch.epoch, got.diverging_epoch.end_offset, values_in(got.records)
+
+        assert await fetch(1, 0) == (E.NONE, -1, -1, [b"a", b"b", b"c"])
+        assert await fetch(3, 0) == (E.NONE, -1, -1, [])
+        assert await fetch(4, 0) == (E.NONE, 0, 3, [])
+        assert await fetch(4, -1) == (E.OFFSET_OUT_OF_RANGE, -1, -1, [])
+
+
 async def test_a_fetch_at_the_end_waits_for_the_next_record(bootstrap: str, fresh_name: Name) -> None:
     topic = fresh_name("topic")
     async with RawConnection(bootstrap) as consumer, RawConnection(bootstrap) as producer:
