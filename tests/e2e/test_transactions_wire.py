@@ -290,6 +290,27 @@ class TestTimeout:
         txn.end(True, version=5)
         eventually(lambda: read(wire, topic).values == [b"again"])
 
+    @pytest.mark.parametrize("version", [9, 12])
+    def test_a_producer_returns_with_its_previous_epoch_unless_another_has_come(
+        self, wire: Wire, txn: TransactionWire, topic: str, version: int
+    ) -> None:
+        """KIP-588. A producer that was only too slow goes on with InitProducerId v3+."""
+        txn.init(timeout_ms=200)
+        slow = (txn.producer_id, txn.epoch)
+        txn.add(topic, 0)
+        assert txn.produce(topic, b"slow", version=version) == 0
+        eventually(lambda: describe(wire, txn.tid).transaction_state == "CompleteAbort", timeout_s=40)
+        for _ in range(2):  # the response may be lost
+            returned = txn.init(believed=slow)
+            assert (returned.error_code, returned.producer_id, returned.producer_epoch) == (0, slow[0], 1)
+        txn.add(topic, 0)
+        assert txn.produce(topic, b"again", version=version) == 0
+        assert txn.end(True).error_code == 0
+        eventually(lambda: read(wire, topic).values == [b"again"])
+        successor = TransactionWire(wire, txn.tid)
+        successor.init()
+        assert txn.init(believed=slow).error_code == E.PRODUCER_FENCED
+
 
 class TestBrokersApis:
     @pytest.mark.parametrize("version", [4, 5])

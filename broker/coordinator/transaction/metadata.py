@@ -254,16 +254,20 @@ def prepare_fence(
 ) -> TransactionMetadata:
     """Return the next value, in state PREPARE_ABORT, for an abort that the broker initiates.
 
-    The epoch is bumped, and no producer receives the new epoch. The current producer is fenced, and InitProducerId
-    recognises no retry (`last_producer_epoch` is -1). The last epoch of a producer id is reserved for this purpose.
-    Every registered partition gets a marker.
+    The epoch is bumped, and the current producer is fenced. If another producer fences it (`fenced`), no producer
+    receives the new epoch, and InitProducerId recognises no retry (`last_producer_epoch` is -1). After a timeout, a
+    producer receives it that initialises again with its previous epoch, unless another one has initialised since
+    (KIP-588). The last epoch of a producer id is reserved, and no producer receives it. Every registered partition gets
+    a marker.
     """
     assert metadata.state is TransactionState.ONGOING
+    epoch = min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
+    may_return = not fenced and epoch < MAX_PRODUCER_EPOCH
     return _next(
         metadata,
         TransactionState.PREPARE_ABORT,
-        producer_epoch=min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH),
-        last_producer_epoch=NO_PRODUCER_EPOCH,
+        producer_epoch=epoch,
+        last_producer_epoch=metadata.producer_epoch if may_return else NO_PRODUCER_EPOCH,
         last_update_timestamp_ms=now_ms,
         client_transaction_version=version,
         fenced=fenced,

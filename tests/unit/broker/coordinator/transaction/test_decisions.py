@@ -14,7 +14,14 @@ from oncelog.broker.coordinator.transaction.decisions import (
     decide_init,
     verify_partition,
 )
-from oncelog.broker.coordinator.transaction.metadata import TransactionMetadata, complete_end, new_metadata, prepare_end
+from oncelog.broker.coordinator.transaction.metadata import (
+    TransactionMetadata,
+    complete_end,
+    fence_idle,
+    new_metadata,
+    prepare_end,
+    prepare_fence,
+)
 from oncelog.broker.coordinator.transaction.state import (
     STATE_BY_LABEL,
     VALID_PREVIOUS_STATES,
@@ -329,6 +336,32 @@ class TestEndVersion2:
         timed_out = complete_end(metadata(S.PREPARE_ABORT, epoch=6, client_transaction_version=TV2), 300)
         assert end(timed_out, False, 5, TV2) is Step.NOTHING
         assert code_of(end, timed_out, True, 5, TV2) is ErrorCode.INVALID_TXN_STATE
+
+    @pytest.mark.parametrize("state", [S.PREPARE_ABORT, S.COMPLETE_ABORT])
+    def test_producer_aborted_by_timeout_initialises_with_its_previous_epoch(self, state: TransactionState) -> None:
+        timed_out = prepare_fence(metadata(S.ONGOING), TV2, 200)
+        if state is S.PREPARE_ABORT:
+            assert init(timed_out, (7, 5)) is Step.WAIT
+            return
+        timed_out = complete_end(timed_out, 300)
+        returned = init(timed_out, (7, 5))
+        assert isinstance(returned, TransactionMetadata)
+        assert (returned.producer_epoch, returned.state) == (6, S.EMPTY)
+        assert code_of(init, timed_out, (7, 4)) is ErrorCode.PRODUCER_FENCED
+
+    def test_producer_aborted_by_another_one_never_returns(self) -> None:
+        fenced = complete_end(prepare_fence(metadata(S.ONGOING), TV2, 200, fenced=True), 300)
+        assert code_of(init, fenced, (7, 5)) is ErrorCode.PRODUCER_FENCED
+        timed_out = complete_end(prepare_fence(metadata(S.ONGOING), TV2, 200), 300)
+        successor = init(timed_out)
+        assert isinstance(successor, TransactionMetadata)
+        assert code_of(init, successor, (7, 5)) is ErrorCode.PRODUCER_FENCED
+        operator = fence_idle(timed_out, 400)
+        assert code_of(init, operator, (7, 5)) is ErrorCode.PRODUCER_FENCED
+
+    def test_epoch_used_up_by_a_timeout_is_never_handed_out(self) -> None:
+        timed_out = complete_end(prepare_fence(metadata(S.ONGOING, epoch=LAST), TV2, 200), 300)
+        assert code_of(init, timed_out, (7, LAST)) is ErrorCode.PRODUCER_FENCED
 
     def test_epoch_used_up_by_fencing_is_never_handed_out(self) -> None:
         fenced = metadata(S.COMPLETE_ABORT, epoch=LAST + 1, client_transaction_version=TV2)
