@@ -1,6 +1,7 @@
 # Every target sets up what it needs by itself: a virtual environment in .venv, made again when pyproject.toml changes.
 PYTHON ?= python3
-WORKERS ?= 4
+# Many tests wait for something, so more of them than processors run at a time.
+WORKERS ?= 6
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

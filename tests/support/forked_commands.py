@@ -134,10 +134,11 @@ def _server() -> str:
     """Start the server for the commands of this process; return the path of its socket."""
     directory = Path(tempfile.mkdtemp(prefix="oncelog-commands-"))
     path = directory / "socket"
+    paths = filter(None, [os.environ.get("PYTHONPATH")])  # `oncelog` may be another one than the installed one
     server = subprocess.Popen(
         [sys.executable, "-P", "-m", "support.forked_commands", str(path)],
         stdin=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), *paths))},
     )
 
     atexit.register(server.communicate)  # closes its stdin, and so it ends
