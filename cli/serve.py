@@ -19,9 +19,19 @@ if TYPE_CHECKING:
     from ..broker.config import BrokerConfig
 
 DEFAULTS = {"log.dirs": "data", "listeners": "PLAINTEXT://127.0.0.1:9092"}
-"""Defaults that differ from the broker's: data in the current directory, not in /tmp, and a local port."""
+"""Defaults that differ from the broker's: data in the current directory, not in /tmp, and a port on 127.0.0.1."""
 
-CLIENT_VARIABLES = frozenset({"ONCELOG_BOOTSTRAP"})
+CLIENT_VARIABLES = frozenset(
+    {
+        "ONCELOG_BOOTSTRAP",
+        "ONCELOG_CLIENT_CONFIG",
+        "ONCELOG_CONNECT_URL",
+        "ONCELOG_HTTP_TOKEN",
+        "ONCELOG_HTTP_USER",
+        "ONCELOG_PROFILE",
+        "ONCELOG_PROFILES",
+    }
+)
 """Environment variables that have the prefix of settings, but belong to other commands."""
 
 
@@ -109,7 +119,10 @@ def serve(
 
 
 def _users(texts: tuple[str, ...]) -> dict[tuple[str, str], ScramCredential]:
-    """Return the credentials of --add-scram by user and mechanism. Raises click.UsageError without their text."""
+    """Return the credentials of --add-scram by user and mechanism.
+
+    Raises click.UsageError for an invalid text. The message does not contain the text, which may be secret.
+    """
     if not texts:
         return {}
     from ..auth.scram_users import parse_scram_user

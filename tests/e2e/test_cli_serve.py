@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from oncelog.cli.main import main
+from oncelog.cli.serve import CLIENT_VARIABLES
 from support.broker import BrokerProcess, StartFailed
 
 pytestmark = pytest.mark.oncelog_only(reason="is about the oncelog serve command")
@@ -132,8 +136,15 @@ def test_setting_that_can_not_be_is_named(tmp_path: Path, arguments: tuple[str, 
 
 def test_unknown_variable_is_named_and_the_clients_own_is_not(tmp_path: Path) -> None:
     refused(oncelog("serve", "--data-dir", str(tmp_path), ONCELOG_NO_SUCH="1"), 2, "ONCELOG_NO_SUCH")
-    with BrokerProcess(tmp_path, environment=os.environ | {"ONCELOG_BOOTSTRAP": "127.0.0.1:1"}) as broker:
+    with BrokerProcess(tmp_path, environment=os.environ | dict.fromkeys(CLIENT_VARIABLES, "127.0.0.1:1")) as broker:
         assert connects(broker.address)
+
+
+def test_every_variable_of_another_command_is_known_to_serve() -> None:
+    package = Path(inspect.getfile(main)).parent
+    read = {name for file in package.glob("*.py") for name in re.findall(r"\"(ONCELOG_[A-Z_]+)\"", file.read_text())}
+    assert "ONCELOG_PROFILE" in read
+    assert read == CLIENT_VARIABLES
 
 
 def test_settings_come_from_file_then_environment_then_flags(tmp_path: Path) -> None:
