@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def notices(suite: str, mutant: Mutant, tree: Path) -> bool:
         os.killpg(process.pid, 9)
         process.communicate()
         return True
-    if process.returncode != 0 and " failed" not in output:
+    if process.returncode != 0 and not re.search(r"\d+ (failed|passed)", output):  # a fixture that fails is an error
         raise SystemExit(f"{mutant.name}: the suite {suite} could not run:\n{output[-3000:]}")
     return process.returncode != 0
 
