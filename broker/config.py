@@ -102,7 +102,7 @@ SECURITY_NAMES: Final = frozenset(
         "client.quota.callback.class",
     }
 )
-"""Settings of Kafka that restrict what clients may do. Those that the broker does not have are refused."""
+"""Settings of Kafka that restrict what clients may do. Those that the broker does not support are refused."""
 
 HARMLESS: Final = {
     "security.inter.broker.protocol": tuple(SecurityProtocol),
@@ -126,7 +126,7 @@ LOGIN_MODULES: Final = {
     },
     ".oauthbearer.sasl.jaas.config": ("OAuthBearerLoginModule", set[str]()),
 }
-"""The login module of each setting that Kafka demands, and the options it may have.
+"""The login module that Kafka demands in each of these settings, and the options that the module may have.
 
 The keys are the ends of the settings' names. The settings have no effect: `sasl.enabled.mechanisms` names the
 mechanisms, and the name and password are for logins at other brokers.
@@ -139,7 +139,7 @@ def is_security_setting(name: str) -> bool:
 
 
 def _asks_for_nothing(name: str, value: object) -> bool:
-    """Return whether the setting is a security setting whose value means no security."""
+    """Return whether the setting is a security setting whose value needs no support of the broker."""
     text = str(value).strip().lower() if value is not None else ""
     if not is_security_setting(name):
         return False
@@ -161,7 +161,7 @@ def _is_login_module(name: str, value: str) -> bool:
 
 
 def _prefix(listener: str) -> str:
-    """Return the beginning of the names of a listener's own settings. Names ignore case, and `_` is equal to `.`."""
+    """Return the beginning of the names of a listener's own settings. Case is ignored, and `_` equals `.`."""
     return f"{LISTENER_PREFIX}{normal_name(listener)}."
 
 
@@ -190,7 +190,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
     """The settings that were given for one listener, by full name: `listener.name.<listener>.<setting>`."""
 
     dynamic: Mapping[str, Any]
-    """The values by name that clients have set while the broker runs. They come before all others (KIP-226)."""
+    """The values by name that clients have set while the broker runs. They override all others (KIP-226)."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self.__dict__["overrides"] = {}
@@ -199,9 +199,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         self.__dict__["_static"] = {name: self.get(name) for name, row in self.rows.items() if row.dynamic}
 
     def set_dynamic(self, values: Mapping[str, Any]) -> None:
-        """Put typed values in effect, by the names of dynamic settings, in place of those of the last call.
+        """Put `values`, typed values by the names of dynamic settings, into effect in place of those of the last call.
 
-        All other settings never change. A part of the broker that keeps a value, and not the configuration, must be
+        Other settings never change. A part of the broker that keeps a value instead of the configuration must be
         informed of the change.
         """
         for name in self.dynamic.keys() - values.keys():
@@ -214,7 +214,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         self.__dict__["dynamic"] = dict(values)
 
     def get_static(self, name: str) -> Any:
-        """Return the value of a setting, which may be that of one listener, if no client has changed it."""
+        """Return the value that a setting, or its variant for one listener, would have if no client had changed it."""
         for values in (self.overrides, self.__dict__["_static"]):
             if name in values:
                 return values[name]
@@ -232,8 +232,9 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         [],
         problem_of_items,
         doc="The addresses that the broker tells clients to connect to, at most one for each name in `listeners`. A"
-        " client learns the address of the listener that it has connected to. A listener without one: its host in"
-        " `listeners`, or, if that means all interfaces, the address to which the client has connected.",
+        " client learns the address of the listener that it has connected to. For a listener without such an"
+        " address, clients learn its host in `listeners` or, if that means all interfaces, the address to which they"
+        " have connected.",
     )
     listener_security_protocol_map: list[str] = text_list(
         [],
@@ -341,7 +342,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         INT32_MAX,
         at_least(1),
         doc="The maximum number of connections that may be open at a time from one address. Further connections are"
-        " closed at once. An IPv6 address counts with its /64 network.",
+        " closed at once. An IPv6 address is counted as its /64 network.",
         dynamic=True,
     )
     max_connection_creation_rate: int = integer(
@@ -935,7 +936,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
             raise ConfigError("log.dirs", "contains a null character, which no file name may contain. Remove it")
 
     def check_compaction_lags(self) -> None:
-        """Raise ConfigError if the lower bound of compaction is above the upper one, which no topic may have."""
+        """Raise ConfigError if the compaction lag's lower bound is above its upper bound, which no topic may have."""
         self._check_order("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
 
     def _check_order(self, lower: str, upper: str) -> None:
@@ -960,7 +961,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
         return [metrics]
 
     def _check_overrides(self, listeners: Sequence[ListenerConfig]) -> None:
-        """Raise ConfigError if a setting with `listener.name.` names no listener, or one without its TLS or SASL."""
+        """Raise ConfigError if a setting with `listener.name.` names no listener, or one that does not use it."""
         owners = {_prefix(listener.name) + name: listener for listener in listeners for name in self.rows}
         for name in self.overrides:
             if name not in owners:
@@ -968,7 +969,7 @@ class BrokerConfig(SecuritySettings, DelegationTokenSettings, AclSettings, Quota
                 raise ConfigError(name, f"belongs to no listener. `listeners` has the names {names}")
             listener = owners[name]
             own = name.removeprefix(_prefix(listener.name))
-            if own == "max.connection.creation.rate":  # of every protocol
+            if own == "max.connection.creation.rate":  # for listeners of every protocol
                 if listener.name == METRICS:
                     raise ConfigError(name, "does not exist for metrics.listener. Remove the setting")
                 continue

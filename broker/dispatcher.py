@@ -6,9 +6,9 @@ is ApiVersions, because the broker must answer it even in versions that are not 
 
 Requests fail in these ways:
 
-* The frame is malformed or has more than `request.max.elements`, the API is unknown or has no handler, or the version
-  is not defined: MalformedRequest. The connection is closed and the reason is logged, as in Kafka, because the broker
-  could send no response that the peer can read.
+* The frame is malformed or has too many elements (`request.max.elements`), the API is unknown or has no handler, or the
+  version is not defined: MalformedRequest. The connection is closed and the reason is logged, as in Kafka, because the
+  broker could send no response that the peer can read.
 * The version is defined but not supported: UNSUPPORTED_VERSION in the API's own response.
 * A tagged field of the extension is malformed: INVALID_REQUEST in the API's own response, because the rest of the frame
   is intact.
@@ -464,7 +464,7 @@ class Dispatcher:
             limit = f"response.max.bytes = {self._max_bytes}"
             message = f"The response would have more than {limit} bytes. Request fewer items at a time."
         elif isinstance(error, asyncio.CancelledError):
-            # The broker stops. A client repeats the request on a new connection, but might treat an error as fatal.
+            # The broker stops. A client repeats the request after a close, but might treat an error response as fatal.
             connection.close("the request was cancelled because the broker is stopping")
             return None
         else:
@@ -476,7 +476,7 @@ class Dispatcher:
                 "The broker failed unexpectedly; see its log for the cause.",
             )
         if exchange.is_silent:
-            # The client expects no response and would match one with its next request. It notices a closed connection.
+            # The client expects no response and would match one with its next request. It does notice a close.
             connection.close(f"a request with acks=0, which gets no response, failed: {message}")
             return None
         return (yield from error_response(exchange.request, exchange.context.api_version, code, message))

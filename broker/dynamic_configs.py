@@ -1,8 +1,8 @@
 """The settings of the broker that clients change while it runs (KIP-226).
 
-A value for one broker comes before a value for all brokers, and both come before the broker's own configuration. Which
-settings can be changed is said in their table, `config.py`. Kafka stores and ignores a setting that it does not know;
-this broker refuses it, because a misspelled limit would have no effect.
+A value for one broker overrides a value for all brokers, and both override the broker's own configuration. The table in
+`config.py` says which settings can be changed. Kafka stores and ignores a setting that it does not know; this broker
+refuses it, because a misspelled limit would have no effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVERY_BROKER: Final = ""
 """The resource name of the values for all brokers."""
 
 _LEAST: Final = {"log.retention.ms": -1, "log.roll.ms": 1, "log.roll.jitter.ms": 0}
-"""The least values that clients can set. In the configuration, lower ones mean that a coarser setting applies."""
+"""The least values that clients can set. In the configuration, lower values mean that a coarser setting applies."""
 
 StoredConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 """The changed values as text, by the id of their broker or EVERY_BROKER, and by the name of their setting."""
@@ -63,7 +63,7 @@ def dynamic_value(name: str, text: str) -> Any:
 
 
 def in_effect(config: BrokerConfig, stored: StoredConfigs, resource: str) -> Mapping[str, str]:
-    """Return the stored values of a broker or of all brokers, without those that `dynamic.configs.enable` disables."""
+    """Return the stored values of a broker or of all brokers; none if `dynamic.configs.enable` is false."""
     return stored.get(resource, {}) if config.dynamic_configs_enable else {}
 
 
@@ -78,7 +78,7 @@ def check_broker_configs(config: BrokerConfig, stored: StoredConfigs, node_id: i
 
 
 def take_dynamic_configs(config: BrokerConfig, stored: StoredConfigs, node_id: int, log: Any) -> None:
-    """Put the stored values in effect in `config`.
+    """Put the stored values into effect in `config`.
 
     A value that another release has stored, and that this one does not accept, is logged and ignored.
     """
@@ -89,10 +89,10 @@ def take_dynamic_configs(config: BrokerConfig, stored: StoredConfigs, node_id: i
 
 
 def _typed(config: BrokerConfig, stored: StoredConfigs, node_id: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the typed values that hold for a broker by name, and the reasons why others are ignored."""
+    """Return the typed values that apply to a broker, by name, and the reasons why other values are ignored."""
     values: dict[str, Any] = {}
     ignored: dict[str, str] = {}
-    for resource in (EVERY_BROKER, str(node_id)):  # the broker's own values replace those of all
+    for resource in (EVERY_BROKER, str(node_id)):  # the broker's own values replace those for all brokers
         for name, text in in_effect(config, stored, resource).items():
             try:
                 values[name] = dynamic_value(name, text)

@@ -10,8 +10,8 @@ class BrokerKeywords(TypedDict, total=False):
     """Settings of `Broker`."""
 
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
-    """The format of the file with the broker's private key and certificate chain. PKCS12 and JKS mean the same: the
-    broker recognises which of them a file has. Kafka's default is JKS.
+    """The format of the file with the broker's private key and certificate chain. PKCS12 and JKS accept files of
+    both formats: the broker recognises which of them a file has. Kafka's default is JKS.
     """
     ssl_keystore_location: str
     """The file with the broker's private key and certificate chain. The broker reads it again when it changes; open
@@ -28,8 +28,8 @@ class BrokerKeywords(TypedDict, total=False):
     ssl_key_password: str
     """The password of the private key, if the key itself is encrypted."""
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
-    """The format of the file with the trusted certificates. PKCS12 and JKS mean the same: the broker recognises
-    which of them a file has. Kafka's default is JKS.
+    """The format of the file with the trusted certificates. PKCS12 and JKS accept files of both formats: the broker
+    recognises which of them a file has. Kafka's default is JKS.
     """
     ssl_truststore_location: str
     """The file with the certificates of the authorities that sign clients' certificates. The broker reads it again
@@ -64,7 +64,7 @@ class BrokerKeywords(TypedDict, total=False):
     that time the connection is closed.
     """
     connection_failed_authentication_delay_ms: int
-    """The time in ms after which a refused login is answered and its connection is closed."""
+    """The time in ms before a refused login gets its response and its connection is closed."""
     connections_max_reauth_ms: int
     """The time in ms after which a client must have logged in again with SASL (KIP-368). The broker announces the
     time, and clients log in without a new connection. 0: a login lasts as long as its connection.
@@ -96,12 +96,12 @@ class BrokerKeywords(TypedDict, total=False):
     """
     sasl_server_max_waiting_logins: int
     """The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or
-    their large token is verified (OAUTHBEARER). The connections of further ones are closed. A password that was
+    their large token is verified (OAUTHBEARER). Connections with further logins are closed. A password that was
     right recently does not wait. Not a setting of Kafka.
     """
     sasl_server_max_waiting_logins_per_ip: int
     """The maximum number of logins that wait for the check of their password or token and come from one address.
-    The addresses take turns. An IPv6 address counts with its /64 network. Not a setting of Kafka.
+    The addresses take turns. An IPv6 address is counted as its /64 network. Not a setting of Kafka.
     """
     scram_max_users: int
     """The maximum number of users with SCRAM credentials, because all of them are kept in memory. Credentials of
@@ -152,8 +152,8 @@ class BrokerKeywords(TypedDict, total=False):
     max_acls: int
     """The maximum number of ACLs. A request to create more fails with POLICY_VIOLATION."""
     quota_window_num: int
-    """The number of windows over which the use of a quota is measured. A client that was idle may use the quota of
-    one window less at once.
+    """The number of windows over which the use of a quota is measured. A client that was idle may at once use the
+    quota of all windows but one.
     """
     quota_window_size_seconds: int
     """The length of such a window in seconds."""
@@ -173,8 +173,8 @@ class BrokerKeywords(TypedDict, total=False):
     """
     advertised_listeners: str | Iterable[str]
     """The addresses that the broker tells clients to connect to, at most one for each name in `listeners`. A client
-    learns the address of the listener that it has connected to. A listener without one: its host in `listeners`,
-    or, if that means all interfaces, the address to which the client has connected.
+    learns the address of the listener that it has connected to. For a listener without such an address, clients
+    learn its host in `listeners` or, if that means all interfaces, the address to which they have connected.
     """
     listener_security_protocol_map: str | Iterable[str]
     """The protocol of each listener name, as NAME:PROTOCOL. The names of the protocols PLAINTEXT, SSL,
@@ -240,7 +240,7 @@ class BrokerKeywords(TypedDict, total=False):
     """
     max_connections_per_ip: int
     """The maximum number of connections that may be open at a time from one address. Further connections are closed
-    at once. An IPv6 address counts with its /64 network.
+    at once. An IPv6 address is counted as its /64 network.
     """
     max_connection_creation_rate: int
     """The maximum number of new connections per second (KIP-612), over the windows of quota.window.num. Further

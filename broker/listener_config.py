@@ -54,8 +54,8 @@ class ListenerConfig:
     def parse(cls, item: str) -> ListenerConfig:
         """Parse `NAME://host:port`, `host:port` or `:port`; the default name is PLAINTEXT.
 
-        The listener's protocol is the one that its name spells, PLAINTEXT for other names. Raises ValueError if the
-        item is invalid.
+        If the name is that of a protocol, the listener has this protocol, else PLAINTEXT. Raises ValueError if the item
+        is invalid.
         """
         name, separator, address = item.rpartition("://")
         host, colon, port = address.rpartition(":")
@@ -124,10 +124,11 @@ def problem_of_map(items: Iterable[str]) -> str | None:
 def read_listeners(
     items: Sequence[str], protocol_map: Sequence[str], advertised: Sequence[str]
 ) -> list[ListenerConfig]:
-    """Return the listeners in the order of `listeners`; each argument is the value of the setting with its name.
+    """Return the listeners in the order of `items`.
 
-    Raises ConfigError if names or ports repeat, if a name has no protocol, or if an advertised address belongs to no
-    listener or cannot be connected to.
+    The arguments are the values of `listeners`, `listener.security.protocol.map` and `advertised.listeners`. Raises
+    ConfigError if names or ports repeat, if a name has no protocol, or if an advertised address belongs to no listener
+    or cannot be connected to.
     """
     if not items:
         raise ConfigError("listeners", "is empty. Name at least one listener as NAME://HOST:PORT")

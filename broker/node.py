@@ -82,7 +82,7 @@ class BrokerNode:
         if isinstance(config, BrokerConfig):
             if settings:
                 raise TypeError("pass settings either as keyword arguments or as a BrokerConfig, not both")
-            self.config = copy(config)  # clients can change the settings of this broker
+            self.config = copy(config)  # a copy, because clients can change the settings of this broker
         else:
             defaults = {"listeners": "PLAINTEXT://127.0.0.1:0", "logging.level": "warning"}
             names = BrokerConfig.parse({**(config or {}), **settings})
@@ -104,7 +104,7 @@ class BrokerNode:
             self.config.audit_log_location,
         )
         self.initial_users: Mapping[tuple[str, str], ScramCredential] = {}
-        """SCRAM credentials by user and mechanism that are added at the start, unless the user has one."""
+        """SCRAM credentials, by user and mechanism, that are added at the start unless the user already has one."""
         self.metrics = Metrics()
         self.clock: Clock = clock or SystemClock()
         self.node_id = self.config.node_id
@@ -164,7 +164,7 @@ class BrokerNode:
         self.log_manager.on_failure(lambda _: self._failed.set())
 
     def _make_access_control(self) -> AccessControl | None:
-        """Return what decides about requests, or None if `authorizer.class.name` is empty."""
+        """Return the access control of clients, or None if `authorizer.class.name` is empty."""
         config = self.config
         if not config.authorizer_class_name:
             return None
@@ -387,7 +387,7 @@ class BrokerNode:
         self._warm_up = asyncio.get_running_loop().call_later(0.05, self._load_handlers)
 
     def _take_dynamic_configs(self) -> None:
-        """Put the settings in effect that clients have changed (KIP-226)."""
+        """Put the settings that clients have changed into effect (KIP-226)."""
         take_dynamic_configs(self.config, self.metadata.broker_configs, self.node_id, self.log)
         if self._listeners is not None:
             self._listeners.limits_changed()
@@ -411,11 +411,11 @@ class BrokerNode:
         self.metrics.watch(OLDEST_FLUSH, lambda: self.log_manager.oldest_flush_s)
 
     def check_disk(self) -> asyncio.Future[str | None]:
-        """Return a future of the reason why a small write to the data directory fails, None if it succeeds."""
+        """Return a future of the reason why a small write to the data directory fails, or of None if it succeeds."""
         return self._disk_probe.check()
 
     async def _problem(self) -> str | None:
-        """Return the reason why the broker cannot serve requests, None if it can."""
+        """Return the reason why the broker cannot serve requests, or None if it can."""
         failed = self.log_manager.failed
         if failed is not None:
             return failed.message

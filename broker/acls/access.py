@@ -47,10 +47,10 @@ class Access(Protocol):
         """Return, in steps, whether the client may execute the operation on any possible resource (KIP-679)."""
 
     def require(self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> None:
-        """Raise KafkaError with the code of the resource type unless the client may execute the operation."""
+        """Raise KafkaError with the resource type's error code unless the client may execute the operation."""
 
     def operations(self, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
-        """Return the bits of the operations on the resource that the client may execute (KIP-430)."""
+        """Return the operations that the client may execute on the resource, as a bit field (KIP-430)."""
 
 
 class _FullAccess:
@@ -167,7 +167,7 @@ class AccessControl:
         return self._access(self._authorizer, str(principal), spelled_as_in_kafka(host), api_key, self._audit)
 
     def allows_uncovered(self, principal: Principal, host: str, api_key: int) -> bool:
-        """Return whether the client may use an API without requirements, which only `super.users` may."""
+        """Return whether the client may use an API without known requirements: only `super.users` may."""
         allowed = str(principal) in self._authorizer.super_users
         rule = "super.users" if allowed else "no requirements are known for the API"
         self._audit.operation(

@@ -10,7 +10,7 @@ WILDCARD: Final = "*"
 """As the name of a literal pattern: every resource. As a host: every host."""
 
 EVERY_USER: Final = "User:*"
-"""The principal of a rule for every client, of whatever kind its principal is."""
+"""The principal of a rule that applies to every client, whatever the type of the client's principal."""
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the only resource of the type CLUSTER."""

@@ -1,7 +1,7 @@
 """Keep all access rules so that the rules for a resource are found at a cost that does not grow with their number.
 
-Literal rules are found by their name. Prefixed rules are found by one lookup for each length that a prefix has. The
-rules of one pattern are divided by principal and host, so that a pattern with rules for many clients is as fast as
+Literal rules are found by their name. Prefixed rules are found by one lookup for each length of a prefix. The rules of
+one pattern are divided by principal and host, so that a pattern with rules for many clients is evaluated as fast as
 others.
 """
 
@@ -18,7 +18,7 @@ from ..scheduling.steps import SLICE, Steps
 from .acl import WILDCARD, Acl, AclFilter
 
 RulesByClient: TypeAlias = Mapping[tuple[str, str], Collection[Acl]]
-"""Rules by principal and host, as they name them."""
+"""Rules by the principal and the host that they name."""
 
 _Rules: TypeAlias = dict[Acl, None]
 """A set of rules in the order in which they were added."""
@@ -133,13 +133,13 @@ class AclIndex:
 
     @property
     def units(self) -> int:
-        """The units of work (`steps.py`) of finding the patterns that match a resource. They grow with the prefixes."""
+        """The units of work (`steps.py`) for finding the patterns of a resource. They grow with `most_lengths`."""
         return 1 + self.most_lengths // 8
 
     def candidates(self, wanted: AclFilter) -> Steps[list[Acl]]:
         """Return, in steps, the rules that a filter can match: those of its resource or of its principal, else all.
 
-        The caller asks the filter about each of them. A rule may have been removed between the steps.
+        The caller must still check each of these rules with the filter. A rule may have been removed between the steps.
         """
         types = [wanted.resource_type] if wanted.resource_type != AclResourceType.ANY else list(AclResourceType)
         named: list[RulesByClient] | None = None
@@ -169,7 +169,7 @@ class AclIndex:
 
 
 def _listed(patterns: Iterable[RulesByClient]) -> Steps[list[Acl]]:
-    """Return the rules of patterns."""
+    """Return, in steps, the rules of the patterns."""
     found: list[Acl] = []
     for rules in patterns:
         remaining = iter(list(rules.values()))

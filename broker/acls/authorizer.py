@@ -28,7 +28,7 @@ REMEMBERED: Final = 10_000
 _RULES_PER_STEP: Final = 100
 
 LONGEST_NAME: Final = 249
-"""The longest name of a resource, in characters, for which decisions are remembered. Topics have no longer names."""
+"""The longest name of a resource, in characters, for which decisions are remembered. Topic names are not longer."""
 
 _O = AclOperation
 _IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
@@ -126,7 +126,7 @@ class Authorizer:
 
     @property
     def units(self) -> int:
-        """The units of work (`steps.py`) of a decision that is not cached. They grow with the prefixes."""
+        """The units of work (`steps.py`) of a decision that is not cached. They grow with the lengths of prefixes."""
         return 2 + self.acls.units
 
     def decide_by_resource_type(
@@ -134,11 +134,11 @@ class Authorizer:
     ) -> Steps[Decision]:
         """Return, in steps, whether the operation is allowed on at least one possible resource of a type (KIP-679).
 
-        It is allowed if an ALLOW rule for exactly this operation, or for ALL, is not dominated by a DENY rule: one for
-        every resource, one of the same literal name, or one for a prefix of its name.
+        It is allowed if an ALLOW rule for exactly this operation, or for ALL, is not dominated by a DENY rule. A DENY
+        rule dominates it if it is for every resource, for the same literal name, or for a prefix of its name.
         """
-        # As in Kafka, which asks about the name "hardcode". It stands for a resource that no rule names, so that super
-        # users and allow.everyone.if.no.acl.found have their effect.
+        # As in Kafka, the name "hardcode" stands for a resource that no rule names. In this way, super users and
+        # allow.everyone.if.no.acl.found have their effect.
         decision = self.decide(principal, host, operation, resource_type, "hardcode")
         if decision.allowed:
             return decision
@@ -193,7 +193,7 @@ class Authorizer:
         return _NO_MATCH
 
     def operations(self, principal: str, host: str, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> int:
-        """Return the bits of the operations on a resource that are allowed (KIP-430)."""
+        """Return the operations that are allowed on a resource, as a bit field (KIP-430)."""
         return sum(
             1 << operation
             for operation in OPERATIONS[resource_type]
@@ -202,9 +202,9 @@ class Authorizer:
 
 
 def _shortest(prefixes: list[str]) -> Steps[list[str]]:
-    """Return, sorted, the prefixes that do not begin with another one of them.
+    """Return, sorted, the prefixes that do not begin with another one of `prefixes`.
 
-    The only one that a name can begin with is then the last one that does not follow the name.
+    Among these, a name can begin only with the last prefix that does not sort after the name.
     """
     shortest: list[str] = []
     for prefix in (yield from ordered(prefixes)):

@@ -3,10 +3,10 @@
 If the broker has access control, the dispatcher runs each handler through `guarded`. Otherwise it runs the handlers
 directly, so that access control costs nothing where it is off.
 
-A requirement applies to the whole request, which then fails, or to the items of an array. In the latter case the
-handler gets a copy of the request with the allowed items, and the response gets the errors of the others. If no item is
-allowed, the handler runs only if its response has an error code for the whole request, as OffsetDelete's response does.
-If the handler fails as a whole, the allowed items get its error.
+A requirement applies either to the whole request, which fails if it is denied, or to the items of an array. In the case
+of items, the handler gets a copy of the request with the allowed items, and the response gets the errors of the others.
+If no item is allowed, the handler runs only if its response has an error code for the whole request, as OffsetDelete's
+response does. If the handler fails as a whole, the allowed items get its error.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _ITEMS_PER_STEP: Final = 50
 
 
 def cluster_operations(access: Access) -> int:
-    """Return the bits of the allowed operations on the cluster, or 0 if the client may not describe the cluster."""
+    """Return the allowed operations on the cluster as a bit field; 0 if the client may not describe the cluster."""
     if not access.allows(AclOperation.DESCRIBE, AclResourceType.CLUSTER, quiet=True):
         return 0
     return access.operations(AclResourceType.CLUSTER)
 
 
 def guarded(api: HandledApi) -> HandledApi:
-    """Return an API whose handler receives only the requests and items that the client is allowed."""
+    """Return the API with a handler that receives only requests and items that the client may use."""
     rows = REQUIREMENTS.get(api_name(api.key))
     if rows is None:
         return replace(api, handle=_for_super_users(api.handle))

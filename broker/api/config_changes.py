@@ -73,8 +73,8 @@ def change_configs(
     """Let `edit` change a copy of a resource's own settings, check the result and store it.
 
     Returns a future that is done when the change is durable and in effect, or None if `validate_only` is set. Raises
-    KafkaError if the resource does not exist or cannot be changed, or if the resulting settings are invalid: those of a
-    topic with INVALID_CONFIG, those of a broker with INVALID_REQUEST.
+    KafkaError if the resource does not exist or cannot be changed, or if the resulting settings are invalid
+    (INVALID_CONFIG for a topic, INVALID_REQUEST for a broker).
     """
     if resource_type == ResourceType.BROKER:
         return _change_broker(broker, resource_name, edit, validate_only=validate_only)
@@ -115,7 +115,7 @@ def _change_broker(
     before = broker.metadata.newest_broker_configs(resource_name)
     for name, text in edited.configs.items():
         if before.get(name) == text:
-            continue  # another release may have stored it
+            continue  # an unchanged setting is not checked: another release may have stored it
         if not broker.config.dynamic_configs_enable:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,

@@ -84,7 +84,7 @@ def describe_topic(broker: BrokerServices, effective: TopicConfig) -> list[Confi
 
 
 def _broker_synonyms(broker: BrokerServices, names: Sequence[str]) -> list[Synonym]:
-    """Return the values that one of these settings of the broker can have, first the one that is in effect.
+    """Return the values that one of these settings of the broker can have, the one in effect first.
 
     `names` are a setting and the coarser ones that it falls back to, most specific first. As in Kafka the list begins
     with `names[0]`. It is empty if `names[0]` neither was set nor has a default, even if a coarser setting, for example

@@ -32,7 +32,7 @@ class ConnectionInfo(Protocol):
 
     @property
     def principal(self) -> Principal:
-        """The identity of the client; ANONYMOUS if it has not proved another one."""
+        """The identity of the client; ANONYMOUS if the client has not proved who it is."""
 
     @property
     def login(self) -> Login | None:

@@ -10,13 +10,13 @@ from ..metadata.delegation_tokens import DelegationTokenManager
 from .handling import RequestContext
 
 NO_TIMESTAMP: Final = -1
-"""The times in the refusals of Apache Kafka's brokers. Those of its controller have the time 0."""
+"""The timestamps in a refusal by one of Apache Kafka's brokers. In refusals by its controller they are 0."""
 
 
 def check_connection(context: RequestContext) -> None:
     """Raise KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED unless the client has proved its identity without a token.
 
-    A certificate or a login proves it.
+    A certificate or a login proves the identity.
     """
     login = context.connection.login
     if login.token_id is not None if login is not None else context.connection.principal == ANONYMOUS:

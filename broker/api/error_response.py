@@ -35,7 +35,7 @@ _RESULTS: Final = frozenset({"leader_epoch", "num_partitions", "replication_fact
 def error_response(request: Request[Any], version: int, code: int, message: str | None) -> Steps[Response]:
     """Return the response to `request` in which every item failed with `code`.
 
-    What a response may leave out, beside its items, is null, as in Kafka.
+    As in Kafka, the nullable fields of the response, apart from its items, are null.
     """
     response: Response = request.response()
     for spec in response.fields:
@@ -72,9 +72,9 @@ def _arrays(struct: type[Struct], version: int) -> Iterable[FieldSpec]:
 
 
 def add_errors(asked: Struct, answer: Struct, version: int, code: int, message: str | None) -> Steps[None]:
-    """Add an item with the error code to the response for each item in the request's matching array.
+    """Add to the response `answer`, for each item in the matching array of the request `asked`, an item with the error.
 
-    It yields once for each item.
+    The generator yields once for each item.
     """
     for spec in _arrays(type(answer), version):
         if spec.struct is None or not has_error_codes(spec.struct):

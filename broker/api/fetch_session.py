@@ -2,8 +2,8 @@
 
 This module owns the sessions and decides which partitions a response must contain. Sessions are a cache with a limited
 number of sessions and partitions; the client of a removed session sends a full request again. Other modules read the
-logs and wait for data. Nothing here awaits, and the caller passes the time. Requests for many partitions are processed
-in steps.
+logs and wait for data. No function here awaits, and the caller passes the time. Requests for many partitions are
+processed in steps.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class FetchSessionCache:
         return FetchPlan(list(session.targets.values()), session, incremental=True)
 
     def drop_new(self, plan: FetchPlan) -> Steps[None]:
-        """Close the session that a request has begun, because the request is not executed."""
+        """Close the session that a request has created, because the request is not executed."""
         if plan.session is not None and not plan.incremental:
             plan.targets = []
             yield from self._close(plan.session_id)

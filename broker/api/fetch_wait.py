@@ -1,11 +1,11 @@
 """Let Fetch requests wait until there is enough data (`fetch.min.bytes`).
 
-A wait ends exactly once: when enough data is available, when its time is up, when another request of its connection
-waits for its end, when its connection closes, or when the broker stops. The handler reads the records only when the
-response can be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
+A wait ends exactly once: when enough data is available, when its time is up, when a later response of its connection
+waits for it, when its connection closes, or when the broker stops. The handler reads the records only when the response
+can be sent. When a log advances, the cost per wait does not depend on how many other logs the wait watches.
 
-Usually the waits of a log are looked at as soon as it advances. If very many waits are due at the same time, the rest
-are looked at in the next turns of the event loop, a few of each log at a time. A wait that watches many logs stops
+Usually the waits of a log are looked at as soon as the log advances. If very many waits are due at the same time, the
+rest are looked at in the next turns of the event loop, a few of each log at a time. A wait that watches many logs stops
 watching them in slices. So no number of waits or logs delays the other clients.
 """
 
@@ -60,7 +60,7 @@ class FetchWait:
             log.add_listener(self._advanced)
 
     def unwatch(self, count: int) -> int:
-        """Stop watching `count` of the logs, or all if there are fewer; return how many they were."""
+        """Stop watching `count` of the logs, or all if there are fewer; return the number of these logs."""
         count = min(count, len(self.logs))
         for _ in range(count):
             self.logs.pop().remove_listener(self._advanced)
@@ -101,7 +101,7 @@ class FetchPurgatory:
         self._left = LOOKED_AT_PER_TURN
         """How many more waits may be looked at before the next `_turn`."""
         self._due: dict[Log | None, deque[FetchWait]] = {}
-        """The waits to look at in the next turns, by the log that has advanced. None: those that end in any case."""
+        """The waits to look at in the next turns, by the log that has advanced. None: waits that end in any case."""
         self._due_logs: deque[Log | None] = deque()
         """The keys of `_due`, in the order in which their waits are looked at."""
         self._postponed: set[tuple[FetchWait, Log | None]] = set()
@@ -122,7 +122,7 @@ class FetchPurgatory:
             self.end(wait)
 
     def end(self, wait: FetchWait) -> None:
-        """End a wait whatever its logs have: at once, or in one of the next turns if many waits are due."""
+        """End a wait regardless of the data in its logs: at once, or in one of the next turns if many waits are due."""
         if self.may_look():
             wait.release()
         else:
@@ -143,7 +143,7 @@ class FetchPurgatory:
         return True
 
     def look_later(self, wait: FetchWait, log: Log | None) -> None:
-        """Look at the wait in one of the next turns. It comes once, however often the log advances until then."""
+        """Look at the wait in one of the next turns. This happens once, however often the log advances until then."""
         if (wait, log) in self._postponed:
             return
         self._postponed.add((wait, log))
@@ -173,7 +173,7 @@ class FetchPurgatory:
         """Look at the next waits that are due, and let some of those that have ended stop watching their logs."""
         self._turn_is_due = False
         left = LOOKED_AT_PER_TURN
-        self._left = 0  # what advances meanwhile comes after the others
+        self._left = 0  # waits of logs that advance meanwhile come after the others
         try:
             while self._due_logs and left > 0:
                 left -= self._look_at_some(min(_SHARE, left))
@@ -189,8 +189,8 @@ class FetchPurgatory:
                 self._request_turn()
 
     def _look_at_some(self, count: int) -> int:
-        """Look at up to `count` of the waits that are due for the first log, which becomes the last. Return how many
-        they were.
+        """Look at up to `count` of the waits that are due for the first log, and move this log to the end. Return how
+        many waits that were.
         """
         log = self._due_logs.popleft()
         waits = self._due[log]

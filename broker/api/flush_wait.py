@@ -1,9 +1,9 @@
-"""Wait until records that were appended before a request count for readers.
+"""Wait until readers see the records that were appended before a request.
 
-With `durability=flush`, readers see records that are on disk (the high watermark). A producer with acks=0 or acks=1
-does not wait for the disk, so its record may count a few milliseconds after its acknowledgement. In Kafka, with one
-replica, it counts before. Requests for the end of a log therefore wait for the flush under way, so that they include
-everything that was acknowledged before.
+With `durability=flush`, readers see only the records that are on disk (below the high watermark). A producer with
+acks=0 or acks=1 does not wait for the disk, so readers may see its record only a few milliseconds after the
+acknowledgement. In Kafka, with one replica, they see it before the acknowledgement. Requests for the end of a log
+therefore wait for the flush under way, so that they include everything that was acknowledged before.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _AWAITED_AT_ONCE: Final = 100
 
 
 def unflushed(log: Log) -> asyncio.Future[None] | None:
-    """Return None if readers see all records of the log, else a future for it, which the caller must not cancel.
+    """Return a future that is done when readers see all current records of the log, or None if they already do.
 
-    Raises KafkaError KAFKA_STORAGE_ERROR if the log is offline.
+    The caller must not cancel the future. Raises KafkaError KAFKA_STORAGE_ERROR if the log is offline.
     """
     return log.flushed(log.log_end_offset)
 

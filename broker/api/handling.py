@@ -51,19 +51,19 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 
 class Deferred(Generic[ResultT]):
-    """A handler's answer whose response follows later.
+    """A handler's reply if the response follows later.
 
-    The broker waits for `awaitable`, unless it is None. Its result is the response, or None for no response; if
+    The broker waits for `awaitable`, unless that is None. The result is the response, or None for no response; if
     `finish` is given, `finish` makes the response from the result. `finish` is called when the response can be sent:
-    all earlier responses are sent and the peer reads. A large response should be made there, so that a connection has
-    at most one in memory. `finish` may return `Steps`; they are run in slices if one slice is not enough, or if
+    all earlier responses have been sent and the peer reads. A large response should be made there, so that a connection
+    has at most one in memory. `finish` may return `Steps`; they are run in slices if one slice is not enough, or if
     `context.rows` counted many rows. A KafkaError from `awaitable` or `finish` becomes the API's error response.
 
     A coroutine is run as a task and is cancelled when the connection closes. A future is only waited for and never
     cancelled: its creator owns it, and can watch `context.connection.closed`.
 
     `hurry`, if given, ends the wait early. It is called when a later request of the same connection has been executed,
-    because its response must wait for this one.
+    because the response to that request must wait for this one.
     """
 
     __slots__ = ("awaitable", "finish", "hurry")
@@ -81,7 +81,7 @@ class Deferred(Generic[ResultT]):
 
 
 def answer_and_close(connection: ConnectionInfo, response: Response, reason: str) -> Deferred[None]:
-    """Return an answer after which the connection is closed. `reason` is for the broker's log."""
+    """Return a reply that sends `response` and then closes the connection. `reason` is for the broker's log."""
 
     def finish(_: None) -> Response:
         asyncio.get_running_loop().call_soon(connection.close, reason)
@@ -154,8 +154,8 @@ class RequestContext:
     def mutate(self, partitions: int, *, strict_since: int) -> None:
         """Charge the client with the creation or deletion of `partitions` partitions (KIP-599).
 
-        If the client has used its quota, KafkaError THROTTLING_QUOTA_EXCEEDED is raised, from version `strict_since` of
-        the API on. Clients of older versions do not know the error, and wait afterwards.
+        From version `strict_since` of the API on, KafkaError THROTTLING_QUOTA_EXCEEDED is raised if the client has used
+        more than its quota. Clients of older versions do not know this error; they wait afterwards.
         """
         if self.usage is not None:
             self.usage.mutate(partitions, strict=self.api_version >= strict_since)
@@ -164,7 +164,7 @@ class RequestContext:
         """Charge the client with `partitions` partitions of a topic that Metadata creates (KIP-599).
 
         Raises KafkaError THROTTLING_QUOTA_EXCEEDED if the client has used its quota. The client does not have to wait.
-        In Kafka, the broker sends the creation to the controller, and ignores the throttle time of its response.
+        In Kafka, the broker asks the controller to create the topic, and ignores the throttle time in the response.
         """
         if self.usage is not None:
             self.usage.mutate(partitions, strict=True, waits=False)

@@ -39,13 +39,13 @@ class Scope(Enum):
 class Requirement:
     """One operation that an API requires.
 
-    `field` is the request's field with the name of the resource; `array` is the array whose items have the field. Both
-    are empty if they are not needed: the name of the cluster is constant, and an item may be the name itself. If
-    `or_cluster` is set, this operation on the cluster suffices, too. `kind_of_config` is true if each item names the
-    kind of its resource in the field `resource_type`, with the numbers of config resources.
+    `field` is the field with the name of the resource, in the request or, if `array` is set, in its items. `field` is
+    empty for the cluster, whose name is constant, and if each item is itself the name. If `or_cluster` is set, this
+    operation on the cluster suffices, too. `kind_of_config` is true if each item names the kind of its resource in the
+    field `resource_type`, with the numbers of config resources.
 
     If the scope is HANDLER, `when` says in words when the operation is required, and `refusal` says what the client
-    gets if it is denied. Both are for readers only.
+    gets if the operation is denied. Both are only for readers of the documentation.
     """
 
     operation: AclOperation
@@ -61,7 +61,7 @@ class Requirement:
 
 
 CONFIG_RESOURCES: Final = {ResourceType.TOPIC: _T.TOPIC, ResourceType.GROUP: _T.GROUP}
-"""The resource types of config resources. Those of all other config resources are settings of the cluster."""
+"""The resource types of config resources. The settings of all other config resources belong to the cluster."""
 
 
 def whole(
@@ -72,9 +72,9 @@ def whole(
     versions: str = "0+",
     or_cluster: AclOperation | None = None,
 ) -> Requirement:
-    """Refuse the request unless the operation on the resource that `field` names is allowed.
+    """Return the requirement that refuses the request unless the operation on the resource in `field` is allowed.
 
-    A null field requires nothing.
+    If the field is null, nothing is required.
     """
     return Requirement(
         operation, resource_type, Scope.REQUEST, "", field, Versions.parse(versions), or_cluster=or_cluster
@@ -89,7 +89,10 @@ def each(
     versions: str = "0+",
     or_cluster: AclOperation | None = None,
 ) -> Requirement:
-    """Refuse the items for whose resource the operation is denied; `path` is `array.field`, or `array` of names."""
+    """Return the requirement that refuses the items on whose resource the operation is denied.
+
+    `path` is `array.field`, or `array` if the items are names.
+    """
     array, _, field = path.partition(".")
     return Requirement(
         operation, resource_type, Scope.ITEM, array, field, Versions.parse(versions), or_cluster=or_cluster
@@ -97,7 +100,7 @@ def each(
 
 
 def each_config(operation: AclOperation) -> Requirement:
-    """Refuse the config resources for which the operation is denied."""
+    """Return the requirement that refuses the config resources on which the operation is denied."""
     return Requirement(operation, _T.CLUSTER, Scope.ITEM, "resources", "resource_name", kind_of_config=True)
 
 
@@ -109,7 +112,7 @@ def inside(
     *,
     or_cluster: AclOperation | None = None,
 ) -> Requirement:
-    """Let the handler itself refuse or hide the resources on which the operation is denied."""
+    """Return a requirement for which the handler itself refuses or hides the denied resources."""
     return Requirement(operation, resource_type, Scope.HANDLER, or_cluster=or_cluster, when=when, refusal=refusal)
 
 
@@ -302,4 +305,4 @@ REQUIREMENTS: Final[dict[str, tuple[Requirement, ...]]] = {
         inside(_O.DESCRIBE_TOKENS, _T.USER, "each token of others, by its owner", _HIDDEN),
     ),
 }
-"""The requirements by the name of the API, checked in this order. An empty row opens an API to every client."""
+"""The requirements of each API, in the order in which they are checked. An empty row opens an API to every client."""

@@ -59,7 +59,7 @@ class BrokerServices(Protocol):
         """The cluster's id."""
 
     def check_disk(self) -> asyncio.Future[str | None]:
-        """Return a future of the reason why a small write to the data directory fails, None if it succeeds."""
+        """Return a future of the reason why a small write to the data directory fails, or of None if it succeeds."""
 
     @property
     def group_coordinator(self) -> GroupCoordinator:

@@ -1,4 +1,4 @@
-"""Check whether a topic may be created or changed as requested: its name, numbers, assignments and settings.
+"""Check whether a topic may be created or changed as requested: its name, size, assignments and settings.
 
 CreateTopics, CreatePartitions and automatic creation share these rules. This module changes nothing itself.
 """
@@ -16,7 +16,7 @@ from ..topic_names import METADATA_TOPIC, name_problem
 from .services import BrokerServices
 
 _SHOWN_BROKERS: Final = 10
-"""The maximum number of brokers of a refused assignment that the error message shows."""
+"""The maximum number of brokers that the error message for a refused assignment shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def check_partition_limit(broker: BrokerServices, partitions: int, *, current: i
     if known + partitions - current > limit:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{partitions - current} new partitions and the existing {known} of all topics are more than"
+            f"All topics together have {known} partitions; adding {partitions - current} would exceed"
             f" max.partitions = {limit}. Delete topics, or raise the limit.",
         )
 

@@ -6,9 +6,9 @@ not prove that: the transaction may be decided while its marker is not written y
 
 Produce v12+ adds the partition to the transaction (KIP-890 part 2). For older versions, the coordinator verifies that
 the partition was added (part 1). In a session, whose partitions stay registered between transactions, the first batch
-opens the next transaction, but a late batch must not. If the epoch does not change with every transaction, a late batch
-of the previous transaction is recognised by its sequence: the log reports that the batch is a duplicate or leaves a
-gap.
+opens the next transaction, but a late batch must not open it. If the epoch does not change with every transaction, a
+late batch of the previous transaction is recognised by its sequence: the log reports that the batch is a duplicate or
+leaves a gap.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ATTRIBUTES: Final = 22  # the position of the low byte of a batch's attributes
 TRANSACTIONAL: Final = 0x10
 
 MANY_BATCHES: Final = 100
-"""The batches of a request with more than this many are registered in slices and appended in portions."""
+"""If a request has more batches than this, they are registered in slices and appended in portions."""
 
 _BATCHES_PER_STEP: Final = 20
 
@@ -235,11 +235,11 @@ def _unregistered(context: RequestContext, transactional_id: str, appends: list[
 async def registered(context: RequestContext, registration: Registration, appends: list[ProduceAppend]) -> None:
     """Wait for the registration and check that it still holds. Afterwards the remaining batches may be appended.
 
-    If there are more than `MANY_BATCHES`, the caller must check them by `verify_again` just before it appends them.
+    If there are more than `MANY_BATCHES`, the caller must check them with `verify_again` just before it appends them.
 
-    After waiting for the previous transaction, all batches are checked from the beginning: the session in which a batch
-    would have opened the next transaction may have ended, and then the batch belongs to a transaction that has ended
-    too.
+    After waiting for the previous transaction, all batches are checked again from the beginning: the session in which a
+    batch would have opened the next transaction may have ended, and then the batch belongs to a transaction that has
+    ended too.
     """
     coordinator = context.broker.transaction_coordinator
     transactional_id = registration.transactional_id
@@ -279,7 +279,7 @@ def verify_again(context: RequestContext, transactional_id: str, appends: list[P
 
 
 def wrote(context: RequestContext, transactional_id: str | None, append: ProduceAppend) -> None:
-    """Tell the coordinator that the batch is in the log, or may be because the disk failed during the append.
+    """Tell the coordinator that the batch is in the log, or may be in it because the disk failed during the append.
 
     Called in the same turn of the event loop in which the batch was admitted.
     """
@@ -302,7 +302,7 @@ def _verify(context: RequestContext, transactional_id: str, append: ProduceAppen
 
 
 def _comes_to_register(context: RequestContext, transactional_id: str, append: ProduceAppend, code: ErrorCode) -> bool:
-    """Return whether a batch may add its partition to the transaction. If not, the error is set in its response.
+    """Return whether a batch may add its partition to the transaction. If not, set the error in its response.
 
     `code` is the reason why the partition is not in the ongoing transaction.
     """

@@ -1,5 +1,6 @@
 """Coordinates consumer groups (`group/`) and transactions (`transaction/`), whose state is kept in internal topics.
 
-Producers claim partitions of groups in `claims/`. `claim` defines claims, and the interfaces between the coordinators.
-`state_log` appends and replays the state, and `last_records` finds the records that a replay needs.
+`claims/` keeps the claims of producers on the partitions that groups consume. `claim` defines claims, and the
+interfaces between the coordinators. `state_log` appends and replays the state, and `last_records` finds the records
+that a replay needs.
 """

@@ -35,8 +35,8 @@ class Claim(NamedTuple):
     def fences(self, transactional_id: str, generation_id: int) -> bool:
         """Whether the claim refuses an offset commit with this transactional id and generation.
 
-        It does if the transactional id is not the owner's, and the commit has no generation or an older one than the
-        claim.
+        A claim refuses a commit that has another transactional id, and either no generation or a generation that is
+        older than the claim's.
         """
         if transactional_id == self.transactional_id:
             return False
@@ -55,9 +55,9 @@ class ClaimKeeper(Protocol):
         """Drop the group's claims on these partitions, or on all partitions (None), with immediate effect.
 
         `forget`: the group itself is deleted, so its generation need not be remembered. Return None if the change is
-        durable already, else a shared future that resolves when it is. The call and the future raise KafkaError with a
-        coordinator error code. After an error nothing has changed, with one exception: if very many claims were to be
-        dropped, a part of them may have been dropped. Call again to drop the rest.
+        durable already, otherwise a shared future that is done when the change is durable. The call and the future
+        raise KafkaError with a coordinator error code. After an error nothing has changed, with one exception: if very
+        many claims were to be dropped, some of them may have been dropped. Call again to drop the rest.
         """
 
     def restore(self, group_id: str, in_offsets: Mapping[TopicPartition, Claim]) -> None:
@@ -87,7 +87,7 @@ class ClaimedGroups(Protocol):
         """Replace all claims of the group."""
 
     def change_claims(self, group_id: str, claims: Mapping[TopicPartition, Claim | None]) -> None:
-        """Replace the group's claims on these partitions; None removes a claim. Other partitions keep theirs."""
+        """Replace the group's claims on these partitions; None removes a claim. Claims on other partitions stay."""
 
     def may_have_offsets(self, group_id: str) -> bool:
         """Whether the log may contain offsets of the group, pending or committed.

@@ -68,10 +68,10 @@ class LastOffsets:
         self._last: dict[bytes, KeyedRecord] = {}
         self._pending: dict[int, dict[bytes, KeyedRecord]] = {}
         self._removed: dict[bytes, int] = {}
-        """The offset of the last tombstone of each key that has one since a transaction was first open.
+        """The offset of each key's last tombstone among the tombstones that were read while any transaction was open.
 
-        Records of open transactions are compared with it when they are used, because a tombstone cannot visit all open
-        transactions: there may be very many.
+        A tombstone does not visit the open transactions, because there may be very many. Instead, a record of an open
+        transaction is compared with the tombstone's offset when the record is used.
         """
         self.count = 0
         self.end_offset = 0

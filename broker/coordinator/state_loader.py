@@ -1,7 +1,8 @@
 """Reads the partitions of a coordinator's state log, and remembers which of them could not be read.
 
-The keys of an unreadable partition are not served. A partition that could not be read because of the disk, or of a lack
-of descriptors, may become readable: it is read again later. A partition with malformed records is not.
+The keys of an unreadable partition are not served. A partition may become readable if reading it failed because of the
+disk, or because no file descriptor was free; such a partition is read again later. A partition with malformed records
+is not read again.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from ...protocol.errors import DecodeError, KafkaError
 class StateLoader:
     """The unreadable partitions of one internal topic.
 
-    `unreadable` contains the reason for each partition that could not be read. `read_later` contains those that have to
-    be read again. Both are changed in place only.
+    `unreadable` contains the reason for each partition that could not be read. `read_later` contains those of these
+    partitions that have to be read again. Both objects are only changed in place and never replaced.
     """
 
     def __init__(self, read: Callable[[int], Awaitable[None]], logger: Any, event: str, keys: str) -> None:

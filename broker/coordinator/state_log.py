@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def units_of_hashing(key: str) -> int:
-    """Return the cost of `StateLog.partition_for(key)` in units of work (`steps.py`): a name may have 32 kB."""
+    """Return the cost of `StateLog.partition_for(key)` in units of work (`steps.py`); a key may be 32 kB long."""
     return len(key) // 10
 
 
@@ -135,8 +135,8 @@ class StateLog:
     def pending_flush(self, partition: int, end_offset: int) -> asyncio.Future[None] | None:
         """Return None if all records below `end_offset` are durable, else a future that resolves when they are.
 
-        The setting `durability` defines what durable means. All callers that wait for the same flush share its future:
-        await it through `asyncio.shield`, or call `durable`.
+        The setting `durability` defines what durable means. All callers that wait for the same flush share its future,
+        so await the future through `asyncio.shield`, or call `durable`.
         """
         return self._replica_manager.partition(self.topic, partition).log.flushed(end_offset)
 

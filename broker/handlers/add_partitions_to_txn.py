@@ -1,11 +1,12 @@
 """Handle AddPartitionsToTxn v0-5: register partitions with a transaction, or from v4 on with many transactions.
 
-For each transaction, all partitions are registered or none is. If a partition is unknown, the others get
-OPERATION_NOT_ATTEMPTED. Up to v3 a request contains one transaction, and its error applies to every partition.
+For each transaction, all partitions are registered or none is. If a partition is unknown, or the client may not write
+to it, the others get OPERATION_NOT_ATTEMPTED. Up to v3 a request contains one transaction, and its error applies to
+every partition.
 
-All partitions are registered in one turn of the event loop, which looks the topics up again. This is necessary because
-the rows of a large request are looked up in slices, and a topic may be deleted between two slices or while the request
-waits.
+All partitions are registered in one turn of the event loop, in which the topics are looked up once more. This is
+necessary because the rows of a large request are looked up in slices, and a topic may be deleted between two slices or
+while the request waits.
 
 The extension's field Session (in v3, and per transaction in v4+) keeps the partitions registered after the transaction.
 """
@@ -171,7 +172,7 @@ async def _add_all(context: RequestContext, request: AddPartitionsToTxnRequest) 
 
 
 def _counted(context: RequestContext, request: AddPartitionsToTxnRequest) -> Steps[None]:
-    """Count the response's rows before a partition is registered, so that a request for too many changes nothing."""
+    """Count the response's rows before any partition is registered, so that an oversized request has no effect."""
     for transaction in request.transactions:
         for topic in transaction.topics:
             context.rows(len(topic.partitions))
@@ -218,7 +219,7 @@ async def _register(
 ) -> Codes:
     """Register partitions durably, after the previous transaction has ended.
 
-    Set `waits` if an earlier attempt found that the previous transaction has not ended. Raises KafkaError as
+    Set `waits` if an earlier attempt found that the previous transaction had not ended. Raises KafkaError as
     `add_partitions_now` and `until_settled` do.
     """
     coordinator = context.broker.transaction_coordinator
@@ -272,8 +273,9 @@ def _looked_up(
 ) -> Steps[tuple[Codes, dict[str, int] | None]]:
     """Look up all partitions.
 
-    Return an error code for each partition, and the highest index by topic, or None if a partition is unknown or the
-    client may not write to it. From v4 on the sender is a broker, which has checked that.
+    Return an error code for each partition, and the highest index of each topic. If a partition is unknown or the
+    client may not write to it, the second item is None. From v4 on the sender is a broker, which has checked the
+    client's permission.
     """
     metadata = context.broker.metadata
     from_broker = context.api_version >= FIRST_BATCHED_VERSION
@@ -298,7 +300,7 @@ def _looked_up(
                 yield done
                 done = 0
         done += 1
-        if done >= ROWS_AT_ONCE:  # many topics may have few partitions or none
+        if done >= ROWS_AT_ONCE:  # a request may have many topics with few partitions or none
             yield done
             done = 0
     if exist:
@@ -314,8 +316,9 @@ def _may_write(access: Access, topic: str, session: bool) -> bool:
     """Return whether the client may register partitions of the topic.
 
     As in Apache Kafka, no client may register partitions of internal topics: the end of the transaction would write
-    markers to them. AddOffsetsToTxn and TxnOffsetCommit register those of `__consumer_offsets`; a session (extension)
-    may include these, because no such request comes before its offsets.
+    markers to them. AddOffsetsToTxn and TxnOffsetCommit register partitions of `__consumer_offsets`. A session
+    (extension) may include them, because its producer need not send AddOffsetsToTxn before the offsets of each
+    transaction.
     """
     if topic in INTERNAL_TOPICS and not (session and topic == OFFSETS_TOPIC):
         return False

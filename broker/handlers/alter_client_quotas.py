@@ -1,8 +1,7 @@
 """Handle AlterClientQuotas: set and remove quotas of users, client ids and addresses (KIP-546).
 
-As in Kafka, either all changes of an entity are made or none. An impossible change is an error of its own entity only.
-An entity that the request repeats is not changed.
-The answer is sent when the quotas are durable and in effect.
+As in Kafka, either all changes of an entity are made or none. An impossible change fails only its own entity. An entity
+that the request repeats is not changed. The response is sent when the quotas are durable and in effect.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ CHANGED_AT_A_TIME: Final = 20
 """The number of entities whose quotas are changed and made durable together."""
 
 MAX_CHANGES: Final = 20
-"""The largest number of changes of one entity. There are five quotas."""
+"""The largest number of changes to one entity. There are five quotas."""
 
 
 @handles(AlterClientQuotasRequest, carried_out=True)
@@ -59,7 +58,7 @@ async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> 
 
 
 def _named(items: Iterable[RequestEntryData]) -> Iterator[QuotaEntity]:
-    """Yield the entity of each change, without those that do not exist."""
+    """Yield the entity of each item; items with an invalid entity are left out."""
     for item in items:
         with suppress(ValueError):
             yield quota_entity((part.entity_type, part.entity_name) for part in item.entity)

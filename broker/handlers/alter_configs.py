@@ -1,6 +1,6 @@
 """Handle AlterConfigs: replace all settings that override the defaults for a topic, or a broker's configuration.
 
-IncrementalAlterConfigs supersedes it, but clients still use it.
+IncrementalAlterConfigs supersedes this API, but clients still use it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Handle AlterUserScramCredentials: set and remove the SCRAM credentials of users (KIP-554).
 
-As in Kafka, either all changes of a user are made or none. An impossible change is an error of its own user only.
+As in Kafka, either all changes to a user are made or none. An impossible change fails only its own user.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _by_user(request: AlterUserScramCredentialsRequest) -> Steps[dict[str, list[
 
 def _check_mechanisms(changes: list[Change]) -> None:
     """Raise KafkaError DUPLICATE_RESOURCE if two changes of one user concern the same credential."""
-    # The mechanism is an 8-bit number, so of more than 256 changes two concern the same one.
+    # The mechanism is an 8-bit number, so among more than 256 changes at least two concern the same mechanism.
     if len(changes) > 256 or len({change.mechanism for change in changes}) < len(changes):
         raise KafkaError(
             ErrorCode.DUPLICATE_RESOURCE,

@@ -33,7 +33,7 @@ async def handle(context: RequestContext, request: CreateDelegationTokenRequest)
         manager, token = await _created(context, request, owner)
     except KafkaError as error:
         response.error_code = int(error.code)
-        # Kafka's controller refuses this, and its brokers refuse the rest.
+        # In Kafka, the controller sends this error, with times of 0, and brokers send the others, with times of -1.
         timestamp = 0 if error.code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else NO_TIMESTAMP
         response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = timestamp
         return response
@@ -59,8 +59,8 @@ async def _created(
             " renewers.",
         )
     renewers = [Principal(each.principal_type, each.principal_name) for each in request.renewers]
-    # Logins have principals of the type User only. Kafka checks this for renewers, but lets a token log in as a user
-    # with the name of an owner of another type.
+    # A login always has a principal of the type User. Kafka checks the type of renewers, but not of the owner: a token
+    # of an owner with another type logs in as the user of the same name.
     if any(each.kind != "User" for each in (owner, *renewers)):
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
     if sum(len(each.name.encode()) for each in (owner, *renewers)) > MAX_NAMES_BYTES:

@@ -40,7 +40,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
                     )
                 topic = _check(context, item)
                 more = item.count - metadata.newest(topic).partitions
-                check_new_partitions(context.broker, additional + more)  # the topic may be newer than the sum above
+                check_new_partitions(context.broker, additional + more)  # the topic may be newer than the sum
                 additional += more
                 if not request.validate_only:
                     context.mutate(more, strict_since=3)

@@ -129,7 +129,8 @@ def _asked(topic: CreatableTopic) -> Steps[tuple[dict[int, list[int]], dict[str,
     for item in topic.assignments:
         if item.partition_index in assignments:
             raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once. Assign it once."
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Partition {item.partition_index} is assigned more than once. Assign each partition once.",
             )
         assignments[item.partition_index] = item.broker_ids
         yield 1

@@ -1,6 +1,6 @@
 """Handle DeleteAcls v1-3: delete the access rules that match filters, and answer when their deletion is in effect.
 
-A rule that several filters match is in the result of each.
+A rule that matches several filters is in the result of each filter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
     response = DeleteAclsResponse()
     await run_in_slices(_match(context, request.filters, response, doomed))
     if context.connection.closed.done():
-        return None  # nothing has been deleted yet, and nobody waits
+        return None  # nothing has been deleted yet, and no client waits for the response
     acls = list(doomed)
     pending: list[tuple[list[Acl], Any]] = []
     async for start in in_slices(range(0, len(acls), DELETED_AT_A_TIME), 1):

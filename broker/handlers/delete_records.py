@@ -1,8 +1,8 @@
 """Handle DeleteRecords: raise the log start offset, before which readers see no records.
 
-The response is sent when the new start offsets of all partitions are on disk. They are written together. If the request
-repeats a partition, its last offset is used, as in Kafka. Records that were acknowledged before the request can be
-deleted, so the request may wait for their flush.
+The response is sent when the new start offsets of all partitions are on disk. These offsets are written together. If
+the request repeats a partition, the last of the offsets is used, as in Kafka. A client may delete every record that was
+acknowledged before the request, so the request may have to wait until such records are flushed.
 """
 
 from __future__ import annotations

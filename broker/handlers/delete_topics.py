@@ -63,8 +63,8 @@ def _authorized(
 ) -> Steps[dict[str | bytes, Item]]:
     """Return each topic that the client may delete once, and add the other topics to the response.
 
-    A name and an id of the same topic become one item only if the client may delete both. Otherwise the number of rows
-    would reveal which id a hidden topic has.
+    A name and an id of the same topic become one item only if the client may delete the topic by each of them.
+    Otherwise the number of rows would reveal which id a hidden topic has.
     """
     named: dict[str | bytes, Item] = {}
     for item in asked:
@@ -87,7 +87,7 @@ def _authorized(
 
 
 def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
-    """Return a key that is equal for items of the same topic, even if one has its name and the other has its id."""
+    """Return a key that is the same for all items of a topic, whether an item has the topic's name or its id."""
     if item.name is not None:
         return item.name
     topic = context.broker.metadata.topic_by_id(item.topic_id)
@@ -97,8 +97,9 @@ def _identity(context: RequestContext, item: DeleteTopicState) -> str | bytes:
 def _authorize(context: RequestContext, item: DeleteTopicState, result: DeletableTopicResult) -> None:
     """Raise KafkaError TOPIC_AUTHORIZATION_FAILED if the client may not delete the topic.
 
-    As in Apache Kafka, a topic that is named needs the permission to describe it, too, which is usually implied. A
-    client without it does not learn whether the topic exists, nor its other name. A client with it gets both.
+    As in Apache Kafka, deleting a topic by name also requires the permission to describe it, which the permission to
+    delete it usually implies. The refusal gives both name and id to a client that may describe the topic. Any other
+    client learns neither whether the topic exists nor the identifier that it did not send.
     """
     access, metadata = context.access, context.broker.metadata
     if access.allows(AclOperation.DELETE, AclResourceType.CLUSTER, quiet=True):

@@ -1,4 +1,4 @@
-"""Handle DescribeAcls v1-3: return the access rules that match a filter, by the pattern of their resources."""
+"""Handle DescribeAcls v1-3: return the access rules that match a filter, grouped by resource pattern."""
 
 from __future__ import annotations
 

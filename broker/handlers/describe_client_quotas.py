@@ -1,7 +1,7 @@
 """Handle DescribeClientQuotas: list the quotas of the entities that match a filter (KIP-546).
 
 As in Kafka, an entity matches if it has all types that the filter names, with names that match. A strict filter
-excludes entities that have other types.
+excludes entities that also have other types.
 """
 
 from __future__ import annotations

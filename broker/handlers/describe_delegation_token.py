@@ -25,7 +25,7 @@ from ..scheduling.steps import Steps
 from ..security.delegation_token import DelegationToken
 
 _UNITS: Final = 5
-"""The units of work of examining a token, without those of access control."""
+"""The cost of examining a token, in units of work, without the cost of access control."""
 
 
 @handles(DescribeDelegationTokenRequest)

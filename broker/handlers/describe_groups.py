@@ -62,9 +62,9 @@ def _group(context: RequestContext, group_id: str, operations: int) -> Steps[Des
     described.authorized_operations = operations
     is_stable = group.state is GroupState.STABLE
     described.protocol_data = (group.protocol_name or "") if is_stable else ""
-    # As in Kafka, metadata is shown only in a stable group, but assignments always: during a rebalance, those of the
-    # generation before. Both are copied before the first pause, because after it the group may be in another generation
-    # with another protocol.
+    # As in Kafka, metadata is shown only if the group is stable. Assignments are always shown; during a rebalance, they
+    # are those of the previous generation. Both are copied before the first pause, because after a pause the group may
+    # be in another generation with another protocol.
     protocol = group.protocol_name or ""
     members = [(member, member.protocols, member.assignment) for member in group.members.values()]
     for member, protocols, assignment in members:

@@ -23,7 +23,7 @@ from ..topic_names import name_problem
 MAX_PARTITIONS = 2000
 """The maximum number of partitions in a response, even if the request allows more.
 
-Kafka's setting for it is max.request.partition.size.limit.
+Kafka's corresponding setting is max.request.partition.size.limit.
 """
 
 

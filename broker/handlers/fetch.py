@@ -5,9 +5,9 @@ waiting. The response is read from the logs only when it can be sent, so that a 
 memory. A request or session with many partitions is checked in slices. While the request waits, a partition is checked
 only when its log has advanced.
 
-If the client sends another request on the same connection meanwhile, the Fetch is answered early, because the other
-response has to wait for it. Only a Fetch that waits, too, does not end the wait. Apache Kafka reads the other request
-only after it has answered the Fetch.
+If the client sends another request on the same connection meanwhile, the Fetch is answered early, because responses are
+sent in order and the other response would have to wait. The exception is another Fetch that also has to wait: it does
+not end the wait. Apache Kafka reads the other request only after it has answered the Fetch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..scheduling.steps import SLICE, Steps
 FIRST_VERSION_DIVERGING: Final = 12
 
 _AT_ONCE_BYTES: Final = 1 << 20
-"""The number of bytes in a response after which the rest of it is read in steps."""
+"""When a response has this many bytes, the rest of it is read in steps."""
 
 _NONE: Final = int(ErrorCode.NONE)
 
@@ -62,7 +62,7 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
         return Deferred(None, fetch.answer)
     wait_s, login = request.max_wait_ms / 1000, context.connection.login
     if login is not None:
-        wait_s = min(wait_s, max(login.left_s, 0))  # a client gets nothing that is written after its session
+        wait_s = min(wait_s, max(login.left_s, 0))  # a client gets no record that is written after its session ends
     wait = broker.fetch_purgatory.wait(fetch.is_enough_with, wait_s, context.connection)
     yield from fetch.watch(wait)
     return Deferred(wait.done, fetch.answer, hurry=partial(broker.fetch_purgatory.end, wait))
@@ -71,7 +71,8 @@ def handle(context: RequestContext, request: FetchRequest) -> Steps[Answer]:
 class _Waiting:
     """A partition for which a Fetch waits.
 
-    `available` is the number of its available bytes. `visible` is the end offset for readers at the time of the count.
+    `available` is the number of bytes that the partition has available. `visible` was the end offset for readers when
+    they were counted.
     """
 
     __slots__ = ("available", "target", "visible")
@@ -144,7 +145,7 @@ class _Fetch:
         return False
 
     def watch(self, wait: FetchWait) -> Steps[None]:
-        """Make `wait` watch the logs. End it if a log has advanced meanwhile and there are enough bytes now."""
+        """Make `wait` watch the logs. End the wait if a log has advanced meanwhile and there are enough bytes now."""
         for log, waiting in self.waiting.items():
             wait.watch(log)
             if self._visible(log) != waiting.visible and self.is_enough_with(log):
@@ -229,7 +230,7 @@ class _Fetch:
         try:
             epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
         except KafkaError:
-            return None  # the epoch may end after the log's damage; `read` raises if the offset is after it, too
+            return None  # the epoch may end after damage in the log; `read` raises if the offset does, too
         if epoch < 0 or (epoch == target.last_fetched_epoch and end_offset >= target.fetch_offset):
             return None
         return EpochEndOffset(epoch, end_offset)

@@ -80,9 +80,9 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
 def _change(
     context: RequestContext, item: AlterConfigsResource, edits: _Edits, *, validate_only: bool
 ) -> Awaitable[Any] | None:
-    """Start the change; return an awaitable for its end, or None if there is nothing to wait for.
+    """Start the change; return an awaitable to wait for it, or None if there is nothing to wait for.
 
-    If it raises KafkaError, nothing has changed.
+    If the function raises KafkaError, nothing has changed.
     """
     broker = context.broker
     if item.resource_type == ResourceType.GROUP and broker.group_aware:
@@ -126,7 +126,10 @@ def _edits(item: AlterConfigsResource) -> Steps[_Edits]:
 
 
 def _edit(edits: _Edits, edited: EditedConfigs) -> None:
-    """Apply the operations; raise KafkaError at the first invalid one. The time does not depend on their number."""
+    """Apply the operations; raise KafkaError at the first invalid one.
+
+    The time does not depend on the number of operations.
+    """
     for name in list(edited.configs):
         if name in edits.deletions:
             del edited.configs[name]

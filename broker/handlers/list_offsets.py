@@ -2,7 +2,8 @@
 
 Special timestamps are -1 (latest), -2 (earliest), -3 (the record with the newest timestamp; v7, KIP-734), -4 (earliest
 local; v8) and -5 (latest tiered; v9). If the request repeats a partition, each occurrence gets INVALID_REQUEST, as in
-Kafka. The answer includes all records that were acknowledged before the request, so it may wait for their flush.
+Kafka. The response takes account of all records that were acknowledged before the request, so it may have to wait until
+they are flushed.
 """
 
 from __future__ import annotations

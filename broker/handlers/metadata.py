@@ -32,7 +32,7 @@ CREATED_AT_A_TIME = 20
 """The number of topics that are created and made durable together."""
 
 LOGGED = 10
-"""The units of work of a refusal that is logged."""
+"""The cost of a refusal that is logged, in units of work."""
 
 _PARTITIONS_PER_STEP = 50
 _TOPICS_PER_STEP = 50

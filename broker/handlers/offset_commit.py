@@ -26,14 +26,17 @@ LONGEST_RETENTION_MS: Final = 1 << 62
 """The longest retention time in ms. A longer one is reduced to it, so that the expiry time fits into 64 bits."""
 
 MAX_PREPARATIONS: Final = 20
-"""How many times the same commits are prepared, because topics or claims have changed meanwhile."""
+"""The maximum number of times that the same commits are prepared.
+
+They are prepared again if topics or claims have changed meanwhile.
+"""
 
 
 @handles(OffsetCommitRequest, carried_out=True)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Steps[Answer]:
     """Check and append the offsets in one turn of the event loop; send the response when they are durable.
 
-    The offsets are appended even if the client disconnects before, because a consumer may commit and close without
+    The offsets are appended even if the client disconnects before that, because a consumer may commit and close without
     awaiting the response.
     """
     coordinator = context.broker.group_coordinator

@@ -134,14 +134,14 @@ async def _append_many(
 
 
 def _counted(context: RequestContext, request: ProduceRequest) -> Steps[None]:
-    """Count the response's rows before a batch is appended, so that a request for too many changes nothing."""
+    """Count the response's rows before any batch is appended, so that an oversized request has no effect."""
     for topic in request.topic_data:
         context.rows(len(topic.partition_data))
         yield 1
 
 
 def _inspect_in_steps(appends: list[ProduceAppend]) -> Steps[list[ProduceAppend]]:
-    """Check the contents of many batches like `_inspect`, which is called for a portion per turn."""
+    """Check the contents of many batches with `_inspect`, one portion at a time."""
     unfinished: list[ProduceAppend] = []
     for start in range(0, len(appends), PARTITIONS_AT_ONCE):
         part = appends[start : start + PARTITIONS_AT_ONCE]
@@ -435,7 +435,7 @@ def _append_each(context: RequestContext, request: ProduceRequest, appends: list
         except Exception:  # a bug, but the batch may still be in the log
             wrote(context, request.transactional_id, append)
             raise
-        append.records = append.inspection = None  # the frame's buffer is used again
+        append.records = append.inspection = None  # the frame's buffer is reused
     return waiting
 
 

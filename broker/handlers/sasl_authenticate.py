@@ -1,7 +1,7 @@
 """Handle SaslAuthenticate: exchange the messages of a SASL mechanism (KIP-152) and begin a session (KIP-368).
 
 A refused login is answered with SASL_AUTHENTICATION_FAILED, and the connection is closed. A login that could not be
-checked gets no answer.
+checked gets no response.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Handle SaslHandshake: choose the mechanism of a login (KIP-43).
 
-An unknown mechanism is answered with the enabled ones, and the connection is closed.
+The response to an unknown mechanism lists the enabled mechanisms. Then the connection is closed.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ from ..topic_names import OFFSETS_TOPIC
 
 IMPLICIT_PARTITIONS_FROM = 5
 MAX_ADMISSIONS = 20
-"""How many times the offsets are checked again because the transaction has ended and another has begun meanwhile."""
+"""The maximum number of times that the offsets are checked.
+
+They are checked again if the transaction has ended and another has begun meanwhile.
+"""
 
 
 @handles(TxnOffsetCommitRequest)

@@ -83,7 +83,7 @@ def _load(
     try:
         return segment.read_aborted(), True
     except CorruptIndex as error:
-        logger.warning("index made again", file=segment.path(TXN_INDEX), reason=str(error))
+        logger.warning("index rebuilt", file=segment.path(TXN_INDEX), reason=str(error))
     segment.distrust_indexes()
     return _replayed(sources, new_producers()), False
 

@@ -1,8 +1,8 @@
 """The aborted transactions of one segment in memory, in the order of their markers.
 
-A read looks up the few transactions that overlap its range, among up to a million. While an older transaction is open,
-all that are aborted meanwhile may overlap with any range from its beginning on, and must be looked at. So the index
-knows for each block of entries whether any of them matters.
+A read looks up the few transactions that overlap its range, among up to a million. If a transaction was open for long,
+all transactions that were aborted meanwhile may overlap a range after its beginning, and must be examined. So the index
+records for each block of entries what shows whether any of them can overlap a range.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AbortedIndex(list[AbortedTxn]):
     def add_between(self, offset: int, end: int, found: list[tuple[int, int]]) -> bool:
         """Add (producer_id, first_offset) of each transaction that may have records in [`offset`, `end`) to `found`.
 
-        Return whether no later entry, of this segment or the next ones, can have records there.
+        Return True if no later entry, in this segment or a later one, can have records in this range.
         """
         position, count = bisect_left(self, offset, key=_last_offset), len(self)
         first, stable = self._first, self._stable

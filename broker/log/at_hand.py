@@ -1,12 +1,12 @@
 """Load in a thread the data that a read needs and that would block the event loop for too long.
 
-Three kinds of data are read in a thread: the indexes of a large finished segment that are not loaded, indexes that have
-to be rebuilt, and ranges of many megabytes. A read that needs such data raises `NotAtHand`. The log then lets
-`SideReads` load the data, and repeats the read. Smaller data is read at once, because a turn of the event loop costs
-more than the read.
+Three kinds of data are read in a thread: unloaded indexes of a large finished segment, indexes that have to be rebuilt,
+and ranges of many megabytes. A read that needs such data raises `NotAtHand`. The log then lets `SideReads` load the
+data, and repeats the read. Smaller data is read immediately in the caller's thread, because a turn of the event loop
+costs more than the read.
 
 While a thread reads, segments may be replaced, removed, or closed with their log. Files with their names may then
-belong to another log. So an index that a thread has rebuilt is used and written only if nothing of this has happened.
+belong to another log. So an index that a thread has rebuilt is used and written only if none of this has happened.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from .segment import LogSegment, SegmentIndexes
 ResultT = TypeVar("ResultT")
 
 AT_ONCE_BYTES: Final = 4 << 20
-"""Size in bytes up to which a range is read at once. This takes half a millisecond if it is in the page cache."""
+"""Size in bytes up to which a range is read in the caller's thread. From the page cache, this takes half a millisecond.
+"""
 
 
 class NotAtHand(Exception):
-    """A read needs data that must be loaded in a thread first. The steps of `get` load it.
+    """A read needs data that must be loaded in a thread first. The steps that `get` returns load the data.
 
     The steps may raise BrokenBatch, CorruptLog or OSError.
     """
@@ -41,7 +42,7 @@ class NotAtHand(Exception):
 
 
 class SideReads:
-    """The reads of one log that run in threads. Without `threads` all data is read at once in the caller's thread.
+    """The reads of one log that run in threads. Without `threads`, all data is read in the caller's thread.
 
     `version` returns a number that changes whenever segments are replaced, removed or closed.
     """
@@ -60,12 +61,12 @@ class SideReads:
         self._piece: tuple[LogSegment, int, bytes] | None = None
 
     def require_indexes(self, segment: LogSegment) -> None:
-        """Raise NotAtHand unless the offset and time indexes of `segment` can be used at once."""
+        """Raise NotAtHand unless the offset and time indexes of `segment` are loaded or can be loaded quickly."""
         if self._threads is not None and not segment.indexes_at_hand():
             raise NotAtHand(partial(self.load_indexes, segment))
 
     def require_bytes(self, segment: LogSegment, start: int, size: int) -> None:
-        """Raise NotAtHand if a range of `size` bytes from byte `start` on is too large to be read at once."""
+        """Raise NotAtHand if a range of `size` bytes from byte `start` on is too large for the caller's thread."""
         if self._threads is not None and size > AT_ONCE_BYTES:
             raise NotAtHand(partial(self._get_piece, segment, start, size))
 
@@ -84,11 +85,11 @@ class SideReads:
         self._piece = None
 
     def get(self, missing: NotAtHand) -> Steps[bool]:
-        """Load the data that a read was `missing`; return whether that succeeded.
+        """Load the data that a read needs, as its NotAtHand `missing` describes; return whether that succeeded.
 
-        The caller uses the data in the step in which this returns, and then calls `drop_piece`. If the result is False,
-        the caller repeats the read at once, without threads: that raises the error, or shows that the data is no longer
-        needed. Raises CorruptLog.
+        The caller uses the data before it yields again, and then calls `drop_piece`. If the result is False, the caller
+        repeats the read without threads (`at_once`). The repeated read raises the error, or shows that the data is no
+        longer needed. Raises CorruptLog.
         """
         try:
             yield from missing.get()
@@ -113,7 +114,7 @@ class SideReads:
             take(result)
 
     def _get_piece(self, segment: LogSegment, start: int, size: int) -> Steps[None]:
-        """Read a range in a thread, for `piece`."""
+        """Read a range in a thread, so that `piece` can return it."""
         assert self._threads is not None
         file = segment.file
         data = yield from waited(self._threads.run(Lane.READ, lambda: file.read_at(size, start)))
@@ -136,7 +137,7 @@ class SideReads:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within this context, read all data at once in the caller's thread, and never raise NotAtHand."""
+        """Within this context, read all data immediately in the caller's thread, and never raise NotAtHand."""
         threads, self._threads = self._threads, None
         try:
             yield

@@ -71,10 +71,10 @@ def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
 
 
 def whole_batches(data: Buffer, start: int, end: int, limit: int) -> tuple[int, int]:
-    """Find the end of the whole batches in `data` that end by byte `end` and have only offsets below `limit`.
+    """Find the end of the first batches in `data` that end at or before byte `end` and have only offsets below `limit`.
 
-    Return the position and the base offset of the first batch that does not belong to them. If all batches do, return
-    the length of `data` and the offset after its last batch. `data` must have a batch at `start`. Raises BrokenBatch.
+    Return the position and the base offset of the first batch that does not. If all batches do, return the length of
+    `data` and the offset after its last batch. `data` must have a batch at `start`. Raises BrokenBatch.
     """
     assert start < len(data), "the data has no batch at its start position"
     position, next_offset = start, -1

@@ -69,9 +69,9 @@ class BatchSearch:
     def find(self) -> int | None:
         """Return the position of a valid batch that proves that the broken batch is not a torn write, else None.
 
-        Every byte is tried as the start of a batch. A batch with an older offset does not count, because it is a
-        record's content or was left behind by a failed write. A batch with an offset too large for its segment does not
-        count either. If the broken batch itself is whole, its own position is returned: then only its offset, or that
+        Every byte is tried as the start of a batch. A batch with an older offset proves nothing, because it is
+        a record's content or was left behind by a failed write. Nor does a batch with an offset too large for its
+        segment. If the broken batch itself is whole, its own position is returned: then only its offset, or that
         of an earlier batch, is damaged. Raises SearchGivenUp.
         """
         file, broken, end = self._file, self._broken, self._end
@@ -104,7 +104,7 @@ class BatchSearch:
                 yield header
 
     def _find_end_by_checksum(self, header: BatchHeader) -> int | None:
-        """Return the end of the broken batch as its checksum shows it, which is the start of a valid batch, else None.
+        """Return the position at which the broken batch ends by its checksum and a valid batch begins, else None.
 
         The length in `header` is assumed to be damaged, so each position with a plausible batch is tried as the end.
         """

@@ -1,6 +1,6 @@
 """Compact logs (KIP-58, KIP-534): keep the newest record of each key, and remove expired tombstones.
 
-Owns the decision which records are kept, and the crash-safe replacement of segments. Compacts only finished segments
+Owns the decision which records to keep, and the crash-safe replacement of segments. Compacts only finished segments
 below the last stable offset, so it never changes open transactions. Kept records keep their offsets, so a log can be
 compacted while it is being read.
 
@@ -11,16 +11,18 @@ compacted while it is being read.
 * A batch with a producer's last sequence is kept, possibly without records, as long as the producer's state exists. The
   last batch of each new segment is kept, too, because it shows up to which offset the segment replaces the old ones.
 
-Replacement: `.cleaned` files are written and synced → they are renamed to `.swap`, the `.log` last (after this, a crash
-results in the new segment) → the old segments are removed → the `.swap` suffix is removed. Groups are replaced from the
-oldest on, and each is on disk before the next: a tombstone is never removed before the value that it deletes.
+Replacement: `.cleaned` files are written and synced → they are renamed to `.swap`, the `.log` last (after a crash from
+here on, recovery uses the new segment) → the old segments are removed → the `.swap` suffix is removed. Groups are
+replaced in order, the oldest first. Each replacement is on disk before the next one begins, so a tombstone is never
+removed before the value that it deletes.
 
 A batch that cannot be read is kept unchanged, and logged. Such a batch is damaged, was accepted from a client by an
-older release without a check of its records, is larger than today's limits for batches, or needs more memory than there
-is. It may contain any key, so tombstones after it are kept, too.
+older release without a check of its records, is larger than today's limits for batches, or needs more memory than is
+available. It may contain any key, so tombstones after it are kept, too.
 
 `plan` and `replace` run on the event loop's thread. `map_keys`, `clean_group` and `publish` may run in any thread, and
-`stop` ends the first two between two batches. Memory: the keys, and one batch before and after its compaction.
+`stop` interrupts `map_keys` and `clean_group` between two batches. In memory are the keys, and one batch before and
+after its compaction.
 """
 
 from __future__ import annotations
@@ -81,9 +83,9 @@ class CleaningPlan:
     `map_keys` sets `last_offsets`, `epochs` and `aborted` from them.
 
     `first_dirty`: the offset up to which the log was compacted before. `end_offset` (exclusive): the offset up to which
-    this compaction goes. `as_of`: the log end offset when the plan read the state of the producers. It must be on disk
-    before a segment is replaced: otherwise a crash could lose a producer's last batch after compaction has removed the
-    batch before it.
+    this compaction goes. `as_of`: the log end offset when the plan read the state of the producers. All records below
+    it must be on disk before a segment is replaced. Otherwise a crash could lose a producer's last batch after
+    compaction has removed the batch before that one.
     """
 
     directory: str
@@ -159,8 +161,8 @@ class Cleaner:
     ) -> Steps[CleaningPlan | None]:
         """Return the plan of a compaction, or None if too little of the log is dirty (min.cleanable.dirty.ratio).
 
-        `force` ignores this ratio. Return None also if the log has failed, and while a replacement in it is unfinished,
-        because its new segment still has the `.swap` suffix. May roll the active segment (max.compaction.lag.ms).
+        `force` ignores this ratio. Also return None if the log has failed, or while a replacement in it is unfinished,
+        because the new segment then still has the `.swap` suffix. May roll the active segment (max.compaction.lag.ms).
         Raises NotAtHand if an index must be loaded in a thread first; raises KafkaError, CorruptLog, OSError.
         """
         if any(other is log for other, _ in self._unfinished):
@@ -232,7 +234,7 @@ class Cleaner:
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def map_keys(self, plan: CleaningPlan) -> None:
-        """Set the newest offset of each key in the dirty segments, as far as memory allows, and group the segments.
+        """Find the newest offset of each key in the dirty segments, as far as memory allows, and group the segments.
 
         The results are the plan's `keys`, `end_offset` and `groups`. Raises CorruptLog, CleaningStopped, OSError.
         """
@@ -350,9 +352,9 @@ class Cleaner:
     def _keep_records(
         self, plan: CleaningPlan, header: BatchHeader, batch: memoryview, *, must_stay: bool
     ) -> bytes | memoryview | None:
-        """Return a data batch with the newest record of each key and unexpired tombstones; None if none is left.
+        """Return a data batch without expired tombstones and records whose keys have newer ones; None if none is left.
 
-        With `must_stay` a batch without records is returned instead of None.
+        With `must_stay`, return a batch without records instead of None.
         """
         data = self._content(plan, header, batch)
         horizon = header.base_timestamp if header.has_delete_horizon else None
@@ -405,10 +407,11 @@ class Cleaner:
     # --- replacing ---------------------------------------------------------------------------------------------------
 
     def publish(self, log: PartitionLog, plan: CleaningPlan, cleaned: LogSegment) -> None:
-        """Rename the segment `cleaned` to `.swap` and sync the names: from now on a crash results in this segment.
+        """Rename the segment `cleaned` to `.swap` and sync the directory.
 
-        May run in any thread. Do nothing if the log is closed: its directory's name may belong to another log. Raises
-        OSError, without a change to the log, after removing the new segment.
+        After a crash from here on, recovery uses this segment. May run in any thread. Do nothing if the log is closed,
+        because another log may have its directory's name. On failure, remove the new segment, leave the log unchanged,
+        and raise OSError.
         """
         assert plan.as_of <= log.files.flushed_offset, "the producers' last batches must be on disk"
         with log.files.lock:
@@ -504,9 +507,9 @@ def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[Segme
 def _rewrite(
     header: BatchHeader, content: bytes, record_count: int, max_timestamp: int, delete_horizon_ms: int | None
 ) -> bytes:
-    """Return the batch with the uncompressed records `content` in place of its own; its offsets and sequences stay.
+    """Return the batch with the uncompressed records `content` in place of its own, and the same offsets and sequences.
 
-    With `delete_horizon_ms` the base timestamp of the batch is this delete horizon (KIP-534).
+    With `delete_horizon_ms`, the base timestamp of the batch is this delete horizon (KIP-534).
     """
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)
     if record_count:

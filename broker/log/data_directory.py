@@ -30,10 +30,11 @@ FORMAT_LEVEL: Final = 1
 """The format level of a new directory. docs/formats.md describes each level."""
 
 JOURNAL_LEVEL: Final = 2
-"""The format level of a directory that has had a journal, which a release that knows level 1 alone would ignore."""
+"""The format level of a directory that has had a journal. A release that supports only level 1 would ignore the
+journal, so it must refuse the directory."""
 
 _UPGRADES: Final[dict[int, Callable[[FileSystem, str], None]]] = {}
-"""Level → the function that upgrades a directory to the next level. It may run again after a crash."""
+"""Level → the function that upgrades a directory to the next level. The function may run again after a crash."""
 
 _LEVEL: Final = "oncelog.format.level"
 _IGNORED: Final = frozenset(("lost+found", LOCK))
@@ -225,7 +226,7 @@ class DataDirectory:
             self._fs.sync_directory(self.path)
 
     def write_clean_shutdown(self, unclean: Iterable[str] = ()) -> None:
-        """Write and sync the clean shutdown marker. All files must be on disk, except for the `unclean` partitions."""
+        """Write and sync the clean shutdown marker. All files except those of `unclean` partitions must be on disk."""
         content: dict[str, object] = {"version": 0, "brokerEpoch": -1}
         if names := sorted(unclean):
             content["unclean"] = names

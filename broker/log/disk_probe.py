@@ -2,8 +2,8 @@
 
 Decides when a probe begins and what its result means. At most one probe runs at a time, and at most one begins per
 interval. Health checks between two probes share the last result. A probe runs in the flush lane, like the syncs of
-logs, never on the event loop. A failed probe does not count as a failed write of log data: it affects only the answer
-to the health check.
+logs, never on the event loop. A failed probe is not treated like a failed write of log data: it affects only the
+response to the health check.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Owns the reserve (`log.reserve.bytes`). Clients may write while the free space is above the reserve. Internal topics may
 use the reserve except for its last part (`log.reserve.decision.bytes`). This last part is kept for the decisions and
 markers of transactions and for operations that free space, because offset commits can use up the reserve, and a full
-disk must not keep transactions open. The operating system is rarely asked for the free space: each answer is valid for
-a limited number of bytes, and until the next call of `refresh`.
+disk must not keep transactions open. The operating system is rarely asked for the free space: each value that it
+returns is used for a limited number of bytes, and until the next call of `refresh`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .results import storage_error
 logger = structlog.get_logger(__name__)
 
 _GRANT: Final = 16 * 1024 * 1024
-"""Bytes that may be written before the free space is read again, because other processes fill the disk, too."""
+"""Bytes that may be written before the free space is read again. It is read again because other processes may have
+filled the disk."""
 
 
 class DiskSpace:
@@ -28,7 +29,7 @@ class DiskSpace:
     __slots__ = ("_directory", "_fs", "_full", "_granted", "_granted_internally", "decision_bytes", "reserve_bytes")
 
     def __init__(self, fs: FileSystem, directory: str, reserve_bytes: int, decision_bytes: int) -> None:
-        """Keep `reserve_bytes` from clients, and `decision_bytes` of them (at most half) for transaction decisions."""
+        """Reserve `reserve_bytes` that clients cannot use, `decision_bytes` (at most half) of them for decisions."""
         self._fs = fs
         self._directory = directory
         self.reserve_bytes = reserve_bytes

@@ -1,4 +1,5 @@
-"""Define the names of the files in a data directory. They are Kafka's names, so that Kafka's tools can read the files.
+"""Define the names of the files in a data directory. Where Kafka has the same file, the name is Kafka's.
+So Kafka's tools can read these files.
 
     <topic>-<partition>/                       one partition
         <base offset, 20 digits>.log           record batches
@@ -9,7 +10,7 @@
         <offset, 20 digits>.snapshot           producer state after all batches below that offset
         leader-epoch-checkpoint
         flushed-offset                     offset up to which the partition is on disk (12 bytes, our own)
-        kafka-end                          offset up to which Apache Kafka has compacted the log (12 bytes, our own)
+        kafka-end                          offset up to which Kafka's compaction may have left gaps (12 bytes, our own)
     <number, 20 digits>.journal            flushed bytes that may not be in the partitions' files yet (our own)
     .kafka_cleanshutdown, *-checkpoint, meta.properties, .lock, .boot-id
     removed/                               bytes that recovery and repair cut off

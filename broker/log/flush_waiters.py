@@ -38,7 +38,7 @@ class FlushWaiters:
         return self._next is not None
 
     def begin(self) -> None:
-        """Note that the next flush has begun: it is the current one from now on."""
+        """Note that the next flush has begun and is now the current one."""
         self._current, self._next = self._next, None
 
     def succeed(self) -> None:

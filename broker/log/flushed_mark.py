@@ -1,10 +1,10 @@
 """Read and write a partition's `flushed-offset` file: the offset up to which the partition is known to be on disk.
 
 Owns the file's 12 bytes: the offset (int64) and the crc32c of the offset (uint32). The file is overwritten in place
-after each sync of the partition's files, but it is never synced itself. The offset of a flush to the journal is only in
-the journal. If only the process crashes, the file and the journal together give the exact offset. After a loss of power
-the file may hold an older offset, but never a newer one. So every record below the offset was on disk. If such a record
-is missing or damaged after a restart, the disk has lost it: it is not part of a torn write.
+after each sync of the partition's files, but it is never synced itself. The offset of a flush to the journal is
+recorded only in the journal. If only the process crashes, the file and the journal together give the exact offset.
+After a loss of power, the file may hold an older offset, but never a newer one. So every record below the offset was on
+disk. If such a record is missing or damaged after a restart, the disk has lost it, and the loss cannot be a torn write.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def write_flushed_offset(fs: FileSystem, directory: str, offset: int) -> None:
 def read_flushed_offset(fs: FileSystem, directory: str) -> int | None:
     """Return the flushed offset of the partition in `directory`; 0 if the file is missing or damaged.
 
-    Return None if the disk cannot read the file (EIO): then any record may have been on disk. Raises OSError for all
-    other errors.
+    Return None if the disk cannot read the file (EIO): then it is not known which records were on disk. Raises OSError
+    for all other errors.
     """
     try:
         return decode_offset(fs.read_file(f"{directory}/{FLUSHED_OFFSET}"))

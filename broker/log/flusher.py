@@ -5,7 +5,7 @@ most one flush under way. Batches that are appended meanwhile are part of its ne
 flushes. A flush is complete when the log's own files are synced, without waiting for other logs. Logs with waiting
 writers are flushed before logs that are flushed in the background.
 
-With a journal (`journal.py`), the flushes of logs with few unsynced bytes are combined to rounds: one sync of the
+With a journal (`journal.py`), the flushes of logs with few unsynced bytes are combined into rounds: one sync of the
 journal makes a round durable. At most one round is being written. What is appended meanwhile forms the next one.
 
 Syncs run in parallel in the flush lane of the threads: a journaling file system combines simultaneous syncs into one
@@ -228,7 +228,7 @@ class LogFlusher:
     def submit(
         self, job: Callable[[], None], what: str = "housekeeping", lane: Lane = Lane.HOUSEKEEPING
     ) -> asyncio.Future[None]:
-        """Run `job` in a thread, in a lane where jobs run in order; return a future for its end.
+        """Run `job` in a thread, in a lane where jobs run in order; return a future that completes when the job ends.
 
         The future fails with OSError if the job raises any exception. A failed job is kept under its name `what`, in
         place of an earlier failed job with the same name, and `try_again` runs it again. So jobs must be repeatable.
@@ -334,7 +334,7 @@ class LogFlusher:
         return self._urgent or self._later
 
     def _begin_round(self, journal: Rounds) -> None:
-        """Begin the next round, unless one is being written. It has all dirty logs, as far as the limits allow.
+        """Begin the next round, unless one is being written. It includes all dirty logs, as far as the limits allow.
 
         Logs whose own files must be synced are flushed outside of the round. The same applies to a single dirty log:
         its flush takes one sync in either case, and without the journal no second sync of the same bytes follows.
@@ -388,7 +388,7 @@ class LogFlusher:
             self._sync(log, task)
 
     def _begin_task(self, log: Flushable) -> FlushTask | None:
-        """Begin a flush of a log; return the log's next task, or its postponed task, None if there is none."""
+        """Begin a flush of a log; return its task, which may be a postponed one, or None if no flush has begun."""
         # A postponed flush does not cover the batches that were appended since, so another flush has to follow.
         again = True if log in self._postponed else None
         try:

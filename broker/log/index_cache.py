@@ -2,7 +2,7 @@
 
 Every use of a loaded index calls `touch`. When the memory exceeds the limit, the cache drops the indexes of the least
 recently used segments. They are read from their files again when they are needed. Indexes of active segments exist only
-in memory and do not count. The cache is not thread-safe: use it on the event loop's thread.
+in memory and are not counted. The cache is not thread-safe: use it on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@
 
 A fourth file, `.checksums`, has two facts for which Kafka's formats have no room (`IndexChecksums`). The first is the
 crc32c of each index, because an index with one wrong bit would hide records or show aborted ones. A missing index file
-counts as an empty index. The second is the number of bytes of the `.log` file that the indexes cover, because the saved
-indexes of a segment that is still being appended to cover only its beginning. Only the bytes of each index file that
-were checksummed are valid: a process may be killed while it writes entries at the end of an index.
+has the checksum of an empty index. The second is the number of bytes of the `.log` file that the indexes cover, because
+the saved indexes of a segment that is still being appended to cover only its beginning. Only the bytes of each index
+file that were checksummed are valid: a process may be killed while it writes entries at the end of an index.
 
 All indexes can be rebuilt from the `.log` file. The indexes of the active segment are in memory. They are written when
 the segment is rolled, and now and then before (`SavedState.save`). The indexes of older segments are loaded
@@ -74,7 +74,7 @@ class OffsetIndex:
         return self._positions[slot - 1] if slot else 0
 
     def ceiling(self, offset: int, log_size: int) -> int:
-        """Return the smallest indexed position at or after the batch that holds `offset`; `log_size` without one."""
+        """Return the first indexed position at or after the batch that holds `offset`; `log_size` if there is none."""
         slot = bisect_left(self._offsets, offset - self.base_offset)
         return self._positions[slot] if slot < len(self._positions) else log_size
 
@@ -92,8 +92,8 @@ class OffsetIndex:
     def decode(cls, data: bytes, base_offset: int, log_size: int, *, checked: bool = False) -> OffsetIndex:
         """Return the offset index in the file content `data`.
 
-        Raises CorruptIndex unless offsets and positions rise and the positions are below `log_size`. With `checked` the
-        checksum has been verified, so the order of the entries is not checked.
+        Raises CorruptIndex unless offsets and positions rise and the positions are below `log_size`. With `checked`,
+        the checksum has been verified, so the order of the entries is not checked.
         """
         if len(data) % cls.entry_size:
             raise CorruptIndex(f"offset index of {len(data)} bytes: not a multiple of {cls.entry_size}")
@@ -156,7 +156,7 @@ class TimeIndex:
     def decode(cls, data: bytes, base_offset: int, *, checked: bool = False) -> TimeIndex:
         """Return the time index in the file content `data`.
 
-        Raises CorruptIndex unless timestamps rise and offsets do not fall. With `checked` the checksum has been
+        Raises CorruptIndex unless timestamps rise and offsets do not fall. With `checked`, the checksum has been
         verified, so the order of the entries is not checked.
         """
         if len(data) % cls.entry_size:
@@ -240,8 +240,8 @@ def encode_transaction_index(aborted: Iterable[AbortedTxn]) -> bytes:
 def decode_transaction_index(data: bytes, base_offset: int) -> AbortedIndex:
     """Return the aborted transactions in the content of a `.txnindex` file.
 
-    Raises CorruptIndex if the content is cut off, has an unknown version, or its entries are out of order or belong to
-    a segment below `base_offset`.
+    Raises CorruptIndex if the content is cut off or has an unknown version, or if its entries are out of order or
+    belong to a segment below `base_offset`.
     """
     if len(data) % _TXN_ENTRY.size:
         raise CorruptIndex(f"transaction index of {len(data)} bytes: not a multiple of {_TXN_ENTRY.size}")
@@ -259,7 +259,7 @@ def decode_transaction_index(data: bytes, base_offset: int) -> AbortedIndex:
 class IndexChecksums(NamedTuple):
     """The content of a `.checksums` file: the crc32c and the size of the offset, time and transaction index.
 
-    `covered`: the bytes of the `.log` file that the indexes cover, a batch boundary; -1 if the file does not say it.
+    `covered`: how many bytes of the `.log` file the indexes cover (a batch boundary); -1 if that is not recorded.
     The file has the three checksums (uint32), then `covered` and the three sizes (uint32), and then the crc32c of all
     these. Files of older releases have only the three checksums: `sizes` is None for them.
     """

@@ -4,7 +4,7 @@ Owns the journal files of a running broker: which one is written, which partitio
 removed. `journal_format.py` defines the bytes, `journal_redo.py` reads them at the next start. All methods are called
 on the event loop's thread.
 
-No file exists before several logs have to be flushed at the same time (`want`), or before the first void.
+No file is created until several logs have to be flushed at the same time (`want`), or a void has to be written.
 
 Lifecycle of a file: created and filled with zeros → written, one batch at a time → full → *settled*, that is, every log
 with bytes in it has synced its own files → removed. While a file is written, the one before it is settled, a few logs
@@ -24,8 +24,8 @@ Rules:
 * A file in which a write or a sync has failed is never written again. The bytes of that batch are in the page cache of
   the partitions' files, which the failure does not affect, so the flusher syncs these files instead. Batches that were
   acknowledged before are on disk. The next batch goes to a new file, with the same sequence.
-* Entries of earlier runs are redone before the journal is opened. If files are left of them (`Leftover`), these have
-  entries of partitions that are offline because the entries could not be redone.
+* Entries of earlier runs are redone before the journal is opened. Files of earlier runs that still exist (`Leftover`)
+  have entries of partitions that are offline because the entries could not be redone.
 """
 
 from __future__ import annotations
@@ -66,25 +66,25 @@ MAX_ROUND_BYTES: Final = 1 << 20
 """The maximum size of one batch. A round that is larger is divided, or its logs sync their own files."""
 
 MAX_LOG_BYTES: Final = 64 << 10
-"""The unsynced bytes of a log up to which it takes part in a round. More are not worth writing twice."""
+"""A log with at most this many unsynced bytes takes part in a round. More bytes are not worth writing twice."""
 
 MOST_LOGS: Final = 512
-"""The number of logs that have entries in a file, except for those that its last round adds. The files of each of them
-have to be synced at the next start after a crash, so more of them would make this start slow. A file that has no room
-for other logs is full at the next call of `maintain`.
+"""The maximum number of logs with entries in a file; only the file's last round may exceed it. After a crash, the next
+start has to sync the files of each of these logs, so more logs would make this start slow. A file that has no room for
+other logs is ended by the next call of `maintain`.
 """
 
 _ROUNDS_PER_FILE: Final = 4
-"""Number of the largest rounds that fit into a file."""
+"""The number of rounds of the maximum size that fit into a file."""
 
 _MOST_FILES: Final = 4
-"""The number of files at which no other one is created. The logs then sync their own files."""
+"""When there are this many files, no further one is created. The logs then sync their own files."""
 
 _SETTLED_AT_ONCE: Final = 4
 """How many logs sync their files at a time so that a journal file can be removed."""
 
 _EXAMINED_AT_ONCE: Final = 256
-"""The number of logs that are examined at a time, whether their files need a sync."""
+"""How many logs of a journal file are examined at a time, to find those whose own files need a sync."""
 
 
 class JournaledLog(Protocol):
@@ -104,7 +104,7 @@ class LiveFile:
     """A file whose entries would be redone after a crash.
 
     `lowest`: the smallest base offset of its entries, by the name of the partition. `ends`: the end offset of the last
-    entry of each log that needs the file, because its own files are not synced up to there. `unsettled`: the same logs
+    entry of each log that needs the file, because its own files are not synced that far. `unsettled`: the same logs
     in the order in which their files are synced, once the file is full. `copies`: the files for the entries of failed
     logs, by the name of the partition. `file` is None for entries that are kept until the next start, or until the
     partition `kept_for` is deleted.
@@ -125,7 +125,7 @@ class LiveFile:
 
 
 class Journal:
-    """The journal of a data directory, whose files have `file_bytes` bytes each; 0: nothing is written to it.
+    """The journal of a data directory. Each file has `file_bytes` bytes; if this is 0, nothing is written.
 
     `number` and `sequence`: the number of the first file and the sequence of the first batch. Both are higher than all
     that were used before. `wake` is called when the flusher should look for work, and `on_failure` if the directory
@@ -216,7 +216,7 @@ class Journal:
         return extent.size + ENTRY_SIZE + len(extent.name)
 
     def write(self, round: Sequence[tuple[Any, FlushTask]]) -> asyncio.Future[None]:
-        """Write the bytes of these flushes, and the voids that wait, as one batch, and sync it.
+        """Write the bytes of these flushes and the waiting voids as one batch, and sync the batch.
 
         The future fails with OSError; the caller then syncs the files of the logs themselves.
         """
@@ -493,7 +493,7 @@ class Journal:
         run.add_done_callback(partial(self._removed, live))
 
     def _removed(self, live: LiveFile, run: asyncio.Future[None]) -> None:
-        """Forget a file that was removed. If its removal has failed, it is repeated later."""
+        """Forget a file that was removed. If the removal has failed, it is repeated later."""
         self._removing = None
         error = run.exception()
         if error is None:
@@ -506,7 +506,7 @@ class Journal:
             self._episodes.failed("removal of a journal file", error)
 
     def _create(self) -> None:
-        """Begin to create the next file, unless there is one or enough files are left."""
+        """Begin to create the next file, unless one is ready or there are enough files."""
         files = sum(live.file is not None for live in self._files)
         if not self._file_bytes or self._standby is not None or self._is_creating:
             return
@@ -533,7 +533,7 @@ class Journal:
         self._run(job).add_done_callback(self._created)
 
     def _created(self, run: asyncio.Future[JournalFile]) -> None:
-        """Take note of a new file. If its creation has failed, it is repeated later, and voids cannot be written."""
+        """Take note of a new file. If its creation has failed, repeat it later; fail voids if no file is in use."""
         self._is_creating = False
         error = run.exception()
         if error is None:
@@ -556,7 +556,7 @@ class Journal:
                 done.set_exception(error if isinstance(error, OSError) else OSError(repr(error)))
 
     def _run(self, job: Callable[[], Any], lane: Lane = Lane.FLUSH) -> asyncio.Future[Any]:
-        """Run a job in a thread, for which `close` waits."""
+        """Run a job in a thread; `close` waits for the job."""
         run = self._threads.run(lane, job)
         self._jobs.add(run)
         run.add_done_callback(self._jobs.discard)

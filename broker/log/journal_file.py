@@ -1,7 +1,7 @@
 """Create, write, read and remove one journal file; the functions of this module run in threads.
 
 A file is filled with zeros before it is used, so that the sync of a batch need not write file system metadata and
-cannot fail because the disk is full. After any failure the file is never written again: after a failed sync it is not
+cannot fail because the disk is full. After a failed write or sync, the file is never written again, because it is not
 known which bytes are on disk.
 """
 
@@ -32,7 +32,8 @@ from .shared_directory import SharedDirectory
 from .small_files import read_readable, replace_file
 
 _FILLED_AT_ONCE: Final = 1 << 20
-"""The number of zeros that are written and synced together, so that syncs of other files need not wait for all."""
+"""The number of zero bytes that are written and synced at a time, so that syncs of other files need not wait for all
+zeros of the file."""
 
 
 class UnreadExtent(OSError):
@@ -77,7 +78,7 @@ class JournalFile:
 def create_journal_file(
     fs: FileSystem, root: SharedDirectory, directory: str, number: int, file_id: bytes, size: int, reserve_bytes: int
 ) -> JournalFile:
-    """Create an empty journal file of `size` bytes, and sync it and its name. Raises OSError, which leaves no file.
+    """Create an empty journal file of `size` bytes, and sync it and its directory. Raises OSError, leaving no file.
 
     Raises ENOSPC if the file would use the last `reserve_bytes` of the disk.
     """
@@ -112,9 +113,10 @@ def read_journal_file(fs: FileSystem, path: str) -> FileContent:
 
 
 def write_kept_file(fs: FileSystem, path: str, file_id: bytes, entries: Sequence[Entry]) -> None:
-    """Write a journal file with these entries alone, and sync it, but not its name. Raises OSError.
+    """Write a journal file with only these entries, and sync its content, but not the directory. Raises OSError.
 
-    The boot id in it is unknown, so it is redone in any case. The file gets its name when it is on disk.
+    The file has no boot id, so it is redone whether or not the operating system was restarted. It gets its name when
+    its content is on disk.
     """
     number = parse_journal_name(path.rpartition("/")[2])
     assert number is not None, path

@@ -1,8 +1,8 @@
 """Define the bytes of a journal file: a header, followed by batches of entries.
 
-A batch is what one fdatasync makes durable. Its frame lists the entries and has a checksum of its own; the bytes of the
-entries follow, each with a checksum in the frame. So if the bytes of an entry are damaged, it is still known to which
-partition they belong. All integers are big endian, checksums are CRC-32C:
+A batch is what one fdatasync makes durable. Its frame lists the entries and has a checksum of its own. The bytes of the
+entries follow; the frame has a checksum of the bytes of each entry. So if the bytes of an entry are damaged, it is
+still known to which partition they belong. All integers are big endian, checksums are CRC-32C:
 
     header, 512 bytes   magic "OJF1", uint32 checksum of the rest, uint64 number, 8 bytes id, boot id (ASCII), zeros
     batch               magic "OJB1", uint32 checksum of the rest of the frame, 8 bytes id, uint64 sequence,
@@ -13,9 +13,9 @@ partition they belong. All integers are big endian, checksums are CRC-32C:
                         uint32 count, then per void: uint16 size of the name, name, uint64 base offset
 
 A void invalidates all entries in earlier batches for segments of the partition below its base offset. The mark of a
-segment distinguishes it from another one with the same name (`segment_mark`), so no entry is redone in a file that it
-was not made for, even if a void is lost. The id is random, so that records of a client cannot pass for a batch.
-Sequences have no gap within a file.
+segment distinguishes it from another segment with the same name (`segment_mark`), so an entry is redone only in the
+file for which it was made, even if a void is lost. The id is random, so that records of a client cannot pass for a
+batch. Sequences have no gap within a file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVERYTHING: Final = (1 << 63) - 1
 """The base offset of a void for all segments of a partition."""
 
 KEPT: Final = 0
-"""The sequence of a batch of entries that were copied out of other journal files, so it is not part of their order."""
+"""The sequence of a batch whose entries were copied from other journal files. The batch is not part of their order."""
 
 _FILE_MAGIC: Final = b"OJF1"
 _BATCH_MAGIC: Final = b"OJB1"
@@ -51,7 +51,7 @@ _ENTRY: Final = Struct(">QQIQII")
 _VOID: Final = Struct(">Q")
 _LISTS: Final = len(_BATCH_MAGIC) + _CHECKSUM.size + _FRAME.size
 FRAME_SIZE: Final = _LISTS + 2 * _COUNT.size
-"""Size in bytes of a batch without entries and voids."""
+"""Size in bytes of a batch that has neither entries nor voids."""
 
 ENTRY_SIZE: Final = _NAME.size + _ENTRY.size
 """Size in bytes of an entry without its name and its bytes. A void is smaller."""
@@ -60,8 +60,8 @@ ENTRY_SIZE: Final = _NAME.size + _ENTRY.size
 def segment_mark(file: File) -> int:
     """Return the mark of a segment: the CRC-32C of the header of its first batch. Raises OSError.
 
-    The first batch has a checksum, timestamps and the producer's sequence, so the segments of two partitions that had
-    the same name one after the other have different marks.
+    The header of a batch has a checksum, timestamps and the producer's sequence. So if a partition is deleted and
+    another one gets its name, their segments have different marks.
     """
     return crc32c(file.read_at(BATCH_HEADER_SIZE, 0))
 
@@ -82,7 +82,8 @@ class Entry(NamedTuple):
 class Extent(NamedTuple):
     """The bytes of a partition that a flush has to make durable: `size` bytes of `file` from `position` on.
 
-    `name`: the partition's directory. `base_offset`: the segment's. `end_offset`: the partition's after these bytes.
+    `name`: the name of the partition's directory. `base_offset`: that of the segment. `end_offset`: the offset after
+    the last batch in these bytes.
     """
 
     name: str
@@ -93,9 +94,9 @@ class Extent(NamedTuple):
     file: File
 
     def read(self) -> Entry:
-        """Return the entry of the journal, with the bytes from the page cache.
+        """Return the journal entry for this extent, with the bytes from the page cache.
 
-        Raises OSError if the cache does not have the batches that were appended: a file system may drop pages that it
+        Raises OSError if the cache no longer has the appended batches, because a file system may drop pages that it
         could not write.
         """
         end = self.position + self.size
@@ -118,7 +119,7 @@ class Void(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch whose frame is intact. `is_whole`: whether the bytes of all entries are, too. `size`: of the batch."""
+    """A batch whose frame is intact. `is_whole`: whether the bytes of all entries are intact, too. `size`: in bytes."""
 
     sequence: int
     entries: tuple[Entry, ...]
@@ -163,7 +164,7 @@ def encode_batch(
     entries: Sequence[Entry],
     voids: Iterable[Void] = (),
 ) -> bytes:
-    """Return the bytes of a batch. Zeros, which do not match the checksum, take the place of bytes that are damaged."""
+    """Return the bytes of a batch. Zeros, which do not match the checksum, take the place of damaged bytes."""
     lists = [_COUNT.pack(len(entries))]
     size = 0
     for entry in entries:
@@ -228,8 +229,9 @@ def _decode_name(content: memoryview, at: int) -> tuple[str, int]:
 class FileContent:
     """The content of a journal file. `header` is None if it is damaged.
 
-    `batches`: in the order in which they were written. `damage`: the position of a damaged frame that was acknowledged,
-    None if there is none. `may_be_torn`: whether the last batch, if it is not whole, may not have been acknowledged.
+    `batches`: in the order in which they were written. `damage`: the position of the damaged frame of a batch that was
+    acknowledged, or None. `may_be_torn`: whether the last batch, if it is not whole, may be a torn write that was never
+    acknowledged.
     """
 
     header: Header | None
@@ -241,9 +243,9 @@ class FileContent:
 def decode_file(content: Buffer, unreadable: Iterable[range] = ()) -> FileContent:
     """Read a journal file. `unreadable`: the bytes that the disk could not read; zeros take their place in `content`.
 
-    Only the last batch can be torn, because a batch is written after the one before it is on disk. So a frame that is
-    not intact is damage if others follow it, or if the disk could not read it. If the header is damaged, the first
-    batch has the id of the file. If that batch is damaged, too, the rest is not read, because it cannot be
+    Only the last batch can be torn, because each batch is written only after the one before it is on disk. So a frame
+    that is not intact is damage if others follow it, or if the disk could not read it. If the header is damaged, the id
+    of the file is taken from the first batch. If that batch is damaged, too, the rest is not read, because it cannot be
     distinguished from data that clients wrote.
     """
     view = memoryview(content)
@@ -272,7 +274,7 @@ def decode_file(content: Buffer, unreadable: Iterable[range] = ()) -> FileConten
 
 
 def _next_batch(content: memoryview, position: int, file_id: bytes) -> int | None:
-    """Return the position of the first intact frame after `position`, None if there is none."""
+    """Return the position of the first intact frame after `position`, or None if there is none."""
     data = bytes(content[position:])
     at = 0
     while (at := data.find(_BATCH_MAGIC, at + 1)) >= 0:

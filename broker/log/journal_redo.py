@@ -1,25 +1,26 @@
-"""Redo the journal at a start: write its entries into the files of the partitions, which may lack them.
+"""Redo the journal when the broker starts: write its entries into the partitions' files, which may lack them.
 
 Owns the order of the steps, each of which may be repeated after a crash:
 
-1. `read_journal` reads all journal files. An entry counts unless a later void invalidates it. The last batch of the
+1. `read_journal` reads all journal files. An entry is used unless a later void invalidates it. The last batch of the
    journal may be torn; then it was never acknowledged.
 2. `drop_needless` drops the entries below the recovery points, whose records are on disk in the files of their
-   partitions. It also drops the entries whose segment has another mark: the segment belongs to a later partition of the
-   same name.
-3. `redo` writes the entries of each partition, and syncs the files. It also writes bytes that a file has already,
-   because the disk may have refused them, so that only the page cache has them. No file or directory is created: if one
-   is missing, the partition or the segment was deleted after the entry was written, or the loader finds the loss.
+   partitions. It also drops each entry whose mark differs from that of its segment: the segment then belongs to a later
+   partition of the same name.
+3. `redo` writes the entries of each partition, and syncs the files. It also writes bytes that can already be read from
+   a file, because they may be in the page cache only, if the disk has refused them. No file or directory is created. If
+   one is missing, either the partition or the segment was deleted after the entry was written, or the loader finds the
+   loss.
 4. The loader recovers the logs. `end_offset` says up to which offset records were acknowledged.
 5. `remove` removes the journal files. Entries of a partition that could not be written or synced are kept in a file of
    their own (`keep`) for the next start. That partition stays offline. If there is no space for that file, all journal
    files stay (`leave`).
 
-Damaged bytes in the middle of the journal affect only the partition that they belong to. Its other entries are redone,
-and the indexes of the segment are removed, so that the loader reads all batches of the segment and finds out which ones
-are missing. If the list of entries is damaged, it is not known which partitions the entries belong to. Then nothing is
-redone, unless the operating system has not been restarted: in that case the page cache has all bytes of these entries,
-and the loader writes them again.
+Damaged bytes in the middle of the journal affect only the partition that they belong to. The other entries of this
+partition are redone, and the indexes of the segment are removed, so that the loader reads all batches of the segment
+and finds out which ones are missing. If the list of entries of a batch is damaged, it is not known which partitions the
+entries belong to. Then, if the operating system was restarted since the journal was written, nothing is redone and the
+start fails. Otherwise the page cache still has all bytes of these entries, and the loader writes them again.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ from .removal import unlink_all
 logger = structlog.get_logger(__name__)
 
 _EMPTY: Final = -1
-"""In place of the mark of an empty segment: no entry has it."""
+"""Stands for the mark of an empty segment. No entry has this mark."""
 
 
 class JournalDamaged(Exception):
-    """A journal file is damaged where it lists its entries, and others follow. The message says what to do.
+    """An acknowledged batch of a journal file is missing, or its list of entries is damaged.
 
-    `path`: the file. `position`: the damaged byte; -1: batches are missing at its end.
+    The message says what to do. `path`: the file. `position`: the damaged byte, or -1 if batches are missing at the end
+    of the file.
     """
 
     def __init__(self, path: str, position: int) -> None:
@@ -65,9 +67,10 @@ class JournalDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A journal file that the next start redoes again: it has entries of the partitions `names`.
+    """A journal file that stays for the next start to redo. It has entries of the partitions `names`.
 
-    `kept_for`: the partition if there is only one and the file has no voids, so that the file can be removed with it.
+    `kept_for`: the only partition of a file without voids, which can be removed together with this partition; else
+    None.
     """
 
     path: str
@@ -79,11 +82,11 @@ class Leftover:
 class LeftJournal:
     """The journal that the last run has left in `directory`.
 
-    `entries`: the entries that count, by the name of the partition, in order. `paths`: the journal files. `empty`: the
-    files among them without a batch. `number` is above all that are in use; `sequence` is that of the next batch.
-    `damage`: why entries may be missing, None if none are. `same_boot`: whether the operating system has run without a
-    restart since the journal was written, so that the page cache should have the missing bytes. `failures`: the errors
-    of the partitions whose entries cannot be redone.
+    `entries`: the entries that no void invalidates, by the name of the partition, in order. `paths`: the journal files.
+    `empty`: those of them that have no batch. `number`: the number of the next file, above all that are in use.
+    `sequence`: that of the next batch. `damage`: why entries may be missing, or None. `same_boot`: whether the
+    operating system has run without a restart since the journal was written, so that the page cache should have the
+    missing bytes. `failures`: the errors of the partitions whose entries cannot be redone.
     """
 
     directory: str
@@ -97,20 +100,21 @@ class LeftJournal:
     failures: dict[str, OSError] = field(default_factory=dict)
 
     def end_offset(self, name: str) -> int:
-        """Return the offset below which the journal has made records of the partition durable; 0 if it has none."""
+        """Return the offset up to which the journal has made records of the partition durable; 0 without entries."""
         return max((entry.end_offset for entry in self.entries.get(name, ())), default=0)
 
     def drop_needless(self, fs: FileSystem, recovery_points: Mapping[tuple[str, int], int]) -> None:
-        """Drop the entries of records that are on disk, and those of former partitions with the same name.
+        """Drop the entries of records that are on disk, and those of deleted partitions whose names are in use again.
 
-        A partition whose segments cannot be read gets into `failures`. Raises OSError if no file descriptor is free.
+        A partition whose segments cannot be read is added to `failures`. Raises OSError if no file descriptor is free.
         """
         for name, entries in list(self.entries.items()):
             key = parse_partition_directory(name)
             on_disk = 0 if key is None else recovery_points.get(key, 0)
             needed = [entry for entry in entries if entry.end_offset > on_disk]
             try:
-                # Without damage no void is missing, and the page cache has all bytes only if no disk was taken away.
+                # Only damage can hide a void. Without damage, an empty segment proves nothing: the page cache has lost
+                # its bytes if the disk was detached meanwhile.
                 void_lost = self.same_boot and self.damage is not None
                 needed = _of_this_partition(fs, f"{self.directory}/{name}", needed, empty_is_new=void_lost)
             except OSError as error:
@@ -123,7 +127,7 @@ class LeftJournal:
                 del self.entries[name]
 
     def redo(self, fs: FileSystem) -> None:
-        """Write the entries into the partitions' files, and sync the files. Errors get into `failures`.
+        """Write the entries into the partitions' files, and sync the files. Errors are added to `failures`.
 
         Empty and unfinished journal files are removed first, because their space may be needed. Raises OSError if no
         file descriptor is free.
@@ -144,14 +148,14 @@ class LeftJournal:
             logger.info("journal redone", partitions=len(self.entries) - len(self.failures), bytes=written)
 
     def leave(self) -> list[Leftover]:
-        """Return the journal files as they are: all of them stay."""
+        """Return the journal files, all of which stay as they are. `redo` has removed the empty ones."""
         names = frozenset(self.entries)
         return [Leftover(path, names) for path in self.paths if path not in self.empty]
 
     def keep(self, fs: FileSystem, file_id: bytes) -> list[Leftover]:
         """Keep the entries of each partition in `failures` in a journal file of its own, and return the files.
 
-        Raises OSError, which leaves no new file.
+        Raises OSError, after removing the new files.
         """
         kept: list[Leftover] = []
         try:
@@ -171,8 +175,8 @@ class LeftJournal:
     def remove(self, fs: FileSystem) -> None:
         """Remove the journal files, because their entries are redone or kept elsewhere. Raises OSError.
 
-        The oldest one goes first, because the voids of a file concern older files. Each removal is on disk before the
-        next one.
+        The oldest file is removed first, because the voids in a file invalidate entries of older files. Each removal is
+        on disk before the next one begins.
         """
         for path in self.paths:
             if path not in self.empty:
@@ -220,7 +224,7 @@ def _acknowledged(files: Iterable[FileContent]) -> Iterator[Batch]:
     """Yield the batches that were acknowledged, or may have been, in order.
 
     If a batch could not be written, the next file begins with a batch of the same sequence, which replaces it. Only the
-    newest batch may be torn, because a batch is written after the one before it is on disk.
+    newest batch may be torn, because each batch is written only after the one before it is on disk.
     """
     batches = [(batch, file.may_be_torn) for file in files for batch in file.batches]
     newest = max((batch.sequence for batch, _ in batches), default=KEPT)
@@ -234,8 +238,8 @@ def _acknowledged(files: Iterable[FileContent]) -> Iterator[Batch]:
 def _damage(files: Sequence[FileContent], paths: Sequence[str]) -> JournalDamaged | None:
     """Return the first damage that hides which entries are missing; None if there is no such damage.
 
-    Files are removed in the order in which they were written. So if the sequences of two files have a gap, batches are
-    missing at the end of the first one.
+    Files are removed in the order in which they were written. So if there is a gap between the sequences of two files,
+    batches are missing at the end of the first file.
     """
     written = KEPT
     before = ""
@@ -259,7 +263,7 @@ def _apply(entries: dict[str, list[Entry]], void: Void) -> None:
 
 
 def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, empty_is_new: bool) -> list[Entry]:
-    """Return the entries whose segment has their mark, or has no intact first batch. Raises OSError.
+    """Return the entries whose segment has their mark, is missing, or has no intact first batch. Raises OSError.
 
     `empty_is_new`: whether an empty segment belongs to a newer partition with the same name. This is assumed if the
     page cache should still have the bytes of the older partition.
@@ -274,10 +278,10 @@ def _of_this_partition(fs: FileSystem, path: str, entries: Sequence[Entry], *, e
     if len(needed) < len(entries):
         name = path.rpartition("/")[2]
         logger.warning(
-            "entries of a former partition skipped",
+            "journal entries of a deleted partition skipped",
             partition=name,
             entries=len(entries) - len(needed),
-            remedy="none needed: another partition has had this name before",
+            remedy="none needed: they belong to an earlier partition of the same name",
         )
     return needed
 
@@ -310,7 +314,8 @@ def _redo_partition(fs: FileSystem, path: str, entries: Sequence[Entry]) -> int:
         file = fs.open(segment)
         try:
             is_damaged = False
-            # Entries that were copied for this start come last in the journal, though others may follow them here.
+            # Entries that were copied to a new journal file (KEPT) come late in the journal. In the segment, entries
+            # of older journal files may follow them.
             for entry in sorted(_in_segment(entries, base_offset), key=lambda entry: entry.position):
                 is_damaged |= entry.position > file.size()  # the entry before this one is missing
                 content = entry.content
@@ -325,7 +330,8 @@ def _redo_partition(fs: FileSystem, path: str, entries: Sequence[Entry]) -> int:
         finally:
             file.close()
         if is_damaged:
-            logger.error("journal damaged", partition=path.rpartition("/")[2], remedy="the partition is checked whole")
+            remedy = "none needed: the damaged segment is scanned completely"
+            logger.error("journal damaged", partition=path.rpartition("/")[2], remedy=remedy)
             unlink_all(fs, (f"{path}/{segment_name(base_offset, kind)}" for kind in INDEXES))
             fs.sync_directory(path)
     return written

@@ -1,9 +1,9 @@
 """Recognise the segments that Apache Kafka wrote, and the gaps that its compaction leaves between them.
 
 Owns a partition's `kafka-end` file. Kafka's cleaner keeps the last batch of each round of compaction, but not the last
-batch of each segment. So a compacted segment may end before the next one begins, and no record is missing. oncelog's
-own cleaner keeps the last batch of each segment (`cleaner.py`): a gap after one of its segments means that a segment
-was lost.
+batch of each segment. So a compacted segment may end before the next one begins, although no record is missing. The
+cleaner of oncelog keeps the last batch of each segment (`cleaner.py`): a gap after one of its segments means that a
+segment was lost.
 
 A segment of Kafka has an `.index` file but no `.checksums` file. It gets one when oncelog rebuilds its indexes. So when
 a log with such gaps is opened for the first time, its files are synced, and `kafka-end` records the base offset of the

@@ -4,10 +4,10 @@ They separate the broker from the storage of records. `PartitionLog` and `LogMan
 data directory. The tests have a log in memory. Another implementation could keep records in an object store and their
 order in a database.
 
-Reads and look-ups may therefore have to wait. A result that is available in memory or with a short read is returned at
-once. Otherwise the method returns steps (`steps.py`), which run in slices and may wait for a future. The caller checks
-which of the two it received, so that the usual case needs neither a task nor a generator. Appends never wait: `append`
-accepts or refuses a batch in one step, and `flushed` tells when an accepted batch is durable.
+Reads and look-ups may therefore have to wait. A result that is in memory, or needs only a short read, is returned
+immediately. Otherwise the method returns steps (`steps.py`), which run in slices and may wait for a future. The caller
+checks which of the two it received, so that the usual case needs neither a task nor a generator. Appends never wait:
+`append` accepts or refuses a batch in one step, and `flushed` shows when an accepted batch is durable.
 
 Each append names its leader epoch. A log refuses epochs older than that of its current owner (`take_over`), so that a
 former owner that has not learned of its successor cannot write after the successor.
@@ -147,7 +147,7 @@ class Log(Protocol):
         """
 
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future for that.
+        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
         All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
         KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
@@ -165,9 +165,9 @@ class Log(Protocol):
     ) -> LogRead | Steps[LogRead]:
         """Return whole batches from `offset` on that readers of this isolation level may see, up to `max_bytes`.
 
-        With `min_one` a first batch that is larger than `max_bytes` is returned alone. Data that is not immediately
-        available is read in steps. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR, at once or in the
-        steps.
+        With `min_one`, a first batch that is larger than `max_bytes` is returned alone. Data that is not immediately
+        available is read in steps. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR, from this call or from
+        the steps.
         """
 
     def readable_bytes(
@@ -190,9 +190,11 @@ class Log(Protocol):
         """
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest leader epoch not above `epoch` and its end offset; (-1, -1) if not known (KIP-101).
+        """Return the largest leader epoch not above `epoch`, and its end offset (KIP-101).
 
-        Raises KAFKA_STORAGE_ERROR if the log is damaged in such a way that the answer is unknown.
+        If all known epochs are newer, return `epoch` and the start offset of the oldest. Return (-1, -1) if `epoch` is
+        negative or newer than all known ones, or if none is known. Raises KAFKA_STORAGE_ERROR if the log is so damaged
+        that the result is unknown.
         """
 
     def batches(self, offset: int | None = None, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -217,7 +219,10 @@ class Log(Protocol):
         """
 
     def add_listener(self, listener: Callable[[Any], None]) -> None:
-        """Call `listener(log)` after each move of the high watermark or last stable offset. It must not append."""
+        """Call `listener(log)` after each move of the high watermark or last stable offset, and when the log fails.
+
+        The listener must not append.
+        """
 
     def remove_listener(self, listener: Callable[[Any], None]) -> None: ...
 
@@ -225,8 +230,8 @@ class Log(Protocol):
 class Logs(Protocol):
     """All logs of a broker.
 
-    `offline`: the error of each partition that was damaged or lost when it was loaded; it is not written.
-    `read_only`: the logs of those offline partitions that can be read up to their damage; the others are not read.
+    `offline`: the error of each partition that was damaged or lost when it was loaded; nothing is written to it.
+    `read_only`: the logs of those offline partitions that can be read up to their damage; the others cannot be read.
     `lost`: the end offset of each partition whose files have disappeared. The caller, which knows the topics, decides
     whether the partition is still needed: it calls `miss` or `forget`.
     """

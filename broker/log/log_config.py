@@ -18,9 +18,9 @@ class LogConfig:
 
     `durability`: with "flush" the high watermark advances when fdatasync has put the records on disk; with "os" it
     advances with the append.
-    `roll_min_ms`: a segment that is younger, by the broker's clock, is not rolled because of its age.
-    `max_segments`: a partition with this many segments is rolled only if the file or its relative offsets would become
-    too large.
+    `roll_min_ms`: a segment that is younger than this, by the broker's clock, is not rolled because of its age.
+    `max_segments`: a log with this many segments rolls the active one only if its file, its relative offsets or its
+    indexes would become too large.
     `unsaved_bytes`: a clean stop leaves at most this many bytes of the active segment that the next start has to scan.
     `save_interval_bytes`: the state of the active segment is saved each time it has grown by this many bytes, so that a
     start after a crash has less to scan.

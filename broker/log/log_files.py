@@ -162,7 +162,7 @@ class LogFiles:
             self.flusher.request(self)
 
     def sync_later(self, *paths: str, directory: bool = True) -> None:
-        """Let the next flush sync the files at `paths` and, with `directory`, the names in the log's directory."""
+        """Let the next flush sync the files at `paths` and, with `directory`, the log's directory itself."""
         self._unsynced_paths.extend(paths)
         self._directory_unsynced |= directory
         if self.flusher is not None and not self.closed:
@@ -197,7 +197,7 @@ class LogFiles:
     # --- flushes -----------------------------------------------------------------------------------------------------
 
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future for that.
+        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
         All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
         KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
@@ -205,10 +205,10 @@ class LogFiles:
         return None if self._durability == "os" else self.synced(end_offset)
 
     def synced(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if everything below `end_offset` is on disk, else a future for it; `durability` has no influence.
+        """Return None if everything below `end_offset` is on disk, else a future to await, whatever `durability` is.
 
         All waiters of the same flush share the future, so shield it. Raises KAFKA_STORAGE_ERROR if the log is offline;
-        the future fails with it if the flush fails.
+        the future fails with the same error if the flush fails.
         """
         if end_offset <= self.flushed_offset:
             return None
@@ -291,7 +291,8 @@ class LogFiles:
             self._journaled_segments = []
         self._durable_in = self._reached
         self._end_flush()
-        # Before the listeners, which may take the log offline after a failed read: these records are on disk.
+        # Wake the writers before the listeners run. A listener may take the log offline after a failed read, but these
+        # records are on disk.
         self._waiters.succeed()
         if self.failure is None and not self.closed:
             self.flushed_offset = max(self.flushed_offset, task.end_offset)
@@ -342,7 +343,7 @@ class LogFiles:
                     logger.warning("flushed offset not noted", partition=self.name, exc_info=error)
 
     def flush_failed(self, task: FlushTask | None, error: OSError) -> None:
-        """Take the log offline, because the flush `task` failed. None means that the next flush could not begin."""
+        """Take the log offline, because the flush `task` failed or, if `task` is None, the next one could not begin."""
         if task is None or self._flushing is task:
             self._end_flush()
             if not self.closed:
@@ -361,7 +362,8 @@ class LogFiles:
     def put_back(self, task: FlushTask) -> None:
         """End the flush `task`, which has synced nothing; the next flush does its work.
 
-        This is for a flush that the journal cannot make durable while the log's files are being synced for the journal.
+        This is for a flush that the journal has not made durable, if a sync of the log's own files is not possible now:
+        they are being synced for the journal (`begin_settling`), such a sync has lacked space, or the log has failed.
         """
         if self._flushing is task:
             self._put_back(task)
@@ -440,7 +442,7 @@ class LogFiles:
         else:
             self.disk_failed(error)
             return
-        # A flush that had to wait for these syncs.
+        # A flush may have had to wait for these syncs.
         if self.flusher is not None and (self._unsynced_segments or self._unsynced_paths or self._directory_unsynced):
             self.flusher.request(self, urgent=self._waiters.is_next_awaited)
 
@@ -456,7 +458,7 @@ class LogFiles:
         self._offsets.call_listeners()
 
     def disk_failed(self, error: OSError) -> KafkaError:
-        """Take the log offline when an error makes it unknown what is on disk; return the error for writers."""
+        """Take the log offline after an error that leaves unknown what is on disk; return the error for writers."""
         failure = storage_error(
             f"{self.name}: writing to {self.directory} failed: {error}. The partition does not accept writes until the"
             " broker is restarted; check the disk first"
@@ -506,7 +508,7 @@ class LogFiles:
     def unlink_later(self, paths: list[str]) -> None:
         """Unlink renamed files of the directory in a thread, because large files take long.
 
-        The names in the directory are synced before. Without a flusher this runs at once and may raise OSError.
+        The directory is synced before. Without a flusher, this runs in the caller's thread and may raise OSError.
         """
 
         def unlink() -> None:

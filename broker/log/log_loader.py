@@ -8,9 +8,9 @@ cuts off a torn tail, and rebuilds indexes and producer state. Rules:
   if their segment has to be scanned anyway. If records below it are missing or damaged, the partition stays offline
   (`CorruptLog`), because cutting the log there would lose acknowledged records silently. `repair.py` cuts it when an
   operator asks.
-* The active segment's indexes and the producer state are loaded from the files in which `SavedState` wrote them
-  last. The batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not
-  save the state for the sake of a few new batches (`unsaved_bytes`).
+* The active segment's indexes and the producer state are loaded from the files that `SavedState` wrote last. The
+  batches after the saved state are scanned. This happens after a clean stop, too, because a stop does not save the
+  state for the sake of a few new batches (`unsaved_bytes`).
 * A segment begins where the one before it ends. Only Kafka's compaction leaves gaps between them
   (`kafka_segments.py`).
 * From the recovery point on, every checksum is verified. The log ends at the first byte that begins no valid batch, or
@@ -93,7 +93,7 @@ class LoadPoint:
     since the last start of a broker, so that no written byte can have been lost. `cleaned_to`: compaction has left no
     gaps from this offset on in the last segment; None if it is not known. `unsynced_from`: from this offset on, records
     may be in the page cache alone, after a sync that failed. `unread`: the path of a file that cannot be read and may
-    have a higher `recovery_point`; empty if there is none. Then nothing counts as a torn write.
+    have a higher `recovery_point`; empty if there is none. If there is one, no damage is taken for a torn write.
     """
 
     clean: bool = False
@@ -287,7 +287,8 @@ class _Loader:
         if self._damage is not None:
             return self._end_sound_part(self._damage, start, end_offset)
         if start > end_offset:
-            # The deletion of all records below `start` was recorded, and the files end before it: no record remains.
+            # The deletion of all records below `start` was recorded, and the files end before `start`, so no record
+            # remains.
             self._remove(self.segments)
             self._begin_at(start)
             end_offset = start
@@ -341,7 +342,7 @@ class _Loader:
     def _check_beginning(self, start: int) -> None:
         """Raise CorruptLog if the first segments are missing.
 
-        Records are deleted only after the new log start offset `start` was recorded, so a deletion cannot explain it.
+        Records are deleted only after the new log start offset `start` was recorded, so no deletion explains the loss.
         """
         if not self.segments and self.recovery_point > start:
             reason = f"the partition has no segment, but was on disk up to offset {self.recovery_point}"
@@ -406,7 +407,7 @@ class _Loader:
         return frozenset(self._fs.list(self._directory))
 
     def _is_directory(self, name: str) -> bool:
-        """Whether `name` is a directory, which does not belong to the log even if it is named like a file of it."""
+        """Whether `name` is a directory. It does not belong to the log then, even if it is named like a log's file."""
         return self._fs.is_directory(f"{self._directory}/{name}")
 
     def _begin_at(self, offset: int) -> None:
@@ -449,7 +450,7 @@ class _Loader:
         """Load or scan each segment; return the log end offset. Raises CorruptLog and OSError.
 
         Segments that lie entirely below `start` are deleted, and only their files remain. A loss of power may have
-        restored some of these files, with bytes that were never synced. So nothing in them counts as damage.
+        restored some of these files, with bytes that were never synced. So nothing in them is treated as damage.
         """
         last = len(self.segments) - 1
         end_offset = self.segments[0].base_offset
@@ -495,7 +496,7 @@ class _Loader:
         try:
             return segment.load_finished()
         except (CorruptIndex, BrokenBatch) as error:
-            logger.warning("indexes made again", file=segment.path(), reason=str(error))
+            logger.warning("indexes rebuilt", file=segment.path(), reason=str(error))
             return None
         finally:
             segment.release()
@@ -517,7 +518,7 @@ class _Loader:
             reason = f"they cover offset {end_offset - 1}, but only offsets below {self.recovery_point} were on disk"
         except (CorruptIndex, BrokenBatch) as error:
             reason = str(error)
-        logger.warning("indexes made again", file=segment.path(), reason=reason)
+        logger.warning("indexes rebuilt", file=segment.path(), reason=reason)
         self._drop_saved(segment)
         segment.size = 0
         segment.reset_indexes()
@@ -544,7 +545,7 @@ class _Loader:
     def _scan_behind(
         self, segment: LogSegment, offset: int, following: int | None = None
     ) -> tuple[int, BrokenBatch | None]:
-        """Verify the checksums of the batches from byte `segment.size` on, where offset `offset` is, and index them.
+        """Verify the checksums of the batches from byte `segment.size` (offset `offset`) on, and index the batches.
 
         Return (the end offset of the valid batches, the error of the first invalid batch or None). A batch from offset
         `following` on is invalid, because it belongs to the next segment. In a read-only log, raises CorruptLog if the
@@ -635,8 +636,8 @@ class _Loader:
     def _end_before(self, number: int, end_offset: int) -> None:
         """End the log at `end_offset`, because the segment `number` should begin there, but does not.
 
-        Raises CorruptLog unless a loss of power can have caused this by undoing unsynced changes of file names. After a
-        clean stop, without a restart of the operating system, and below the recovery point this is impossible. A
+        Raises CorruptLog unless a loss of power can have caused this by undoing unsynced changes of file names. That is
+        impossible after a clean stop, without a restart of the operating system, or below the recovery point. A
         read-only log is not cut: if a segment is missing, the log only forgets the segments after the gap.
         """
         before, segment = self.segments[number - 1], self.segments[number]
@@ -658,7 +659,7 @@ class _Loader:
     def _keep_and_log(self, number: int, position: int, end_offset: int, reason: str, *, behind: bool = True) -> None:
         """Copy the bytes that are about to be cut off to `removed/`, and log the cut.
 
-        The cut begins at byte `position` of segment `number`. With `behind` it includes all later segments. At most
+        The cut begins at byte `position` of segment `number`. With `behind`, it includes all later segments. At most
         about `MAX_TORN_BYTES` are copied. If a copy fails, for example on a full disk, the bytes are not kept.
         """
         directory = keep_directory(self._directory, self._clock.now_ms(), TORN)
@@ -784,7 +785,7 @@ class _Loader:
     # --- durability --------------------------------------------------------------------------------------------------
 
     def _make_durable(self, end_offset: int) -> None:
-        """Sync the scanned segments and their rebuilt indexes before the log is used, and record it as flushed."""
+        """Sync the scanned segments and their rebuilt indexes before the log is used, and record the flushed offset."""
         if self._of_kafka.unrecorded:
             self._take_over(end_offset)
         if self._point.fresh or (self._point.clean and not (self.changed or self._altered)):

@@ -1,6 +1,6 @@
 """Manage all partition logs of a data directory: open, create, delete and maintain them.
 
-Owns the directory's lock, the content of its checkpoints, the flusher, the maintenance timers, and the failures:
+Owns the directory's lock, the content of its checkpoints, the flusher, the maintenance timers, and the failure states:
 
 * `offline`: the partitions that were damaged or lost when they were loaded. Nothing is written to them.
 * `read_only`: the logs of offline partitions whose records before the damage can be read (`ReadOnlyLog`). Everything
@@ -8,8 +8,8 @@ Owns the directory's lock, the content of its checkpoints, the flusher, the main
   transaction decisions are worse than none.
 * A log whose write or sync has failed accepts no more writes until a restart has checked the disk
   (`PartitionLog.failure`). Records that are on disk can still be read. Other partitions are not affected.
-* `failed`: nothing in the directory is appended or acknowledged any more. This happens if the metadata log fails, if
-  the directory accepts no writes, or if it was removed or replaced.
+* `failed`: no log of the directory is appended to any more, and nothing is acknowledged. This happens if the metadata
+  log fails, if the directory accepts no writes, or if it was removed or replaced.
 
 Background work that fails (checkpoints, unlinks, retention, compaction) is tried again, and changes none of these
 states. The only exception is a log that compaction finds damaged: it accepts no more writes.
@@ -75,16 +75,17 @@ _CLOSED_PER_TURN: Final = 10
 """How many logs a stop closes, or how many deletions are begun, in one turn of the event loop."""
 
 _DISCARD: Final = 50
-"""The cost of closing the log of a deleted partition, in units of work, in addition to that of its segments."""
+"""The cost of closing the log of a deleted partition, in units of work. The cost of its segments is added."""
 
 _FORGOTTEN_AT_ONCE: Final = 500
-"""How many deleted partitions are taken out of the journal with one sync of it, and forgotten in one turn."""
+"""How many deleted partitions are removed from the journal with one sync, and forgotten in one turn of the event loop.
+"""
 
 _JOURNAL_PART: Final = 64
-"""A file of the journal takes at most this part of a disk: one 64th."""
+"""A journal file takes at most 1/64 of the disk, or MIN_FILE_BYTES if that is more."""
 
 _LOOK: Final = 5
-"""The cost of a log in a round of compaction, in units of work. That of the segments of compacted logs is added."""
+"""The cost of a log in a round of compaction, in units of work. The cost of a compacted log's segments is added."""
 
 _RETAINED_PER_TURN: Final = 1
 """How many logs retention handles in one turn of the event loop; each may roll a segment, which creates files."""
@@ -95,8 +96,8 @@ UNTIL_CONFIGURED: Final = LogConfig(retention_ms=-1, retention_bytes=-1)
 TopicPartition = tuple[str, int]
 
 Doomed = tuple[TopicPartition, str, str, AbstractContextManager[Any]]
-"""A partition that is being deleted: its key, the path of its directory, the path that the directory gets, and the lock
-of its files."""
+"""A partition that is being deleted: its key, the path of its directory, the path to which the directory is renamed,
+and the lock of its files."""
 
 
 class LogManager:
@@ -105,7 +106,7 @@ class LogManager:
     `checkpoints`: the storage for the checkpoints, which have one offset per partition; None: files in the directory.
     `lost`: the partitions whose directories are missing, each with the offset up to which it was on disk. The caller
     must call `miss` for a lost partition whose topic exists, and `forget` for any other. `journal_bytes`: the size of
-    each file of the journal; 0: none is written.
+    each journal file; 0: there is no journal.
     """
 
     def __init__(
@@ -151,19 +152,20 @@ class LogManager:
         # The content of the checkpoints, including a write that is under way.
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
-        # The callbacks that wait until the log start offsets are on disk, and the newest write of these offsets:
-        # whether it is scheduled but has not begun, and whether an earlier write is under way.
+        # The callbacks that wait until the log start offsets are on disk; the newest write of these offsets; whether
+        # a write is scheduled but has not begun; and whether a write is under way.
         self._behind_start_offsets: list[Callable[[], None]] = []
         self._start_offsets_write: asyncio.Future[None] | None = None
         self._start_offsets_scheduled = False
         self._start_offsets_under_way = False
         # Deleted partitions that the checkpoint of log start offsets may still contain.
         self._former: set[TopicPartition] = set()
-        # Partitions that are being deleted and whose directories may not be renamed yet.
-        self._undeleted: dict[TopicPartition, str] = {}  # and the path that the directory gets
+        # Partitions that are being deleted, whose directories may not have been renamed yet, each with the path to
+        # which its directory is renamed.
+        self._undeleted: dict[TopicPartition, str] = {}
         # Partitions whose creation has failed after their directory was made.
         self._unmade: set[TopicPartition] = set()
-        # The recovery points in the checkpoint while newer ones wait to be written: a crash may come first.
+        # The recovery points that are in the checkpoint. Newer ones may wait to be written when a crash comes.
         self._written_recovery_points: dict[TopicPartition, int] = {}
         # The path of the checkpoint of recovery points if the disk could not read it, else empty.
         self._unread_points = ""
@@ -307,7 +309,7 @@ class LogManager:
     def _read_recovery_points(self) -> None:
         """Read the recovery points. If the disk cannot read them (EIO), the partitions' own files have to suffice.
 
-        Then no partition is cut, and a partition whose directory is missing is not noticed. Raises OSError.
+        In that case, no log is truncated, and missing partition directories are not noticed. Raises OSError.
         """
         try:
             self._recovery_points = self.checkpoints.read(RECOVERY_POINTS) or {}
@@ -316,9 +318,9 @@ class LogManager:
         self._written_recovery_points = self._recovery_points
 
     def _read_start_offsets(self) -> dict[TopicPartition, int] | None:
-        """Return the log start offsets, None if they were never written. Raises OSError.
+        """Return the log start offsets, or None if they were never written. Raises OSError.
 
-        Raises DataDirectoryError if the disk cannot read them (EIO): nothing else has them.
+        Raises DataDirectoryError if the disk cannot read them (EIO), because no other file has them.
         """
         try:
             return self.checkpoints.read(LOG_START_OFFSETS)
@@ -331,7 +333,7 @@ class LogManager:
             ) from error
 
     def _read_cleaner_offsets(self) -> dict[TopicPartition, int] | None:
-        """Return the cleaner offsets, None if they are not known: compaction then begins anew. Raises OSError."""
+        """Return the cleaner offsets, or None if they are not known; then compaction begins anew. Raises OSError."""
         try:
             return self.checkpoints.read(CLEANER_OFFSETS)
         except OSError as error:
@@ -350,8 +352,8 @@ class LogManager:
         """Remove the journal that was redone, but keep the entries of partitions that could not be redone.
 
         The new recovery points are written first. They say that the redone records are on disk, so that damage to these
-        records does not look like a torn write at the next start. On a full disk the whole journal stays. Raises
-        OSError.
+        records does not look like a torn write at the next start. On a full disk, the whole journal stays, unless all
+        its entries were redone and are in healthy logs. Raises OSError.
         """
         if not journal.paths:
             return
@@ -403,7 +405,7 @@ class LogManager:
                 log.files.sync_name(self._root.changed())  # a clean stop does not sync the names of empty partitions
         except CorruptLog as damage:
             if self._unread_points:
-                # The next start can read the checkpoint again, and must not take the damage for a torn write either.
+                # The next start may be able to read the checkpoint, but must not take the damage for a torn write.
                 self._recovery_points[key] = max(known, damage.offset + 1)
             if not self._open_sound_part(key, path, point, damage):
                 self._take_offline(key, damage)
@@ -470,7 +472,7 @@ class LogManager:
         self._drop_recovery_points({key})
 
     def holdings(self, besides: TopicPartition) -> str | None:
-        """Return the name of any known partition but `besides`, even an offline or lost one; None if there is none."""
+        """Return the name of a known partition other than `besides`, be it offline or lost; None if there is none."""
         known = {*self._logs, *self.offline, *self.lost} - {besides}
         return partition_directory(*min(known)) if known else None
 
@@ -527,10 +529,10 @@ class LogManager:
             self._repeat(cleaner, self._clean)
 
     def _journal_file_bytes(self) -> int:
-        """Return the size of the journal's files, a small part of the disk; 0 if none can be written in this run.
+        """Return the size of a journal file in bytes, a small part of the disk; 0 if this run has no journal.
 
-        There is no journal if the format level cannot be raised, or if the journal of the last run is still there
-        because the disk was full.
+        There is no journal if the settings exclude it, if the format level cannot be raised, or if the journal of the
+        last run is still there because the disk was full.
         """
         if any(leftover.kept_for is None for leftover in self._leftovers):
             return 0
@@ -540,7 +542,9 @@ class LogManager:
                 most = max(self._fs.total_space(self.path) // _JOURNAL_PART, MIN_FILE_BYTES)
                 return min(self._journal_bytes, most)
             except OSError as error:
-                logger.warning("no journal used", error=str(error), remedy="check the disk, then restart the broker")
+                logger.warning(
+                    "journal not used in this run", error=str(error), remedy="check the disk, then restart the broker"
+                )
         return 0
 
     def _look(self) -> None:
@@ -571,7 +575,7 @@ class LogManager:
     # --- logs --------------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """Return the partition's log, None if it has none. Raises KAFKA_STORAGE_ERROR if the partition is offline."""
+        """Return the partition's log, None if there is none. Raises KAFKA_STORAGE_ERROR if the partition is offline."""
         log = self._logs.get((topic, partition))
         if log is None and (error := self.offline.get((topic, partition))) is not None:
             raise error.anew()
@@ -611,14 +615,16 @@ class LogManager:
         return log
 
     def _forget_former(self, key: TopicPartition) -> None:
-        """Remove a deleted partition with the name of a new one from the checkpoints, and sync them. Raises OSError.
+        """Before a partition is created, remove an earlier one of the same name from the checkpoints, and sync them.
+
+        Raises OSError.
 
         The old log start offset would delete the new partition's records. The old recovery point would make the new
         partition look damaged.
         """
         if key in self._former or key in self._start_offsets:
             self._note_start_offsets()
-            self._write_start_offsets()  # after a write under way, which may contain the partition
+            self._write_start_offsets()  # waits for a write under way, which may contain the partition
             self._former.clear()
         if key in self._recovery_points or key in self._written_recovery_points:
             self._drop_recovery_points({key})
@@ -779,7 +785,7 @@ class LogManager:
             self._fail_directory(error)
             return
         logger.error(
-            "partition takes no writes",
+            "partition accepts no writes",
             partition=partition_directory(*key),
             error=str(error),
             remedy="check the disk, then restart the broker; records that are on disk can still be read",
@@ -890,9 +896,9 @@ class LogManager:
             self._written_recovery_points = points
 
     def _write_new_recovery_points(self) -> None:
-        """Write the recovery points, unless a write has covered all changes since this job was submitted.
+        """Write the recovery points, unless another write has covered all changes before this job begins.
 
-        So the deletions of many topics at the same time need a few writes only. Raises OSError.
+        So the deletions of many topics at the same time need only a few writes. Raises OSError.
         """
         if self._recovery_points is not self._written_recovery_points:
             self._write_recovery_points()
@@ -905,7 +911,7 @@ class LogManager:
             self._written_cleaner_offsets = points
 
     def _write_new_cleaner_offsets(self) -> None:
-        """Write the cleaner offsets, unless a write has covered all changes since this job was submitted."""
+        """Write the cleaner offsets, unless another write has covered all changes before this job begins."""
         if self._cleaner_offsets is not self._written_cleaner_offsets:
             self._write_cleaner_offsets()
 
@@ -922,10 +928,10 @@ class LogManager:
             self.checkpoints.write(LOG_START_OFFSETS, offsets)
 
     def _start_offset_moved(self, then: Callable[[], None]) -> None:
-        """Write the log start offsets to disk, because that of one log has moved; then call `then`.
+        """Write the log start offsets to disk, because one of them has moved; then call `then`.
 
-        One write covers all offsets that have moved before it begins. At most one write is under way. The next one
-        begins when it has ended. Without a flusher, write at once; raises OSError then.
+        One write covers all offsets that have moved before it begins. At most one write is under way; the next one
+        begins when it has ended. Without a flusher, write immediately, and raise OSError if that fails.
         """
         if self._flusher is None:
             self._note_start_offsets()
@@ -1032,9 +1038,9 @@ class LogManager:
                 self._episodes.succeeded(what)
 
     async def _plan_cleaning(self, log: PartitionLog, first_dirty: int, now_ms: int) -> CleaningPlan | None:
-        """Return the plan of a log's compaction, None if the log needs none or has failed.
+        """Return the plan of a log's compaction, or None if the log needs no compaction or has failed.
 
-        Data that the plan needs, and that is not in memory, is read in a thread.
+        Data that the plan needs and that is not in memory is read in a thread.
         """
         side_reads = log.reader.side_reads
         for _ in range(2 * len(log.segments)):
@@ -1058,8 +1064,8 @@ class LogManager:
             await asyncio.shield(flush)
         if self._journal is not None and not await self._journal.settle(log.files):
             return  # the next round continues
-        # The recovery point must lie above all compacted segments: then recovery takes a gap in the offsets for the
-        # work of compaction, not for a torn tail, and writes no bytes of the journal into them.
+        # The recovery point must lie above all compacted segments. Then recovery attributes gaps in their offsets to
+        # compaction instead of a torn tail, and writes no bytes of the journal into these segments.
         self._note_synced([(log.topic, log.partition)])
         await self._flusher.submit(lambda: None)
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))

@@ -44,7 +44,10 @@ class LogOffsets:
         self._update_last_stable_offset()
 
     def add_listener(self, listener: Listener, argument: Any) -> None:
-        """Call `listener(argument)` after each move of the high watermark or last stable offset. It must not append."""
+        """Call `listener(argument)` after each move of the high watermark or last stable offset, and after a failure.
+
+        The listener must not append.
+        """
         self.listeners[listener] = argument
 
     def remove_listener(self, listener: Listener) -> None:
@@ -76,6 +79,6 @@ class LogOffsets:
         self.last_stable_offset = max(stable, self.log_start_offset)
 
     def call_listeners(self) -> None:
-        """Call the listeners: the offsets have moved, or the log has failed."""
+        """Call the listeners, because the offsets have moved or the log has failed."""
         for listener, argument in list(self.listeners.items()):
             listener(argument)

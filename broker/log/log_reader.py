@@ -28,7 +28,7 @@ _ANY_OFFSET: Final = 1 << 63
 _REMEMBERED: Final = 64
 
 _LEAST: Final = 4 * 1024
-"""Minimum number of bytes per read, so that one read gets a small first batch and not only its header."""
+"""Minimum number of bytes per read, so that one read gets a small first batch instead of only its header."""
 
 
 class LogReader:
@@ -39,7 +39,7 @@ class LogReader:
     ) -> None:
         """Prepare reads of `segments`. `new_producers` creates an empty producer state for the log.
 
-        Without `threads` all data is read in the caller's thread.
+        Without `threads`, all data is read in the caller's thread.
         """
         self._segments = segments
         # Offset → (segment, byte position of the offset): a consumer continues where its last fetch ended.
@@ -60,7 +60,7 @@ class LogReader:
     def read(self, offset: int, limit: int, end_offset: int, max_bytes: int, min_one: bool) -> tuple[Buffer, int]:
         """Return whole batches from the batch with `offset` on, all below offset `limit`, and the offset after them.
 
-        At most `max_bytes` of one segment are returned. With `min_one` the first batch is returned whatever its size.
+        At most `max_bytes` of one segment are returned. With `min_one`, the first batch is returned whatever its size.
         `end_offset` is the log end offset. Raises CorruptLog, OSError, and NotAtHand if data must be loaded in a thread
         first.
         """

@@ -73,7 +73,7 @@ def read_and_check(
 
 
 def _too_large(size: int, config: LogConfig, where: str) -> KafkaError:
-    """Return MESSAGE_TOO_LARGE above max.message.bytes, else RECORD_LIST_TOO_LARGE, which is above segment.bytes."""
+    """Return MESSAGE_TOO_LARGE if `size` exceeds max.message.bytes, else RECORD_LIST_TOO_LARGE (segment.bytes)."""
     code, setting, limit = ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes", config.max_message_bytes
     if size <= limit:
         code, setting, limit = ErrorCode.RECORD_LIST_TOO_LARGE, "segment.bytes", config.segment_bytes
@@ -83,7 +83,7 @@ def _too_large(size: int, config: LogConfig, where: str) -> KafkaError:
 def client_header(batch: Buffer, config: LogConfig, where: str) -> BatchHeader:
     """Read and check the header of a client's batch, which must be the only batch in the buffer.
 
-    Raises KafkaError with the codes of `read_and_check`; INVALID_RECORD if more bytes follow the batch.
+    Raises KafkaError with the codes of `read_and_check`, and with INVALID_RECORD if more bytes follow the batch.
     """
     header = read_and_check(batch, 0, CLIENT, config, where)
     size = header[1] + LENGTH_END

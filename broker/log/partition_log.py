@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger(__name__)
 
 _SIDE_READS: Final = 5
-"""How often a read may load data in a thread, plus twice for each segment, before it reads everything at once.
+"""How often a read may load data in a thread, plus twice for each segment, before it reads without threads.
 
 A limit is needed because the log may change during each load, so that the read needs other data.
 """
@@ -255,7 +255,10 @@ class PartitionLog:
         self.files.fail(failure)
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener(log)` after each move of the high watermark or last stable offset. It must not append."""
+        """Call `listener(log)` after each move of the high watermark or last stable offset, and when the log fails.
+
+        The listener must not append.
+        """
         self.offsets.add_listener(listener, self)
 
     def remove_listener(self, listener: Listener) -> None:
@@ -265,7 +268,7 @@ class PartitionLog:
     # --- durability --------------------------------------------------------------------------------------------------
 
     def flushed(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future for that.
+        """Return None if everything below `end_offset` is as durable as `durability` demands, else a future to await.
 
         All waiters of the same flush share the future, so shield it. If the flush fails, the future fails with
         KafkaError KAFKA_STORAGE_ERROR; the appended batches may or may not survive then.
@@ -273,11 +276,14 @@ class PartitionLog:
         return self.files.flushed(end_offset)
 
     def synced(self, end_offset: int) -> asyncio.Future[None] | None:
-        """Return None if everything below `end_offset` is on disk, else a future for it, as `LogFiles.synced` does."""
+        """Return None if everything below `end_offset` is on disk, else a future to await (see `LogFiles.synced`)."""
         return self.files.synced(end_offset)
 
     def flush(self) -> None:
-        """Flush the log in the calling thread; raise KAFKA_STORAGE_ERROR if that fails. Not beside the flusher."""
+        """Flush the log in the calling thread; raise KAFKA_STORAGE_ERROR if that fails.
+
+        The flusher must not be flushing this log at the same time.
+        """
         self.files.flush()
 
     # --- append ------------------------------------------------------------------------------------------------------
@@ -465,9 +471,9 @@ class PartitionLog:
     ) -> LogRead | Steps[LogRead]:
         """Return whole batches from `offset` on that readers of this isolation level may see, up to `max_bytes`.
 
-        With `min_one` a first batch that is larger than `max_bytes` is returned alone. Data that is not immediately
-        available is read in steps. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR, at once or in the
-        steps.
+        With `min_one`, a first batch that is larger than `max_bytes` is returned alone. Data that is not immediately
+        available is read in steps. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR, from this call or from
+        the steps.
         """
         try:
             return self._read_at_hand(offset, max_bytes, isolation, min_one)
@@ -478,7 +484,7 @@ class PartitionLog:
     def _read_in_steps(
         self, missing: NotAtHand, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool
     ) -> Steps[LogRead]:
-        """Load the missing data in threads, then read; after too many attempts, read everything at once."""
+        """Load the missing data in threads, then read; after too many attempts, read without threads."""
         side_reads = self.reader.side_reads
         for _ in range(_SIDE_READS + 2 * len(self.segments)):
             try:
@@ -504,8 +510,8 @@ class PartitionLog:
         if files.failure is not None:
             limit = files.readable_end(limit)
             if limit <= offset < offsets.high_watermark:
-                # After an empty answer the reader would ask again forever: the records here, or the marker that ends an
-                # open transaction, do not become visible before a restart.
+                # After an empty response, the reader would repeat its request forever: the records here, or the marker
+                # that ends an open transaction, do not become visible before a restart.
                 raise files.failure.anew()
         start_offset, end_offset = offsets.log_start_offset, offsets.log_end_offset
         if not start_offset <= offset <= end_offset:
@@ -546,8 +552,8 @@ class PartitionLog:
     def _read_failed(self, error: CorruptLog | CorruptIndex | OSError) -> KafkaError:
         """Return the error for a reader. If a file is damaged or missing, also take the log offline.
 
-        Then nothing is appended after the damage any more, but undamaged records can still be read. Of the other read
-        errors, and of those that follow, only the first one is logged.
+        Then nothing is appended after the damage any more, but undamaged records can still be read. Of all other read
+        errors, only the first one is logged.
         """
         if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
             return no_descriptor_error(self.name)
@@ -604,7 +610,7 @@ class PartitionLog:
         """Find the first visible record with at least `timestamp` (ms); return its (timestamp, offset, leader epoch).
 
         All three are -1 if no record matches. Special timestamps (KIP-79, KIP-734, KIP-405): -1 latest, -2 earliest, -3
-        the record with the largest timestamp, -4 earliest local, -5 latest tiered. Of these only -3 returns a
+        the record with the largest timestamp, -4 earliest local, -5 latest tiered. Of these, only -3 returns a
         timestamp. Raises KafkaError KAFKA_STORAGE_ERROR, LEADER_NOT_AVAILABLE, INVALID_REQUEST.
         """
         committed = isolation is READ_COMMITTED
@@ -636,7 +642,7 @@ class PartitionLog:
             search.close()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest leader epoch not above `epoch` and its end offset; (-1, -1) if not known (KIP-101)."""
+        """Return the largest leader epoch not above `epoch` and its end offset (KIP-101; `LeaderEpochs.end_offset`)."""
         return self.leader_epochs.end_offset(epoch, self.offsets.log_end_offset)
 
     @property
@@ -662,8 +668,8 @@ class PartitionLog:
     def retain_in_steps(self, now_ms: int) -> Steps[int]:
         """Expire idle producers, apply the retention settings, and return the number of segments deleted.
 
-        The idle time of producers is measured by the monotonic clock, because a jump of the wall clock, which `now_ms`
-        is from, must not make a repeated batch look like a new one. Raises KAFKA_STORAGE_ERROR.
+        The idle time of producers is measured with the monotonic clock. `now_ms` is the time of the wall clock, whose
+        jumps must not make a repeated batch look like a new one. Raises KAFKA_STORAGE_ERROR.
         """
         yield from self.producers.expire(self.clock.monotonic(), self.config.producer_id_expiration_ms)
         return self.retention.apply(self.config, now_ms)
@@ -714,7 +720,7 @@ class PartitionLog:
         run_at_once(self.discard_in_steps())
 
     def discard_in_steps(self) -> Steps[None]:
-        """Close the log of a deleted partition at once, then its files in steps. The caller removes the files.
+        """Close the log of a deleted partition immediately, then its files in steps. The caller removes the files.
 
         Waiting writers get UNKNOWN_TOPIC_OR_PARTITION.
         """

@@ -1,4 +1,4 @@
-"""Keep a partition's state of one producer id (KIP-98), and check whether the producer's next batch is valid.
+"""Keep the state of one producer id in one partition (KIP-98), and check whether the producer's next batch is valid.
 
 Owns the epoch and sequence checks, the last five batches, by which repeated batches are recognised, and the coordinator
 epoch of markers. Never writes anything: `check_*` methods only check a batch, and `add_*` methods only record a batch
@@ -25,7 +25,8 @@ TRANSACTION_V2: Final = 2
 
 
 class BatchMetadata(NamedTuple):
-    """A batch that a producer wrote. `offset_delta` is the last minus the first offset, and the same for sequences."""
+    """A batch that a producer wrote. `offset_delta`: the last offset minus the first, and also the last sequence minus
+    the first."""
 
     last_sequence: int
     last_offset: int
@@ -50,8 +51,8 @@ class ProducerStateEntry:
     the timestamp in the producer's last batch (ms). `last_seen` is the time of its last append, or of the broker's
     start if that was later, in seconds of the monotonic clock. `batches` has the last batches of the current epoch
     only, because each epoch begins with sequence 0. It is a tuple, because a tuple needs a tenth of a deque's memory,
-    and each producer has one in each partition. `generation` tells the partition's state manager whether a captured
-    state contains the entry, which must not change then.
+    and each producer has one in each partition. `generation` shows the partition's state manager whether a captured
+    state contains the entry; if so, the entry must not change.
     """
 
     __slots__ = (

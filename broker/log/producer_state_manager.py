@@ -6,7 +6,7 @@ each batch that it has appended or replayed.
 
 Invariants:
 
-* An entry that `capture` has returned never changes: the producer's next batch replaces the entry by a changed copy. So
+* An entry that `capture` has returned never changes: the producer's next batch replaces it with a changed copy. So
   a thread can write or search the state as of one offset while batches are appended.
 * The state depends only on the log's batches below `end_offset`, and on the expiry of idle producers. Replaying the
   batches from any snapshot gives the same state.
@@ -85,7 +85,7 @@ class ProducerStateManager:
         return self._entries.values()
 
     def capture(self) -> list[ProducerStateEntry]:
-        """Return the states of all producers as of `end_offset`. Unlike those of `entries` they never change.
+        """Return the states of all producers as of `end_offset`. Unlike the states from `entries`, they never change.
 
         This copies references only: about 0.5 ms for 100,000 producers.
         """
@@ -232,7 +232,7 @@ class ProducerStateManager:
     def take_snapshot(self) -> str:
         """Write a snapshot file without syncing it, unless the last one is up to date; return its path. Raises OSError.
 
-        `ProducerSnapshots` does this in a thread.
+        `SnapshotWriter` writes snapshots in a thread instead, if the log has a flusher.
         """
         path = self.snapshot_path(self.end_offset)
         if self.snapshot_offset != self.end_offset:
@@ -250,8 +250,9 @@ class ProducerStateManager:
 
         `first_offset` is the base offset of the first segment: batches below the log start offset are replayed, too.
         `snapshots` are the offsets of the snapshot files, in rising order. Damaged snapshot files are removed. If the
-        disk cannot read a file (EIO), an older one and the batches after it give the same state. Raises OSError. One
-        case is that no older file exists and the first batches are deleted: the state of their producers would be lost.
+        disk cannot read a file (EIO), an older one and the batches after it give the same state. If no older file
+        exists and the first batches are deleted, the state of their producers would be lost, so OSError is raised.
+        Raises OSError for all other errors, too.
         """
         unreadable: OSError | None = None
         self._entries.clear()
@@ -291,7 +292,7 @@ class ProducerStateManager:
                 self.remove_snapshot(offset)
 
     def remove_stray_snapshots(self, bases: Collection[int]) -> None:
-        """Remove the snapshot files, except the newest, whose offsets are not in `bases`, the segments' base offsets.
+        """Remove the snapshot files at other offsets than `bases` (the segments' base offsets), but keep the newest.
 
         Recovery never starts from them. They remain from stops in the middle of a segment, and from compaction, which
         joins segments.
@@ -301,10 +302,11 @@ class ProducerStateManager:
                 self.remove_snapshot(offset)
 
     def remove_replaced_snapshots(self, bases: Sequence[int], later: int) -> None:
-        """Remove the snapshot files of segments that compaction has joined to one. `bases` are their base offsets, and
-        `later` is that of the segment after them.
+        """Remove the snapshot files of segments that compaction has joined into one. `bases` are their base offsets,
+        and `later` is the base offset of the segment after them.
 
-        Without a snapshot of that segment, keep all: one of them may be the newest. The next start removes them then.
+        If there is no snapshot at `later`, keep all files, because one of them may be the newest. Then the next start
+        removes them.
         """
         if self._fs.exists(self.snapshot_path(later)):
             for offset in bases[1:]:

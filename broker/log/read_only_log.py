@@ -1,9 +1,9 @@
 """Serve the sound part of a damaged log, that is, the records before the damage, read-only.
 
-`load_sound_part` creates the log. This module owns the answers at the end of the sound part. The records after it exist
-or existed, but cannot be read. So a request whose answer could depend on them gets KAFKA_STORAGE_ERROR. It never gets
-"out of range", "not found" or "truncated", because the client would then skip or repeat records. It never gets an empty
-read either, because a consumer would then wait forever.
+`load_sound_part` creates the log. This module owns the responses at the end of the sound part. The records after it
+exist or existed, but cannot be read. So a request whose response could depend on them gets KAFKA_STORAGE_ERROR. It
+never gets "out of range", "not found" or "truncated", because the client would then skip or repeat records. It never
+gets an empty read either, because a consumer would then wait forever.
 
 Invariants, at every moment:
 
@@ -63,24 +63,24 @@ class ReadOnlyLog(PartitionLog):
         return self.last_stable_offset if isolation is READ_COMMITTED else self.high_watermark
 
     def _damage_error(self) -> KafkaError:
-        """Return the KAFKA_STORAGE_ERROR for a request whose answer could depend on records after the damage."""
+        """Return the KAFKA_STORAGE_ERROR for a request whose response could depend on records after the damage."""
         assert self.failure is not None
         return self.failure
 
     def _read_at_hand(self, offset: int, max_bytes: int, isolation: IsolationLevel, min_one: bool) -> LogRead:
         """Read batches before the damage, and return `known_end` as the high watermark.
 
-        Raises KAFKA_STORAGE_ERROR from the damage on, for read_committed from the last stable offset on.
+        Raises KAFKA_STORAGE_ERROR if `offset` is at or after the damage or, for read_committed, the last stable offset.
         """
         if offset >= self._sound_end(isolation):
             raise self._damage_error()
         return super()._read_at_hand(offset, max_bytes, isolation, min_one)._replace(high_watermark=self._known_end)
 
     def readable_bytes(self, offset: int, wanted: int, isolation: IsolationLevel = READ_UNCOMMITTED) -> int:
-        """Return about how many bytes `read` could return from `offset` on, at most `wanted`; 0 from the damage on.
+        """Return about how many bytes `read` could return from `offset` on, at most `wanted`; 0 at or after the damage.
 
         So a Fetch at the damage waits for its maximum time before it gets the error. Without this wait, consumers would
-        repeat the request all the time.
+        repeat the request without a pause.
         """
         if self.files.closed or offset < self._sound_end(isolation):
             return super().readable_bytes(offset, wanted, isolation)
@@ -91,8 +91,8 @@ class ReadOnlyLog(PartitionLog):
     ) -> Steps[tuple[int, int, int]]:
         """Find the first record with at least `timestamp` (ms); return its (timestamp, offset, leader epoch).
 
-        Raises KAFKA_STORAGE_ERROR if the record may lie after the damage: if none before it matches, and always for the
-        latest offset (-1) and the largest timestamp (-3).
+        Raises KAFKA_STORAGE_ERROR if the record may lie after the damage: if no record before the damage matches, and
+        always for the latest offset (-1) and the largest timestamp (-3).
         """
         if timestamp in (LATEST, MAX_TIMESTAMP):
             raise self._damage_error()

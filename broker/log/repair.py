@@ -1,6 +1,6 @@
 """Repair damaged partitions when an operator asks for it (`oncelog log repair`).
 
-Owns two steps. `inspect` finds the damage of every partition that keeps the broker from serving it. `repair` cuts the
+Owns two steps. `inspect` finds, in every partition, the damage that keeps the broker from serving it. `repair` cuts the
 damaged part, after saving every byte that it removes. These are separate steps so that the result of `inspect` shows
 what would be lost before anything is removed. Never runs by itself. Takes the lock of the data directory, so it never
 runs while a broker uses the directory.
@@ -65,7 +65,7 @@ class Damage:
 def inspect(directory: str, fs: FileSystem) -> list[Damage]:
     """Read every partition of a data directory, verify all checksums, and return the damage found. Changes nothing.
 
-    The records that only the journal has count as stored: the next start redoes them. Raises DataDirectoryError if
+    Records that only the journal has are not treated as lost: the next start redoes them. Raises DataDirectoryError if
     `directory` is in use or is not a data directory; raises OSError.
     """
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
@@ -81,8 +81,10 @@ def repair(directory: str, fs: FileSystem) -> list[Damage]:
     """Cut each damaged partition at its damage, and return the repaired damage.
 
     The removed bytes are kept in `removed/<time>-repair/<partition>/` of the data directory; they are on disk before
-    anything is cut. The journal is redone first, and a damaged one is kept there, too. Raises DataDirectoryError if
-    `directory` is in use or is not a data directory, and OSError, for example if the journal cannot be redone.
+    anything is cut. The journal is redone first; if it is damaged, its files are kept in
+    `removed/<time>-repair/journal/`. Raises DataDirectoryError if `directory` is in use or is not a data directory, or
+    if a damaged journal can still be redone by a start of the broker. Raises OSError, for example if the journal cannot
+    be redone.
     """
     now_ms = SystemClock().now_ms()
     data = DataDirectory(directory, fs, SystemRandomIds(), 1)
@@ -118,7 +120,10 @@ def _read_journal(directory: str, fs: FileSystem) -> tuple[LeftJournal, list[Dam
 
 
 def _redo(directory: str, fs: FileSystem, now_ms: int) -> list[Damage]:
-    """Redo the journal and remove it, as a start of the broker does; keep a damaged one. Return its damage."""
+    """Redo the journal and remove it, as a start of the broker does. If it is damaged, keep copies of its files.
+
+    Return the damage of the journal. Raises DataDirectoryError, OSError.
+    """
     journal, damages = _read_journal(directory, fs)
     if journal.damage is not None and journal.same_boot:
         raise DataDirectoryError(
@@ -167,7 +172,7 @@ def _write_checkpoints(checkpoints: CheckpointFiles, damages: list[Damage]) -> N
 
 
 def _inspect(data: DataDirectory, fs: FileSystem, journal: LeftJournal) -> list[Damage]:
-    """Return the damage of all partitions, including those without a directory. `fs` has the entries of `journal`."""
+    """Return the damage of all partitions, including those without a directory. `fs` shows `journal` as redone."""
     checkpoints = CheckpointFiles(fs, data.path)
     points = checkpoints.read(RECOVERY_POINTS) or {}
     starts, cleaned = checkpoints.read(LOG_START_OFFSETS), checkpoints.read(CLEANER_OFFSETS)
@@ -201,7 +206,8 @@ def _segments(path: str, fs: FileSystem) -> list[LogSegment]:
     """Return the segments of a partition in the order of their base offsets.
 
     A `.swap` segment, which compaction has completed, stands in for the segments that it replaces, as at a start of the
-    broker. If it is damaged, the segments that it replaces are unknown, and the remaining segments come after it.
+    broker. If it is damaged, the segments that it replaces are unknown, and none is left out; a segment with the same
+    base offset comes after it.
     """
     segments = []
     for name in fs.list(path):
@@ -241,7 +247,11 @@ def _inspect_partition(
     of_kafka: KafkaSegments,
     fs: FileSystem,
 ) -> Damage | None:
-    """Return the first damage of a partition, None if it has none. `start_offset` and `cleaned_to`: its checkpoints."""
+    """Return the first damage of a partition, or None if it has none.
+
+    `start_offset` and `cleaned_to`: the partition's log start offset and cleaner offset in the checkpoints; None if not
+    known.
+    """
     segments = _segments(path, fs)
     if not segments and recovery_point > (start_offset or 0):
         reason = f"the partition has no segment, but was on disk up to offset {recovery_point}"

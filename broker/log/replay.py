@@ -17,7 +17,7 @@ from .segment import LogSegment
 def replay(sources: Sequence[LogSegment], producers: ProducerStateManager, start: int) -> Iterator[AbortedTxn]:
     """Apply the batches in `sources` from offset `start` on to `producers`; yield the transactions that they abort.
 
-    `sources` are adjacent segments of their own (`LogSegment.reopened`). Raises CorruptLog, OSError.
+    `sources` are adjacent segments, opened for this call alone (`LogSegment.reopened`). Raises CorruptLog, OSError.
     """
     first = max(bisect_left(sources, start + 1, key=attrgetter("base_offset")) - 1, 0)
     for source in sources[first:]:

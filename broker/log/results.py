@@ -28,7 +28,7 @@ CLIENT: Final = AppendOrigin.CLIENT
 
 
 class IsolationLevel(IntEnum):
-    """The limit of a reader: the high watermark (READ_UNCOMMITTED) or the last stable offset (READ_COMMITTED)."""
+    """How far a reader sees: to the high watermark (READ_UNCOMMITTED) or the last stable offset (READ_COMMITTED)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -41,7 +41,8 @@ READ_COMMITTED: Final = IsolationLevel.READ_COMMITTED
 class AppendResult(NamedTuple):
     """The result of an append: the offsets of the batch.
 
-    `duplicate`: the batch was already in the log, so nothing was written, and the offsets are those of the original.
+    `duplicate`: whether the batch was already in the log. Then nothing was written, and the offsets are those of the
+    original.
     `log_append_time`: in ms; -1 if the records keep their own timestamps (CreateTime).
     """
 
@@ -81,7 +82,7 @@ class AbortedTxn(NamedTuple):
     """An entry of a transaction index: one aborted transaction. `last_offset` is the offset of its marker.
 
     `last_stable_offset` is the last stable offset after the marker: no transaction that is indexed later began before
-    it.
+    this offset.
     """
 
     producer_id: int

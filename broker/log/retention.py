@@ -1,9 +1,9 @@
 """Delete the oldest segments of a log: by age, by size, or at a DeleteRecords request (KIP-107).
 
-Owns the log start offset, and the choice and the removal of segments. The new log start offset is on disk before the
-first file is removed. So a crash in between never leaves a hole, and the loader finishes the removal. Readers see the
-new log start offset at once. A crash may undo the change as long as it is not on disk. The active segment is never
-removed.
+Owns the moves of the log start offset, and the choice and the removal of segments. The new log start offset is on disk
+before the first file is removed. So a crash in between never leaves a hole, and the loader finishes the removal.
+Readers see the new log start offset immediately. Until it is on disk, a crash may undo the change. The active segment
+is never removed.
 
 Retention keeps records above the last stable offset: otherwise records of an open transaction would be deleted before
 any read_committed reader could see them. (Kafka keeps only records above the high watermark.) DeleteRecords may delete
@@ -174,7 +174,8 @@ class Retention:
             elif not files.closed:
                 files.flusher.submit(unlink, f"removal of segments of {files.name} below {first}", Lane.REMOVAL)
 
-        # Until then a flush still syncs the files of these segments, because a crash may undo the new start offset.
+        # Until the start offset is on disk, a flush still syncs the files of these segments, because a crash may undo
+        # the new start offset.
         self._when_start_is_on_disk(lambda: self._run_in_turns(remove()))
         return len(doomed)
 

@@ -1,4 +1,4 @@
-"""Save what a log has in memory only, so that the next start need not scan the batches for it.
+"""Save what a log has in memory only, so that the next start need not rebuild it from the batches.
 
 Owns how much of the active segment the saved state covers, and the decision when saving is due. The state consists of
 the indexes of the active segment, the leader epochs and the state of the producers, which `SnapshotWriter` writes. None
@@ -42,8 +42,9 @@ class SavedState:
     def save(self, *, sync: bool = False, replaces: int | None = None) -> list[str]:
         """Write the active segment's indexes, the leader epochs and the producer state to files, without syncing them.
 
-        If the log has a flusher, a thread writes the producer state, with `sync` syncs it, and then removes the
-        snapshot at offset `replaces`. Return the paths of the files that are written already. Raises OSError.
+        If the log has a flusher, a thread writes the snapshot of the producer state, syncs its content if `sync`, and
+        then removes the snapshot at offset `replaces`. Return the paths of the files that are already written. Raises
+        OSError.
         """
         self._leader_epochs.write()
         active, producers = self._segments.active, self._producers
@@ -78,7 +79,7 @@ class SavedState:
         return self.unsaved_bytes > config.save_interval_bytes + producers and not self._snapshots.are_pending
 
     def is_worth_saving(self, config: LogConfig) -> bool:
-        """Whether the next start would have too much to scan, or would miss producer state that is only in memory.
+        """Whether the next start would have too much to scan, or would lack producer state that is only in memory.
 
         A small log is not saved, because scanning it takes less time than writing the files.
         """

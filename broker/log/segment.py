@@ -213,8 +213,8 @@ class LogSegment:
     def write_indexes(self) -> list[str]:
         """Write the index files without syncing them; return their paths. An empty transaction index has no file.
 
-        Only entries that are not in the files yet are written. The checksums are written last: until then the old
-        checksums are valid, and with them the old length of each index.
+        Only entries that are not in the files yet are written. The checksums are written last. Until then, the old
+        checksums and the old length of each index stay valid.
         """
         self.time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
         before = self._written
@@ -317,7 +317,7 @@ class LogSegment:
         return aborted
 
     def aborted_at_hand(self) -> bool:
-        """Whether the transaction index is loaded, or small enough to be loaded at once. Raises OSError."""
+        """Whether the transaction index is loaded, or small enough to be loaded quickly. Raises OSError."""
         if self._aborted is not None:
             return True
         path = self.path(TXN_INDEX)
@@ -419,7 +419,7 @@ class LogSegment:
         try:
             offsets, times, _ = self._read_index_files(self.size)
         except CorruptIndex as error:
-            logger.warning("index made again", file=self.path(OFFSET_INDEX), reason=str(error))
+            logger.warning("index rebuilt", file=self.path(OFFSET_INDEX), reason=str(error))
         else:
             return SegmentIndexes(offsets, times, as_written=True)
         self.distrust_indexes()
@@ -488,7 +488,8 @@ class LogSegment:
         """Load the saved indexes of an active segment, which may cover only the first part of its `.log` file.
 
         Set `size` to the covered bytes, and return the offset after the last covered batch. Raises CorruptIndex if the
-        files are damaged or do not record how many bytes they cover, as those of older releases and of Kafka; raises
+        files are damaged, or if they do not record how many bytes they cover, like those of older releases and of
+        Kafka; raises
         BrokenBatch, OSError.
         """
         self.size = self._fs.file_size(self.path())

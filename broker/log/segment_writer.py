@@ -26,14 +26,15 @@ from .snapshot_writer import SnapshotWriter
 logger = structlog.get_logger(__name__)
 
 _LARGEST_INDEX: Final = 10 << 20
-"""Size in bytes above which the index of a segment is large: Kafka's default of segment.index.bytes."""
+"""Index size in bytes at which a segment is rolled even if there are already too many segments or unwritten snapshots.
+This is Kafka's default of segment.index.bytes; a larger setting applies instead."""
 
 
 class SegmentWriter:
     """Writes to the active segment of one log, without changing its offsets.
 
-    `ids`: the source of the random part of segment.jitter.ms, None for none. `_refusing`: whether the last write has
-    failed, so that bytes of it may be left.
+    `ids`: the source of the random part of segment.jitter.ms; None for no jitter. `_refusing`: whether the last write
+    has failed, so that some of its bytes may still be in the file.
     """
 
     __slots__ = ("_files", "_ids", "_offsets", "_refusing", "_saved_state", "_segments", "_snapshots")
@@ -159,7 +160,7 @@ class SegmentWriter:
             surely_young = waited <= config.segment_ms - config.segment_jitter_ms
             if surely_young or not self._is_old(segment, waited, now_ms, config):
                 return False
-        # Until retention or compaction has removed segments, or threads have written snapshots.
+        # Keep the segment until retention or compaction has removed segments, or threads have written snapshots.
         if len(self._segments) >= config.max_segments or self._snapshots.is_behind:
             return segment.index_bytes >= max(config.segment_index_bytes, _LARGEST_INDEX)
         return True

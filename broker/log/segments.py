@@ -1,7 +1,8 @@
-"""Keep the segments of one log in order: find the segment of an offset, and know the active segment.
+"""Keep the segments of one log in order: find the segment of an offset, and record which segment is active.
 
-Owns the list of segments, and registers every finished segment with the index cache. Never creates or deletes files by
-itself. Invariants: the list is never empty, base offsets rise, and the last segment is the active one.
+Owns the list of segments, and registers every finished segment (all but the active one) with the index cache. Never
+creates or deletes files by itself. Invariants: the list is never empty, base offsets rise, and the last segment is the
+active one.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class LogSegments:
         del self._segments[:count], self._bases[:count]
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment) -> None:
-        """Replace the adjacent finished segments `old` by `new`, and drop the loaded indexes of `old`."""
+        """Replace the adjacent finished segments `old` with `new`, and drop the loaded indexes of `old`."""
         start = self._segments.index(old[0])
         assert self._segments[start : start + len(old)] == list(old)
         assert self.active not in old

@@ -1,8 +1,9 @@
 """Sync a directory that many logs share, with as few syncs as possible.
 
-Knows which changes to the directory's names are on disk. The caller changes a name, gets a number from `changed`, and
-passes it to `sync`, which returns when the change is on disk. One sync covers every change that was made before it
-began. So a thousand partitions that are created together cost about one sync, not a thousand.
+Knows which changes of names in the directory (creations, removals, renames) are on disk. The caller changes a name,
+gets a number from `changed`, and passes the number to `sync`, which returns when the change is on disk. One sync covers
+every change that was made before it began. So a thousand partitions that are created together cost about one sync, not
+a thousand.
 """
 
 from __future__ import annotations

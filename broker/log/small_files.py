@@ -32,7 +32,7 @@ _BLOCK: Final = 4096
 def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
     """Replace the file at `path` atomically: a reader sees the old content or the new content, even after a crash.
 
-    With `sync` the content and the name are on disk when this returns. Without `sync` a power failure may leave a
+    With `sync`, the content and the new name are on disk when this returns. Without `sync`, a power failure may leave a
     mixture of old and new bytes, so the content must contain its own checksum. Raises OSError, which leaves the old
     file.
     """
@@ -42,7 +42,7 @@ def write_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False)
 
 
 def replace_file(fs: FileSystem, path: str, content: bytes, *, sync: bool = False) -> None:
-    """Do the work of `write_file` without a sync of the name, which the caller then syncs together with others."""
+    """Do the work of `write_file`, but do not sync the directory. The caller syncs it once for several files."""
     with replacing(fs, path) as file:
         if content:
             file.write_at([content], 0)
@@ -67,7 +67,9 @@ def replacing(fs: FileSystem, path: str) -> Iterator[File]:
 
 
 def renew_file(fs: FileSystem, path: str) -> None:
-    """Write a small file anew, and sync it and its name. Raises OSError.
+    """Write the content of a small file to a new file of the same name, and sync the file and its directory.
+
+    Raises OSError.
 
     If a sync of the file has failed before, another sync alone would not put it on disk.
     """
@@ -139,7 +141,8 @@ def encode_checkpoint(entries: Iterable[Iterable[object]]) -> bytes:
 def decode_checkpoint(content: bytes, words: int) -> list[list[str]]:
     """Return the entries of a checkpoint file as lists of words.
 
-    Raises ValueError if the content is cut off, has a version other than 0, or has an entry without `words` words.
+    Raises ValueError if the content is cut off, has a version other than 0, or has an entry with more or fewer than
+    `words` words.
     """
     lines = content.decode().splitlines()
     if len(lines) < 2 or lines[0] != "0" or not lines[1].isdigit() or len(lines) != 2 + int(lines[1]):

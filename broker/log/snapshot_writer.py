@@ -2,10 +2,11 @@
 
 Owns the snapshots that were begun and are not written yet, their limit, and the rebuilding of a missing snapshot.
 
-A snapshot may be written long after it was begun, or never, if the broker is killed before. Recovery does not need it:
-it replays the batches from an older snapshot on, or from the first segment on. So a snapshot is never removed before a
-newer one is on disk. Only the removal of segments needs the snapshot as of the first offset that remains, because
-nothing before this offset can be replayed afterwards. So `require` writes it if it is missing.
+A snapshot may be written long after it was begun, or never, if the broker is killed before. Recovery does not need this
+snapshot: it replays the batches from an older snapshot on, or from the first segment on. So a snapshot is never removed
+before a newer one is on disk. Only the removal of segments needs the snapshot as of the first offset that remains,
+because the batches before this offset can no longer be replayed afterwards. So `require` writes that snapshot if it is
+missing.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ from .small_files import read_derived
 logger = structlog.get_logger(__name__)
 
 _MOST_PENDING: Final = 256_000
-"""The number of producers in unwritten snapshots at which the log counts as behind.
+"""The number of producers in unwritten snapshots above which `is_behind` is true.
 
-They need about 2 MB, and more if they write.
+Their state takes about 2 MB of memory, and more if the producers go on writing.
 """
 
 _LEAST_COUNTED: Final = 4_000
-"""The number of producers that a small snapshot counts as, so that many small snapshots have an effect, too."""
+"""The minimum cost of a snapshot, in producers, so that many small snapshots reach the limit, too."""
 
 
 class _PendingSnapshot:
     """The state of all producers as of an offset, which any thread can write once.
 
-    `sync`: whether the content is synced. `replaces`: the offset of an earlier snapshot that is removed afterwards.
+    `sync`: whether the content is synced. `replaces`: the offset of an earlier snapshot, which is removed after the
+    write.
     """
 
     def __init__(
@@ -65,9 +67,9 @@ class _PendingSnapshot:
         self._sync = sync
 
     def write(self) -> None:
-        """Write the snapshot to its file, unless this is done already or the log is closed. Raises OSError.
+        """Write the snapshot to its file, unless it is written already or the log is closed. Raises OSError.
 
-        The name is not synced. The lock that flushes need is not held while the content is written.
+        The directory is not synced. `files.lock`, which flushes need, is not held while the content is written.
         """
         files, fs = self._files, self._files.fs
         path = self._producers.snapshot_path(self.offset)
@@ -95,7 +97,7 @@ class _PendingSnapshot:
 
 
 class SnapshotWriter:
-    """Takes the snapshots of one log's producers. Without a flusher they are written at once.
+    """Takes the snapshots of one log's producers. Without a flusher, they are written immediately by the caller.
 
     All methods except `require` are called on the event loop's thread.
     """
@@ -111,8 +113,8 @@ class SnapshotWriter:
     def take(self, *, sync: bool, replaces: int | None = None) -> None:
         """Begin to write a snapshot of the current state, unless the newest one is up to date.
 
-        With `sync` its content is on disk before the file gets its name. Then the snapshot at offset `replaces` is
-        removed. Without a flusher nothing is synced, and OSError may be raised.
+        With `sync`, the content is on disk before the file gets its name. After that, the snapshot at offset `replaces`
+        is removed. Without a flusher, nothing is synced, and OSError may be raised.
         """
         files, producers = self._files, self._producers
         self._collect()
@@ -139,13 +141,13 @@ class SnapshotWriter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the unwritten snapshots exceed their limit, so that no segment should be finished before some are."""
+        """Whether the unwritten snapshots exceed their limit; then no segment is rolled until some are written."""
         return bool(self._pending) and sum(snapshot.cost for snapshot in self._pending.values()) > _MOST_PENDING
 
     def _collect(self) -> None:
         """Forget the snapshots that are written.
 
-        All are checked, because failed jobs are repeated in the background.
+        All snapshots are checked, because a failed write is repeated in the background, after later ones.
         """
         producers = self._producers
         for snapshot in list(self._pending.values()):
@@ -154,10 +156,10 @@ class SnapshotWriter:
                 producers.snapshot_offset = max(producers.snapshot_offset, snapshot.offset)
 
     def require(self, offset: int, segments: Sequence[LogSegment]) -> None:
-        """Write the snapshot as of `offset`, the end of the last of `segments`, unless it is in its file. Any thread.
+        """Write the snapshot as of `offset`, where the last of `segments` ends, unless its file exists and is intact.
 
-        If it was never written or is damaged, it is rebuilt from the batches in `segments` and an older snapshot. Does
-        nothing if the log is closed. Raises CorruptLog, OSError.
+        May run in any thread. A snapshot that was never written, or is damaged, is rebuilt from the batches in
+        `segments` and an older snapshot. Does nothing if the log is closed. Raises CorruptLog, OSError.
         """
         files, known = self._files, self._producers
         pending = self._pending.get(offset)
@@ -175,7 +177,7 @@ class SnapshotWriter:
             reason = "it is missing"
         except CorruptSnapshot as error:
             reason = str(error)
-        logger.info("producer snapshot made again", file=path, reason=reason)
+        logger.info("producer snapshot rebuilt", file=path, reason=reason)
         producers = ProducerStateManager(files.fs, files.directory, files.name)
         start = producers.load(segments[0].base_offset, offset, known.snapshot_offsets())
         for _ in replay(segments, producers, start):

@@ -223,8 +223,8 @@ def _first_in_batch(
 ) -> Steps[FoundRecord | None]:
     """Find the first record of a batch that is not older than `timestamp` and not before offset `start`.
 
-    A batch that cannot be read (an older release accepted it from a client) counts as one record at its first offset:
-    a consumer that is sent to this offset gets the error.
+    A batch that cannot be read (an older release accepted it from a client) is treated as one record at its first
+    offset: a consumer that reads from this offset gets the error.
     """
     epoch = header.partition_leader_epoch
     if not header.record_count:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...auth.scram import ScramCredential, ScramMechanism
 
 EXAMINED_AT_ONCE: Final = 200
-"""How many tokens the search for expired ones examines, and removes at most, in one turn of the event loop."""
+"""The largest number of tokens that are examined, and removed if they have expired, in one turn of the event loop."""
 
 NEXT_PORTION_S: Final = 0.1
 """The time in seconds before the search examines the next tokens."""
@@ -52,9 +52,9 @@ class DelegationTokenManager:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Take the tokens of the metadata, which must have been read, and begin to search for expired ones.
+        """Load the tokens from the metadata, which must have been read, and begin to remove expired tokens.
 
-        The interval is `delegation.token.expiry.check.interval.ms`.
+        The time between two searches is `delegation.token.expiry.check.interval.ms`.
         """
         for token_id, token in self._metadata.delegation_tokens.items():
             self._token_ids[self.hmac(token_id)] = token_id
@@ -78,7 +78,7 @@ class DelegationTokenManager:
             self._discount(token_id)
 
     def _count(self, token: DelegationToken) -> None:
-        """Count a token for its owner, once."""
+        """Count a token towards its owner's limit, unless the token is counted already."""
         if token.token_id not in self._owners:
             self._owners[token.token_id] = token.owner
             self._owned[token.owner] += 1
@@ -102,8 +102,9 @@ class DelegationTokenManager:
         """Create a token; return it when it is durable.
 
         A `max_lifetime_ms` that is not positive means `delegation.token.max.lifetime.ms`, which is also the limit.
-        Raises KafkaError POLICY_VIOLATION if there are `delegation.token.max.tokens` already, or if the owner has
-        `delegation.token.max.tokens.per.owner`, and KAFKA_STORAGE_ERROR.
+        Raises KafkaError POLICY_VIOLATION if there are `delegation.token.max.tokens` tokens already, or if the owner
+        has `delegation.token.max.tokens.per.owner` tokens already. Raises KafkaError KAFKA_STORAGE_ERROR if the token
+        cannot be stored.
         """
         config = self._config
         if self._metadata.delegation_token_count >= config.delegation_token_max_tokens:
@@ -151,7 +152,7 @@ class DelegationTokenManager:
         return renewed.expiry_timestamp
 
     async def expire(self, secret: bytes, principal: Principal, period_ms: int) -> int:
-        """Let the token expire after a period; a negative period removes it at once, even if it has expired.
+        """Let the token expire after a period; a negative period removes it immediately, even if it has expired.
 
         Return the new expiry when it is durable. Raises KafkaError as `renew` does.
         """
@@ -199,7 +200,7 @@ class DelegationTokenManager:
     async def credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """Return the SCRAM credential of a token; None for a token that does not exist or has expired.
 
-        The first call for a token and a mechanism computes for milliseconds, in a thread.
+        The first call for a token and a mechanism computes the credential in a thread, which takes milliseconds.
         """
         from ...auth.scram import ScramCredential
 

@@ -45,7 +45,7 @@ class Topic:
 class Metadata(Protocol):
     """The cluster's topics with their settings, credentials, access rules, quotas, feature levels, and producer ids.
 
-    A change that is refused raises KafkaError at once. A change that cannot be stored fails its future
+    A change that is refused raises KafkaError immediately. A change that cannot be stored fails its future
     (KAFKA_STORAGE_ERROR). A change is completed even if its caller is cancelled.
     """
 
@@ -127,7 +127,10 @@ class Metadata(Protocol):
     def change_scram_credentials(
         self, user: str, changes: Mapping[str, ScramCredential | None]
     ) -> asyncio.Future[None]:
-        """Set a user's credentials by mechanism, None to remove one; the future is done when all are durable."""
+        """Set a user's credentials by mechanism; None removes a credential.
+
+        The future is done when all changes are durable.
+        """
 
     # ---- delegation tokens
 
@@ -141,13 +144,16 @@ class Metadata(Protocol):
 
     @property
     def on_delegation_token_changed(self) -> list[Callable[[str], None]]:
-        """Callbacks for the id of a delegation token that was set or removed, called when this is visible."""
+        """Callbacks that get the id of a delegation token that was set or removed, once the change is visible."""
 
     def newest_delegation_token(self, token_id: str) -> DelegationToken | None:
-        """Return a token with its pending changes applied, as the base of the next change; None if it is removed."""
+        """Return a token with its pending changes applied, as the base of the next change.
+
+        Return None if the token does not exist, or if its removal is pending.
+        """
 
     def change_delegation_tokens(self, changes: Mapping[str, DelegationToken | None]) -> asyncio.Future[None]:
-        """Set tokens by id, None to remove one; the future is done when all changes are durable."""
+        """Set tokens by id; None removes a token. The future is done when all changes are durable."""
 
     # ---- access rules
 
@@ -188,7 +194,10 @@ class Metadata(Protocol):
 
     @property
     def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """The settings that were changed while the broker ran (KIP-226), by broker id, "" for those of all brokers."""
+        """The settings that were changed while the broker ran (KIP-226), by broker id.
+
+        The broker id "" stands for the settings of all brokers.
+        """
 
     @property
     def on_broker_configs_changed(self) -> list[Callable[[], Awaitable[None] | None]]:

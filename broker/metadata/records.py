@@ -32,18 +32,18 @@ if TYPE_CHECKING:  # imported at their first use, not at start
     from ..security.delegation_token import DelegationToken
 
 MetadataRecord: TypeAlias = tuple[Message, Message | None, int]
-"""The key of a record, its value, None to remove the key, and the version of the value."""
+"""The key of a record, its value (None removes the key), and the version of the value's format."""
 
 
 def quota_record(entity: QuotaEntity, values: QuotaValues) -> MetadataRecord:
-    """Return the record of an entity's quotas; without quotas it removes the entity."""
+    """Return the record of an entity's quotas. If `values` is empty, the record is a tombstone."""
     key = ClientQuotaKey([ClientQuotaEntityPart(kind, name) for kind, name in entity])
     entries = [ClientQuotaEntry(name, value) for name, value in sorted(values.items())]
     return key, ClientQuotaValue(entries) if values else None, 0
 
 
 def quota_entity_of(key: ClientQuotaKey) -> QuotaEntity:
-    """Return the entity whose quotas a record has."""
+    """Return the entity whose quotas the record with this key contains."""
     return tuple((part.entity_type, part.entity_name) for part in key.entity)
 
 
@@ -53,7 +53,7 @@ def quotas_of(value: bytes) -> QuotaValues:
 
 
 def broker_config_record(broker: str, name: str, value: str | None) -> MetadataRecord:
-    """Return the record of a broker's dynamic setting; a removed setting is None."""
+    """Return the record of a broker's dynamic setting; the value None gives the tombstone of a removed setting."""
     return BrokerConfigKey(broker, name), None if value is None else BrokerConfigValue(value), 0
 
 
@@ -68,7 +68,7 @@ def topic_record(topic: Topic) -> MetadataRecord:
 
 
 def credential_record(user: str, mechanism: str, credential: ScramCredential | None) -> MetadataRecord:
-    """Return the record of a SCRAM credential; a removed credential is None."""
+    """Return the record of a SCRAM credential; None gives the tombstone of a removed credential."""
     value = None
     if credential is not None:
         value = UserScramCredentialValue(
@@ -86,7 +86,7 @@ def credential_of(value: bytes) -> ScramCredential:
 
 
 def token_record(token_id: str, token: DelegationToken | None) -> MetadataRecord:
-    """Return the record of a delegation token; a removed token is None."""
+    """Return the record of a delegation token; None gives the tombstone of a removed token."""
     value = None
     if token is not None:
         value = DelegationTokenValue(

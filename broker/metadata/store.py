@@ -1,9 +1,9 @@
 """Store the cluster's metadata in a log: topics, settings, features, producer ids, credentials, ACLs, tokens, quotas.
 
 The store owns the log `__cluster_metadata-0` and the maps that result from its replay. Every change is one record
-batch. It is appended and fsynced, with every setting of `durability`, before the maps show it and before its caller is
-informed, so that everything a reader sees in the maps survives a crash. The store never touches partition logs; other
-parts of the broker subscribe to changes.
+batch. Whatever the value of `durability`, the batch is appended and fsynced before the maps show the change and before
+the caller is informed. Therefore everything that a reader sees in the maps survives a crash. The store never touches
+partition logs; other parts of the broker subscribe to changes.
 
 Deleting a topic has three steps, and each can be repeated after a crash: the topic is recorded as `deleting` and is no
 longer visible to clients, its subscribers drop its data, and its record is removed.
@@ -70,7 +70,7 @@ if TYPE_CHECKING:  # imported at its first use, not at start
 
 PRODUCER_ID_BLOCK: Final = 1000
 _BROKER: Final = b""
-"""The key of the broker's settings among those of topics, which are topic ids."""
+"""The key that stands for the broker's settings in maps whose other keys are topic ids."""
 
 _KEYS: Final = (
     *(TopicMetadataKey, ProducerIdsKey, FeatureLevelKey, BrokerConfigKey),
@@ -86,7 +86,7 @@ class _Newest(Generic[KeyT, ValueT]):
     """The newest values of the keys whose changes are being flushed to disk."""
 
     def __init__(self) -> None:
-        self._changes: dict[KeyT, list[ValueT]] = {}  # a list for each change: equal changes are different ones
+        self._changes: dict[KeyT, list[ValueT]] = {}  # a list for each change, so that `is` tells equal changes apart
 
     def begin(self, changes: Mapping[KeyT, ValueT]) -> Callable[[], None]:
         """Add changes that are being flushed; return a function that the caller must call when the flush has ended."""
@@ -148,7 +148,7 @@ class MetadataStore:
         self._newest_topics: _Newest[bytes, Topic] = _Newest()
         self._pending_names: set[str] = set()
         self._names = TopicNames()  # the names in `topics` and `_pending_names`
-        # The partitions of the visible topics, and those of the changes that are being flushed to disk.
+        # The number of partitions of the visible topics, and the number that changes being flushed to disk will add.
         self._partitions = 0
         self._coming_partitions = 0
         self._coming_acls = 0
@@ -310,7 +310,7 @@ class MetadataStore:
         return topic
 
     def deleting(self) -> list[Topic]:
-        """Return the topics whose deletion is recorded and not finished."""
+        """Return the topics whose deletion is recorded but not finished."""
         return list(self._deleting.values())
 
     def finish_deletions(self) -> None:
@@ -324,9 +324,10 @@ class MetadataStore:
         return not (self._changes or self._drops or self._applying)
 
     async def settled(self) -> None:
-        """Wait until the current changes are on disk and the running deletions have ended, even unsuccessfully.
+        """Wait until all changes are on disk and applied, and no deletion is running; any of them may have failed.
 
-        A deletion begins when its record is on disk, and it writes a record when it ends.
+        The dropping of a deleted topic's data begins when the deletion's record is on disk. When all data is dropped,
+        another record is written, and this method waits for that record, too.
         """
         while not self.is_settled:
             await asyncio.wait([*self._changes, *self._drops.values(), *self._applying.values()])
@@ -417,7 +418,8 @@ class MetadataStore:
     ) -> None:
         """Let the subscribers apply a visible change of the topic, or of the broker's settings.
 
-        The change is durable, so if one of them fails, this is logged, and the others still apply it.
+        If a subscriber fails, the failure is logged, and the other subscribers still apply the change, because the
+        change is durable already.
         """
         rest: list[Awaitable[None]] = []
         for subscriber in subscribers:
@@ -447,7 +449,7 @@ class MetadataStore:
     def delete_topic(self, topic: Topic) -> asyncio.Future[Topic]:
         """Delete a topic; return a future that is done when no client can see the topic and its data is dropped.
 
-        Until then no topic with this name can be created, because it would find the remaining data of the deleted one.
+        Until then, no topic with this name can be created: the new topic would find the deleted topic's remaining data.
         """
 
         def gone() -> Topic:
@@ -498,7 +500,8 @@ class MetadataStore:
             try:
                 part = subscriber(topic)
             except Exception as error:
-                failure = _as_kafka_error(error)  # the others still drop their data, which may free space for this one
+                # The other subscribers still drop their data, which may free disk space for the failed one.
+                failure = _as_kafka_error(error)
             else:
                 rest += [] if part is None else [part]
         if not rest:
@@ -512,7 +515,7 @@ class MetadataStore:
             for part in rest:
                 try:
                     await part
-                except Exception as error:  # without a failure the name would be free, while data is left
+                except Exception as error:  # the failure keeps the topic's name reserved, because data is left
                     failure = _as_kafka_error(error)
             self._drop_ended(topic, failure)
         finally:
@@ -582,7 +585,10 @@ class MetadataStore:
     def change_scram_credentials(
         self, user: str, changes: Mapping[str, ScramCredential | None]
     ) -> asyncio.Future[None]:
-        """Set a user's credentials by mechanism, None to remove one; the future is done when all are on disk."""
+        """Set a user's credentials by mechanism; None removes a credential.
+
+        The future is done when all changes are on disk and in effect.
+        """
 
         def visible() -> None:
             for mechanism, credential in changes.items():
@@ -638,7 +644,7 @@ class MetadataStore:
         return self._coming_users.have_room(user, self.scram_users, limit)
 
     def change_delegation_tokens(self, changes: Mapping[str, DelegationToken | None]) -> asyncio.Future[None]:
-        """Set tokens by id, None to remove one; the future is done when all changes are on disk and in effect."""
+        """Set tokens by id; None removes a token. The future is done when all changes are on disk and in effect."""
         settled = self._newest_tokens.begin(changes)
 
         def visible() -> None:
@@ -651,7 +657,10 @@ class MetadataStore:
         return self._commit(records, visible, settled, essential=all(token is None for token in changes.values()))
 
     def newest_delegation_token(self, token_id: str) -> DelegationToken | None:
-        """Return a token with its pending changes applied, as the base of the next change; None if it is removed."""
+        """Return a token with its pending changes applied, as the base of the next change.
+
+        Return None if the token does not exist, or if its removal is pending.
+        """
         return self._newest_tokens.get(token_id, self.delegation_tokens.get(token_id))
 
     @property
@@ -670,8 +679,8 @@ class MetadataStore:
         """Append the records as one batch; once they are on disk, call `apply`, which makes the change visible.
 
         An `essential` change frees space, so it may use all disk space that the broker reserves
-        (`log.reserve.decision.bytes`). `finally_` is called when the change has succeeded or failed. `apply` runs even
-        if no caller waits any more, because the maps must match the log.
+        (`log.reserve.decision.bytes`). `finally_` is called whether the change succeeds or fails. `apply` is called
+        even if the caller has stopped waiting, because the maps must match the log.
         """
         log = self._log
         assert log is not None, "started"

@@ -13,7 +13,7 @@ from ..log import LogConfig
 
 
 def _as_broker(name: str) -> Any:
-    """Declare a topic setting like the broker setting `name`, whose value it has if the topic does not set it."""
+    """Declare a topic setting like the broker setting `name`. A topic that does not set it uses the broker's value."""
     return replace(BrokerConfig.rows[name], aliases=(), dynamic=False, synonyms=(name,))
 
 

@@ -1,6 +1,6 @@
 """Accept the connections of a listener at a limited rate (KIP-612), and shake hands with TLS peers.
 
-A TLS connection counts for all limits from the moment it is accepted. If the handshake fails or does not end within
+A TLS connection counts towards all limits from the moment it is accepted. If the handshake fails or does not end within
 `connection.authentication.timeout.ms`, the connection is closed, and a log line states the reason.
 """
 
@@ -27,10 +27,10 @@ PAUSE_S: Final = 1.0
 """Seconds until the next attempt to accept a connection after the system has refused one, as in asyncio's servers."""
 
 ACCEPTED_AT_ONCE: Final = 32
-"""The number of connections that are accepted in one step. asyncio's event loop does not run while connections wait."""
+"""The number of waiting connections that are accepted before the event loop gets time for other tasks."""
 
 LEAST_TIMEOUT_S: Final = 1.0
-"""The least time in seconds for a handshake that the peer has begun, even if it began late."""
+"""The least number of seconds that a handshake gets once the peer has begun it, however late that was."""
 
 NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 """OpenSSL's reason if a client has not sent the required certificate."""
@@ -55,10 +55,11 @@ class Acceptor:
     ) -> None:
         """Prepare to accept on `listening`.
 
-        `make` returns the protocol object of a connection, with TLS after its handshake. TLS connections are counted in
-        `limits` here, and others by their protocol object. `context` returns the TLS context for a handshake that
-        begins; it is None for a listener without TLS. `rates` delay the accepting. `refused` is called with the address
-        of a client whose certificate is missing or not trusted, and with the reason.
+        `make` returns the protocol object of a connection, with TLS after its handshake. The acceptor counts TLS
+        connections in `limits`; other connections are counted when their protocol object is opened. `context` returns
+        the TLS context for a handshake that begins, and is None for a listener without TLS. `rates` limit how fast
+        connections are accepted. `refused` is called with the address of a client whose certificate is missing or not
+        trusted, and with the reason.
         """
         self._listening = listening
         self._make = make
@@ -133,7 +134,7 @@ class Acceptor:
         """Start `work`, which serves the connection of `peer` and adds its protocol object to `made`.
 
         The listener closes a connection that is registered. If `work` ends before that, the connection is closed here.
-        `counted` is the host for which the connection counts.
+        `counted` is the host towards whose limits the connection counts, None if it is not counted here.
         """
 
         def ended(task: asyncio.Task[None]) -> None:  # also runs if `work` is cancelled before it begins
@@ -160,7 +161,7 @@ class Acceptor:
             await asyncio.sleep(wait_s)
 
     def take_back(self) -> None:
-        """Undo the counting of the last accepted connection, because the limit of its own address refuses it."""
+        """Stop counting the last accepted connection in the rates, because the limit of its own address refuses it."""
         now = self._loop.time()
         for rate in self._rates:
             rate.take_back(now)
@@ -193,7 +194,7 @@ class Acceptor:
             raise TimeoutError("it has not begun within connection.authentication.timeout.ms") from None
 
     async def _refuse(self, host: str, wait_s: float) -> None:
-        """Wait before a connection is closed, because its address has used `connection_creation_rate` (KIP-612)."""
+        """Delay the end of a connection whose address has used its `connection_creation_rate` (KIP-612)."""
         await asyncio.sleep(wait_s)
         self._log.info("connection_closed", reason="its address has used its connection_creation_rate", peer=host)
 

@@ -5,8 +5,8 @@ earlier response that is not ready. `allowance` is half of the memory that is le
 than that, and the client asks for the rest in its next request. Other responses cannot be made smaller.
 
 When more than `queued.max.response.bytes` is in use, connections whose peers read nothing are closed, beginning with
-the one that has been stalled longest. A peer may read nothing for `connection.write.stall.ms`; this time becomes
-shorter the further the limit is exceeded.
+the one that has been stalled longest. A peer may read nothing for `connection.write.stall.ms`; the further the limit is
+exceeded, the shorter this time becomes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Debtor(Protocol):
 class AnswerMemory:
     """The unsent response bytes of a listener's connections, and the limit for their total.
 
-    While the limit is exceeded, a connection whose peer reads nothing for `stall_s` seconds is closed.
+    While the limit is exceeded, connections whose peers read nothing are closed, after at most `stall_s` seconds.
     """
 
     def __init__(self, limit: int, stall_s: float) -> None:
@@ -47,7 +47,7 @@ class AnswerMemory:
         self.used = 0
 
     def owes(self, debtor: Debtor, unsent: int) -> None:
-        """Record that the connection `debtor` now has `unsent` response bytes."""
+        """Record that the connection `debtor` now has `unsent` response bytes that its peer has not read."""
         before, since = self._unsent.get(debtor, (0, 0.0))
         if not before:
             since = asyncio.get_running_loop().time()
@@ -75,7 +75,7 @@ class AnswerMemory:
         return max(0, (self._limit - self.used) // 2)
 
     def _refresh(self) -> None:
-        """Update the unsent bytes of all connections; sockets do not report by themselves what they have sent."""
+        """Update the unsent bytes of all connections; sockets do not report on their own what they have sent."""
         now = self._refreshed = asyncio.get_running_loop().time()
         for debtor, (before, since) in list(self._unsent.items()):
             unsent = debtor.unsent

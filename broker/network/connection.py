@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the requests of a connection that was closed, except a request that must be carried out fully.
 
-        While that request runs, the connection and its memory still count as open.
+        While that request runs, the connection still counts as open, and its memory as used.
         """
         self._transport = self.below_tls = None
         self._pending.clear()
@@ -203,7 +203,8 @@ class Connection(asyncio.BufferedProtocol):
         Kafka's clients never half-close, so the connection is closed; responses in the transport's buffer are still
         sent. A producer with acks=0 expects no response and closes as soon as its bytes are sent, so the transport
         stays open until its request is executed, as in Kafka. The same holds for requests that wait for a quota. A TLS
-        transport cannot stay open, so the end of its socket waits (`tls_records.RecordLimit`).
+        transport cannot stay open after the end of the stream, so with TLS the end is delayed before it reaches TLS
+        (`tls_records.RecordLimit`).
         """
         self._ended = True
         return (self._is_silent or self._has_muted_bytes) and self.below_tls is None
@@ -340,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
     def send_rest(self) -> bool:
         """Close the connection if it uses TLS and is not busy; return whether it was closed.
 
-        TLS then sends what it still holds, and its end (close_notify).
+        TLS then sends the bytes that it still holds, and its closing alert (close_notify).
         """
         if self.below_tls is None or self.busy or self._transport is None:
             return False
@@ -433,8 +434,8 @@ class Connection(asyncio.BufferedProtocol):
     def progress(self) -> tuple[bool, float]:
         """Whether requests that have arrived may still have to be executed, and the time of the last activity.
 
-        Such a request is one with acks=0, or waits for a turn, for memory or for a quota. A request whose response is
-        awaited does not count, because its client is gone.
+        Such a request has acks=0, or it waits for a turn, for memory or for a quota. A request that only has to be
+        answered does not count, because its client is gone.
         """
         is_behind = self._yielding or self._waiting_for_memory or self._is_silent or self._has_muted_bytes
         return is_behind and not self._draining, self.last_active
@@ -502,7 +503,7 @@ class Connection(asyncio.BufferedProtocol):
         self._begin_turn(self._loop.time())
         if self._newcomer:
             self._work = LOGIN_WORK
-            self._frame_since += self._turn - self._yielding_since  # the broker made it wait
+            self._frame_since += self._turn - self._yielding_since  # the broker made the client wait
             self.last_active = self._turn
         if self._transport is not None:
             self._process()
@@ -530,7 +531,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         buffer = self._buffer
         if self._unmute is not None and not (self._parked or self._waiting_for_memory):
-            # The next request waits as long as the client, so it stays in the socket: others need the memory.
+            # The next request waits until the mute ends, so its bytes stay in the socket: others need the memory.
             if len(buffer) or self._pending:
                 buffer.shrink()
             else:
@@ -644,7 +645,7 @@ class Connection(asyncio.BufferedProtocol):
             self._park(slot, reply)
 
     def _execute_measured(self, exchange: Exchange, size: int) -> Answer | Coroutine[Any, Any, Outcome]:
-        """Execute a request while there are quotas."""
+        """Execute a request of `size` bytes, and measure what it uses of the client's quotas."""
         context = exchange.context
         usage = self._quotas.admit(context.api_key, self.principal.name, context.client_id, size, self.mute)
         if usage is None:
@@ -669,11 +670,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_mute(self) -> None:
         self._unmute = None
-        self._frame_since = self.last_active = self._loop.time()  # the broker made it wait
+        self._frame_since = self.last_active = self._loop.time()  # the broker made the client wait
         self._process()
 
     def _hurry_waits(self) -> None:
-        """End the waits of earlier requests that can be ended, because a later response has to wait for theirs."""
+        """End the waits of earlier requests where possible, because a later response waits for their responses."""
         if self._may_hurry:
             self._may_hurry = False
             for slot in self._pending:
@@ -723,7 +724,7 @@ class Connection(asyncio.BufferedProtocol):
     def _park(self, slot: _Slot, coroutine: Coroutine[Any, Any, Outcome]) -> None:
         """Run the coroutine that executes a request.
 
-        The buffer stays pinned until the coroutine ends, because it uses the frame.
+        The buffer stays pinned until the coroutine ends, because the coroutine uses the frame.
         """
         self._parked = True
         self._buffer.pinned = True
@@ -862,13 +863,13 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _waiting_in(transport: asyncio.WriteTransport) -> int:
-    """Return the number of bytes that a transport of a TLS connection holds. Each of its two transports counts its own.
+    """Return the number of bytes that one of the two transports of a TLS connection holds; each counts only its own.
 
-    When the peer has closed its side, TLS keeps bytes that it can no longer send until the connection is closed.
+    After the peer has closed its side, TLS can no longer send its bytes, but keeps them until the connection is closed.
     """
     try:
         return transport.get_write_buffer_size()
-    except RuntimeError:  # uvloop's transport is aborted, and holds nothing
+    except RuntimeError:  # uvloop's transport has been aborted and holds nothing
         return 0
 
 

@@ -7,9 +7,9 @@ from ..quotas.rates import WindowedRate
 
 
 class ConnectionRate:
-    """One limit, and the connections that count for it. Times are in seconds of a monotonic clock.
+    """One limit, and the recent connections that count towards it. Times are in seconds of a monotonic clock.
 
-    `quota` is the number of connections per second, and may change; the largest one means no limit.
+    `quota` is the number of connections per second, and may change; the largest int32 means no limit.
 
     As in Kafka, a connection above the limit is not refused: the listener waits before it serves this connection and
     accepts the next one. The limit is measured like a quota, over `windows` windows of `window_s` seconds.
@@ -26,10 +26,10 @@ class ConnectionRate:
         return self.quota != INT32_MAX
 
     def record(self, now: float) -> float:
-        """Count a new connection; return how long its listener has to wait, at most the time of one window."""
+        """Count a new connection; return how many seconds its listener has to wait, at most one window."""
         self._rate.record(now, 1)
         return min(self._rate.wait_s(now, self.quota), self._window_s)
 
     def take_back(self, now: float) -> None:
-        """Undo the counting of a connection that its address's limit (`connection_creation_rate`) refuses."""
+        """Stop counting a connection that is refused by the limit of its address (`connection_creation_rate`)."""
         self._rate.record(now, -1)

@@ -1,8 +1,8 @@
 """Complete the TLS handshake of a connection that has been accepted.
 
-A step of a handshake costs the broker up to a millisecond, and a client decides how many there are: in TLS 1.3 it can
-make the broker ask for another first message (HelloRetryRequest). So each record that arrives before the end of the
-handshake waits for a turn (`turns.Newcomers`).
+A step of a handshake costs the broker up to a millisecond, and the client decides how many steps there are: in TLS 1.3,
+a client can make the broker ask for another first message (HelloRetryRequest). So each record that arrives before the
+end of the handshake waits for a turn (`turns.Newcomers`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def _until_received(peer: socket.socket, count: int) -> None:
 
 
 def complete(arrived: bytes | bytearray) -> int:
-    """Return the size in bytes of the record that `arrived` begins with, and 0 while it is not complete.
+    """Return the size in bytes of the record with which `arrived` begins, or 0 while that record is incomplete.
 
     If the bytes are not a TLS record, return the number of bytes that have arrived.
     """
@@ -125,7 +125,7 @@ class Gate(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def enter(self) -> None:
-        """Replace the TLS protocol as the protocol of the transport, before its `connection_made` is called."""
+        """Take the place of the transport's TLS protocol, before that protocol's `connection_made` is called."""
         assert self._transport is not None, "connected"
         loop = asyncio.get_running_loop()
         self._tls = self._transport.get_protocol()
@@ -133,7 +133,7 @@ class Gate(asyncio.Protocol):
         loop.call_soon(partial(self._tls.connection_lost, None) if self._lost else self._continue)
 
     def open(self) -> None:
-        """Let the limit of records (`tls_records.py`) replace this object, because the handshake has ended."""
+        """Hand the connection over to a `RecordLimit`, because the handshake has ended."""
         assert self._transport is not None, "connected"
         self._open = True
         limit = RecordLimit(self._transport, self._tls, self._turns.records, self._network, self._progress)
@@ -155,7 +155,7 @@ class Gate(asyncio.Protocol):
         self._continue()
 
     def _continue(self) -> None:
-        """Wait for the next record, or for its turn."""
+        """Wait for the rest of the next record or, if that record is complete, for its turn."""
         if self._tls is None or self._transport is None or self._open or self._lost:
             return
         if not complete(self._held):
@@ -168,7 +168,7 @@ class Gate(asyncio.Protocol):
         if self._open or self._lost:
             return
         self._pass_on(complete(self._held))
-        asyncio.get_running_loop().call_soon(self._continue)  # after `open`, if the handshake has ended
+        asyncio.get_running_loop().call_soon(self._continue)  # runs after `open` if the handshake has ended
 
     def _pass_on(self, count: int) -> None:
         """Pass on the first `count` bytes that are held."""
@@ -214,13 +214,13 @@ async def shake_hands(
     network: str,
     progress: Progress | None = None,
 ) -> asyncio.Transport:
-    """Return the transport of a connection that has been accepted, for the protocol object that `make` returns.
+    """Complete the handshake of an accepted connection; return its TLS transport, which uses the protocol from `make`.
 
-    `make` is called with the transport of the socket, which sends and receives what TLS has encrypted.
-    The caller has waited for one of `turns.steps`, because a TLS connection takes memory. Each record of the handshake
-    waits for another turn of `network`. `progress` delays the end of the connection (`RecordLimit`). Raises OSError if
-    the handshake fails (ssl.SSLError is one), after the peer has been sent the reason, and TimeoutError if it does not
-    end within `timeout_s` seconds. The caller then closes `peer`.
+    `make` is called with the transport of the socket, which sends and receives the encrypted bytes, and returns the
+    protocol object of the connection. The caller has already waited for one of `turns.steps`, because a TLS connection
+    takes memory. Each record of the handshake waits for another turn of `network`. `progress` delays the end of the
+    connection (`RecordLimit`). Raises OSError if the handshake fails (ssl.SSLError is a subclass), after the reason has
+    been sent to the peer, or if it does not end within `timeout_s` seconds. The caller then closes `peer`.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -228,7 +228,7 @@ async def shake_hands(
 
     def end(error: ssl.SSLError) -> None:
         failures.append(error)
-        loop.call_soon(task.cancel)  # when the alert is sent
+        loop.call_soon(task.cancel)  # runs after the alert has been sent
 
     failed.set(end)
     gate = Gate(turns, network, progress)

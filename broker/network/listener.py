@@ -1,7 +1,7 @@
 """Accept connections within the configured limits, close idle ones, and shut down in an orderly way.
 
-Each listener of the broker has a `Listener`, which owns its open connections. They share their limits with those of the
-other listeners (`SharedLimits`).
+Each listener of the broker has a `Listener`, which owns its open connections. These connections share their limits with
+the connections of the other listeners (`SharedLimits`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # imported only for listeners with SASL
 
 IDLE_SWEEP_S: Final = 30.0
 SWEPT_AT_ONCE: Final = 200
-"""The number of connections that one turn of the event loop looks at. To close one takes about 15 microseconds."""
+"""The number of connections examined in one turn of the event loop. Closing one takes about 15 microseconds."""
 STALLED_S: Final = 0.5
-"""Seconds for which a stopping listener waits for peers that read nothing of their responses."""
+"""Seconds for which a stopping listener waits while no peer reads its responses."""
 _ids = itertools.count(1)
 
 
@@ -96,7 +96,7 @@ class Listener:
         self.port = self._bound.getsockname()[1]
 
     async def accept(self) -> None:
-        """Accept connections. Raises OSError if another program listens on the address now."""
+        """Accept connections. Raises OSError if another program has begun to listen on the address."""
         assert self._bound is not None, "bound"
         loop = asyncio.get_running_loop()
         sock, self._bound = self._bound, None
@@ -115,7 +115,7 @@ class Listener:
 
     @property
     def _needs_acceptor(self) -> bool:
-        """Whether the event loop's server cannot accept the connections, because it neither waits nor knows TLS."""
+        """Whether an `Acceptor` is needed: the event loop's server neither delays connections nor knows TLS."""
         return self._tls is not None or any(rate.is_limited for rate in self._rates)
 
     def _start_acceptor(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
@@ -132,7 +132,7 @@ class Listener:
             return
         loop = asyncio.get_running_loop()
         try:
-            sock = self._listening.dup()  # connections that wait to be accepted stay
+            sock = self._listening.dup()  # keeps the connections that wait to be accepted
         except OSError as error:  # there is no descriptor left
             self.log.warning("connection_rate_not_limited", error=str(error), remedy="it is tried again every second")
             loop.call_later(PAUSE_S, self.limits_changed)

@@ -1,7 +1,8 @@
-"""Start and stop all listeners of the broker together, and know the address of each for clients.
+"""Start and stop all listeners of the broker together, and tell clients the address of each.
 
-A TLS listener has its context here. Its files are examined every `ssl.reload.interval.ms` in a thread; when one has
-changed, later handshakes use a new context. Files that cannot be used are reported, and the old context stays.
+This module also keeps the TLS context of each TLS listener. A thread examines the listener's key and certificate files
+every `ssl.reload.interval.ms`; when one has changed, later handshakes use a new context. Files that cannot be used are
+reported, and the old context stays in use.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ListenError(RuntimeError):
-    """The error of an address that cannot be bound; its text states the reason and the remedy."""
+    """The error raised if an address cannot be bound; its text states the reason and the remedy."""
 
 
 class Listeners:
@@ -67,7 +68,7 @@ class Listeners:
     async def bind(self) -> None:
         """Read the files of all listeners and bind their addresses. If one fails, none stays bound.
 
-        Clients can connect after `accept`, when every address is known. Raises ListenError if an address cannot be
+        Clients can connect only after `accept`, when every address is known. Raises ListenError if an address cannot be
         bound, and ConfigError if a setting or a file of TLS or SASL cannot be used.
         """
         try:
@@ -104,7 +105,7 @@ class Listeners:
         return Listener(row, self._config, self._dispatcher, self._log, self._limits, self._audit, context, logins)
 
     def _login_checks(self) -> LoginChecks:
-        """Return the checks of passwords, which all listeners with SASL share."""
+        """Return the password checks, which all listeners with SASL share."""
         if self._checks is None:
             from ..security.login_checks import LoginChecks
 
@@ -131,7 +132,7 @@ class Listeners:
         return self._open[name]
 
     def endpoint(self, connection: ConnectionInfo | None) -> tuple[str, int]:
-        """Return the (host, port) for the client of a connection, or (None) for clients of the first listener."""
+        """Return the (host, port) for the client of `connection`; for None, those of the first listener."""
         name = self.first.name if connection is None else connection.listener
         row, port = self._rows[name], self._open[name].port
         if row.advertised is not None:
@@ -153,7 +154,7 @@ class Listeners:
         self._limits.stop()
 
     def limits_changed(self) -> None:
-        """Use the new limits of the configuration: of connections, and of new connections per second."""
+        """Apply the configuration's new limits on connections and on new connections per second."""
         self._limits.changed()
         for listener in self._open.values():
             listener.limits_changed()
@@ -170,7 +171,7 @@ class Listeners:
 
 @contextmanager
 def _explained(row: ListenerConfig) -> Iterator[None]:
-    """Raise ListenError for an OSError of the listener's address."""
+    """Raise ListenError in place of an OSError, with the listener's address."""
     try:
         yield
     except OSError as error:
@@ -202,7 +203,7 @@ class WatchedContext:
         return self._tls.principal(connection)
 
     async def start(self, interval_s: float) -> None:
-        """Read the files, and examine them every `interval_s` seconds, 0 for never. Raises ConfigError."""
+        """Read the files, then examine them every `interval_s` seconds (0: never). Raises ConfigError."""
         await self._threads.run(Lane.READ, self._files.read)
         self._schedule(interval_s)
 

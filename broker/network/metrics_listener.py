@@ -1,11 +1,12 @@
 """Answer `GET /metrics`, for Prometheus, and `GET /health` on a separate listener (`metrics.listener`).
 
 A connection serves one request, whose headers may have at most `MAX_HEAD_BYTES`. The TLS handshake, if there is one,
-the request and its response must end within `REQUEST_TIMEOUT_S`; other requests are refused. When `MAX_CONNECTIONS` are
-open, a new connection replaces the oldest.
+the request and its response must end within `REQUEST_TIMEOUT_S`; otherwise the connection is closed. When
+`MAX_CONNECTIONS` are open, a new connection replaces the oldest.
 
-With users (`metrics.users.location`) or tokens (`metrics.bearer.token.location`), requests need credentials. Only
-`GET /health` is answered to clients without credentials, by its status, unless `metrics.health.public` is false.
+If users (`metrics.users.location`) or tokens (`metrics.bearer.token.location`) are configured, requests need
+credentials. Without credentials, clients learn from `GET /health` only whether the broker is healthy, and not even that
+if `metrics.health.public` is false.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class MetricsListener:
 
         Raises OSError if the address cannot be bound, and ConfigError if a file cannot be used.
         """
-        self._metrics.exposition()  # imports prometheus-client now, not while a client waits for the first response
+        self._metrics.exposition()  # imports prometheus-client now, so that the first client need not wait for it
         self._access = await self._threads.run(Lane.LOGIN, self._read_credentials)
         if self._row.protocol.uses_tls:
             from ..security.tls import ListenerTls
@@ -133,7 +134,7 @@ class MetricsListener:
 
     def _served(self, peer: socket.socket, task: asyncio.Task[None]) -> None:
         self._serving.pop(task, None)
-        peer.close()  # the transport has closed it, unless there was none
+        peer.close()  # already closed by the transport, unless there was none
 
     async def _serve(self, peer: socket.socket, host: str) -> None:
         writer: asyncio.StreamWriter | None = None
@@ -155,7 +156,7 @@ class MetricsListener:
                 writer.transport.abort()
 
     async def _connected(self, peer: socket.socket, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Shake hands, with TLS, and return the streams of the connection. Raises OSError and TimeoutError."""
+        """Complete the TLS handshake, if any, and return the connection's streams. Raises OSError and TimeoutError."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -197,7 +198,7 @@ class MetricsListener:
         return answer[: len(answer) - len(body)] if method == b"HEAD" else answer
 
     async def _admits(self, fields: list[bytes], host: str) -> bool:
-        """Return whether a request with these header fields is admitted. Raises OSError and ValueError for a file."""
+        """Return whether a request with these header fields is admitted; raise OSError or ValueError for a bad file."""
         if self._access is None:
             return True
         authorization = _authorization(fields)
@@ -217,11 +218,11 @@ class MetricsListener:
 
 
 def _close(listening: socket.socket, _: asyncio.Task[None]) -> None:
-    listening.close()  # the event loop may have watched the socket until the task has ended
+    listening.close()  # not earlier: the event loop may watch the socket until the task has ended
 
 
 def _authorization(fields: list[bytes]) -> str | None:
-    """Return the value of the header `Authorization`, None if it is missing or repeated."""
+    """Return the value of the header `Authorization`, or None if the header is missing or repeated."""
     named = [field.partition(b":") for field in fields]
     values = [value for name, _, value in named if name.lower() == b"authorization"]
     return values[0].strip().decode("latin-1") if len(values) == 1 else None

@@ -1,8 +1,8 @@
 """Collect the bytes that one connection receives and return its complete frames as memoryviews.
 
-A frame's view refers to the buffer's own memory: it is not copied, and it is writable (the log patches offsets in
-place). It is valid until the next call of `writable`. While the buffer is `pinned`, nothing is moved, and new bytes are
-only added after the existing ones.
+A frame's view refers to the buffer's own memory: the bytes are not copied, and the view is writable (the log patches
+offsets in place). The view is valid until the next call of `writable`. While the buffer is `pinned`, nothing is moved,
+and new bytes are only added after the existing ones.
 
 The buffer grows to the size of the current frame, but only as bytes really arrive: it doubles when it is full. A peer
 cannot make the broker allocate memory by announcing a large frame, and a byte is copied once or twice on average.
@@ -75,7 +75,7 @@ class ReceiveBuffer:
 
     @property
     def claim(self) -> int:
-        """The buffer's size in bytes, or the size it needs for the frame that is arriving if that is larger."""
+        """The size in bytes that the buffer has or, if that is larger, needs for the frame that is arriving."""
         return max(len(self._buffer), self._needed)
 
     @property
@@ -119,7 +119,7 @@ class ReceiveBuffer:
             self._replace(INITIAL_BYTES)
 
     def shrink(self) -> None:
-        """Shrink the buffer to its initial size, or to the bytes it holds if they are more.
+        """Shrink the buffer to its initial size, or to the number of bytes it holds if that is larger.
 
         Does nothing while the view of a frame is in use, because the view keeps the memory.
         """

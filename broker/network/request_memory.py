@@ -3,12 +3,12 @@
 A connection knows a frame's size from its first bytes. It reserves the memory for the frame before it reads on, so that
 a frame with a reservation can always be completed. Small frames (up to 1/32 of the limit) may use all free memory, and
 a quarter of the limit is reserved for them. Large frames share the rest. A large frame of any size is admitted if all
-other large frames wait: what has arrived of a waiting frame must not make others wait, or all would wait forever.
+other large frames wait: the bytes that they already hold must not make it wait, or all would wait forever.
 
-When memory is short, connections first give back buffers that they only keep for speed. Then frames wait. Frames of
+When memory is short, connections first give back buffers that they keep only for speed. Then frames wait. Frames of
 connections that have already been sent a response come first, then smaller frames, then earlier ones. While frames
-wait, connections whose frames stopped arriving are closed. If there are none, the connection whose frame arrives most
-slowly is closed, once that frame is `GRACE_S` old.
+wait, connections whose frames have stopped arriving are closed. If there are none, the connection whose frame arrives
+most slowly is closed, once that frame is `GRACE_S` old.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MemoryHolder(Protocol):
 
     @property
     def answered(self) -> bool:
-        """Whether a response was ever sent on the connection."""
+        """Whether a response has ever been sent on the connection."""
 
     def memory_available(self) -> None:
         """Continue reading, because the memory for which the connection waited is now reserved."""
@@ -67,7 +67,7 @@ class RequestMemory:
         self._held: dict[MemoryHolder, int] = {}
         self._used = {True: 0, False: 0}
         self._large: set[MemoryHolder] = set()
-        """The holders of more than a small frame."""
+        """The connections whose reservation is larger than a small frame."""
         self._waiting: dict[bool, list[_Waiting]] = {True: [], False: []}
         self._places: dict[MemoryHolder, _Waiting] = {}
         self._numbers = itertools.count()

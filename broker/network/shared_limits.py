@@ -1,6 +1,6 @@
 """Keep the limits that the connections of all listeners share: their number, quotas, memory for requests, and turns.
 
-Limits such as `max.connections` and `queued.max.request.bytes` hold for the broker, not for each listener, as in Kafka.
+As in Kafka, limits such as `max.connections` and `queued.max.request.bytes` hold for the broker, not for each listener.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ReachedLimit:
 
 
 class SharedLimits:
-    """The number of open connections, in all and by client network, and the memory and turns that they share."""
+    """The number of open connections, in total and per client network, and the memory and turns that they share."""
 
     def __init__(self, config: BrokerConfig, quotas: ClientQuotas) -> None:
         self.quotas = quotas
@@ -46,8 +46,8 @@ class SharedLimits:
         """Count a new connection from the client address `host`. Return the limit that it exceeds, or None.
 
         The limits are `max.connections`, `max.connections.per.ip`, and the number of file descriptors that remain after
-        those reserved for data files. An IPv6 address counts with its network (`network_of`). A connection above a
-        limit counts, too, until it is closed.
+        those reserved for data files. An IPv6 address is counted as its network (`network_of`). A connection above a
+        limit also counts until it is closed.
         """
         network = network_of(host)
         self._count += 1
@@ -68,7 +68,7 @@ class SharedLimits:
         return [self._rate, self._new_rate(own)]
 
     def changed(self) -> None:
-        """Use the new limits of the configuration."""
+        """Apply the new limits of the configuration."""
         self._rate.quota = self._config.max_connection_creation_rate
 
     def _new_rate(self, quota: int) -> ConnectionRate:

@@ -1,8 +1,8 @@
 """Limit how many TLS records are decrypted in one round of the event loop, after the handshake of a connection.
 
 The TLS protocol of uvloop decrypts all records that one read returns. A record without data may cost the broker as much
-as a small request: 64 KB can hold 2,400 changes of a key (KeyUpdate, RFC 8446, section 4.6.3). Their kind is encrypted,
-so records of every kind are counted, by their headers. Those above the limit are held until a turn comes
+as a small request: 64 KB can hold 2,400 changes of a key (KeyUpdate, RFC 8446, section 4.6.3). The kind of a record is
+encrypted, so records of every kind are counted, by their headers. Records above the limit are held until a turn comes
 (`turns.RecordTurns`). Meanwhile the connection is not read.
 """
 
@@ -23,15 +23,15 @@ PORTION: Final = 64 * 1024
 SPARE: Final = 4 * 1024
 """The size in bytes of a read while records are held; the TLS protocol may have resumed reading by itself.
 
-The TLS protocol passes on more than this before it resumes reading, so what is held does not grow.
+Before it resumes reading, the TLS protocol passes on more bytes than this, so the held bytes do not grow.
 """
 
 
 LOOK_S: Final = 0.005
-"""Seconds until the second look whether a connection still works on what its peer has sent before the end."""
+"""Seconds from the first to the second check whether a connection still executes what its peer sent before the end."""
 
 LONGEST_LOOK_S: Final = 1.0
-"""The time between two looks doubles up to this, because a connection may wait for a quota for a long time."""
+"""The time between two checks doubles up to this, because a connection may wait for a quota for a long time."""
 
 Progress: TypeAlias = Callable[[], tuple[bool, float]]
 """A function that returns whether requests that have arrived may still have to be executed, and the time of the last
@@ -48,9 +48,9 @@ class RecordCount:
         self._rest = 0
 
     def within(self, piece: memoryview, most: int) -> tuple[int, int]:
-        """Return (records, bytes): a beginning of `piece` in which at most `most` records begin, and their number.
+        """Return (records, bytes): how many records begin in the first `bytes` of `piece`, and this number of bytes.
 
-        The bytes after this beginning must come first in the next piece.
+        At most `most` records begin in these bytes. The bytes after them must come first in the next piece.
         """
         size, header = len(piece), self._header
         position, records = self._rest, 0
@@ -77,14 +77,15 @@ class RecordCount:
 class RecordLimit(asyncio.BufferedProtocol):
     """Stands between a transport and its TLS protocol, and passes on a limited number of records.
 
-    While records are held, the transport is paused. The TLS protocol pauses and resumes the transport, too. Whenever it
-    receives something, the transport has the state that the TLS protocol has given it.
+    While records are held, the transport is paused. The TLS protocol also pauses and resumes the transport. Whenever
+    the TLS protocol receives bytes, the transport is in the state that the TLS protocol has given it.
 
     Nothing is passed on while the peer does not read: the TLS library answers some records by itself, for example each
-    attempt to renegotiate in TLS 1.2, and the answers would pile up.
+    attempt to renegotiate in TLS 1.2, and its answers would pile up.
 
-    When the peer ends the connection of the socket, the TLS protocol discards all that was not read from it yet. So the
-    end is passed on when `progress`, if given, shows that the connection has read and executed everything.
+    When the peer ends the connection of the socket, the TLS protocol discards all bytes that have not been read from it
+    yet. So the end is passed on only when `progress`, if given, shows that the connection has read and executed
+    everything.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class RecordLimit(asyncio.BufferedProtocol):
         self._peer_reads = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the memory into which the event loop reads from the socket: the TLS protocol's, if nothing is held."""
+        """Return the memory into which the event loop reads; it is that of the TLS protocol if nothing is held."""
         if self._held:
             self._view = memoryview(bytearray(SPARE))
         else:
@@ -134,7 +135,7 @@ class RecordLimit(asyncio.BufferedProtocol):
             self._wait()
 
     def hold(self, arrived: bytearray) -> None:
-        """Hold bytes that have arrived before the limit began."""
+        """Hold bytes that arrived before this object took over the connection."""
         self._held += arrived
         self._wait()
 
@@ -165,10 +166,10 @@ class RecordLimit(asyncio.BufferedProtocol):
     def eof_received(self) -> bool | None:
         """Pass on that the peer sends nothing more.
 
-        While records are held, the end is left to be read again: the transport reports it whenever reading is resumed.
+        While records are held, the end is not passed on: the transport reports it again whenever reading is resumed.
         """
         if self._held:
-            self._paused_by_tls = False  # it has resumed reading, or the end would not have been read
+            self._paused_by_tls = False  # TLS has resumed reading, or the end would not have been read
             return True
         if self._progress is None:
             return cast("bool | None", self._tls.eof_received())

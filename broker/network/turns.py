@@ -30,7 +30,7 @@ LEAST_SHARE: Final = 64 * 1024
 """
 
 LONE_TURN_WORK: Final = 2 * 1024 * 1024
-"""The work in one turn of a connection if no other connection has been active for `CONTENTION_S`."""
+"""The work that a connection may do in one turn if no other connection has been active for `CONTENTION_S`."""
 
 TURN_S: Final = 0.002
 """The seconds after which a connection executes no further request in the same turn."""
@@ -38,19 +38,19 @@ TURN_S: Final = 0.002
 CONTENTION_S: Final = 0.1
 
 LOGIN_WORK: Final = 64 * 1024
-"""The work in one turn of a connection whose client has not logged in yet."""
+"""The work that a connection may do in one turn before its client has logged in."""
 
 LOGINS_PER_ROUND: Final = 8
 """The number of connections without a login that have a turn in the same round of the event loop."""
 
 HANDSHAKE_STEPS_PER_ROUND: Final = 1
-"""The number of steps of TLS handshakes in the same round. One takes the broker up to about a millisecond."""
+"""The number of steps of TLS handshakes in the same round. One step takes the broker up to about a millisecond."""
 
 RECORDS_PER_ROUND: Final = 64
-"""The number of TLS records that are decrypted in the same round. A change of a key takes up to 35 microseconds."""
+"""The number of TLS records decrypted in the same round. A record that changes a key takes up to 35 microseconds."""
 
 RECORDS_PER_TURN: Final = 16
-"""The number of TLS records that a connection may have decrypted in a turn, if connections wait for one."""
+"""The number of TLS records that are decrypted in one turn of a connection, once connections wait for turns."""
 
 ROUND_S: Final = 0.002
 """A connection's excess work is reduced by one share for each period of this many seconds since its previous turn."""
@@ -93,10 +93,10 @@ class Turns:
 
 
 class _Queue:
-    """A queue of turns. Subclasses define how many of them come in a round of the event loop (`_run`).
+    """A queue of turns. Subclasses define how many turns there are in a round of the event loop (`_run`).
 
-    Networks (`client_host.network_of`) take turns, and the clients of one network have theirs in the order in which
-    they came. So a client whose network has no other waits for at most one turn of each other network.
+    Networks (`client_host.network_of`) alternate, and the clients of one network have their turns in the order in which
+    they came. So a client that is alone in its network waits for at most one turn of each other network.
     """
 
     def __init__(self) -> None:
@@ -105,19 +105,19 @@ class _Queue:
         self._running = False
 
     def wait(self, network: str, turn: Callable[..., object]) -> None:
-        """Call `turn` in a later round of the event loop, after those of its network that wait already."""
+        """Call `turn` in a later round of the event loop, after the turns of its network that already wait."""
         self._waiting.setdefault(network, {}).setdefault(turn)
         self._run_next()
 
     def leave(self, network: str, turn: Callable[..., object]) -> None:
-        """Take a turn out of the queue, unless it has come."""
+        """Remove a turn from the queue, if it has not been called yet."""
         turns = self._waiting.get(network, {})
         turns.pop(turn, None)
         if not turns:
             self._waiting.pop(network, None)
 
     def _next(self) -> Callable[..., Any]:
-        """Take out the turn that is next, and return it. The queue is not empty."""
+        """Remove the next turn from the queue and return it. The queue must not be empty."""
         network = next(iter(self._waiting))
         turns = self._waiting.pop(network)
         turn = next(iter(turns))
@@ -129,7 +129,7 @@ class _Queue:
     def _run_next(self) -> None:
         """Let the next round begin with `_run`.
 
-        The clock cannot tell rounds apart, because it advances during a round.
+        The clock cannot show where a round begins, because it also advances during a round.
         """
         if not self._running:
             self._running = True
@@ -144,12 +144,12 @@ class _Queue:
                 self._run_next()
 
     def _run(self) -> None:
-        """Begin a round with the turns that it may have."""
+        """Begin a round: call as many turns as one round may have, or schedule their calls."""
         raise NotImplementedError
 
 
 class Newcomers(_Queue):
-    """The turns of clients that are not known yet. A few of them have a turn in each round of the event loop."""
+    """The turns of clients that have not proved their identity yet: a few turns in each round of the event loop."""
 
     def __init__(self, per_round: int) -> None:
         super().__init__()
@@ -177,8 +177,8 @@ class RecordTurns(_Queue):
     """The turns in which TLS records are decrypted: `RECORDS_PER_ROUND` in each round of the event loop.
 
     Usually the records of a connection are decrypted as soon as they arrive. When a round has reached its limit, all
-    connections whose records arrive later wait for a turn. Each turn is called with the number of records that the
-    connection may have decrypted.
+    connections whose records arrive later wait for a turn. Each turn is called with the number of records that may be
+    decrypted for the connection.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class RecordTurns(_Queue):
         return 0 if self._waiting else self._left
 
     def decrypted(self, records: int) -> None:
-        """Count decrypted records. They count until the next round, which runs only when half of the limit is used."""
+        """Count decrypted records. A new round, which resets the count, begins only after half of the limit is used."""
         self._left -= records
         if self._left <= RECORDS_PER_ROUND // 2:
             self._run_next()
@@ -202,7 +202,7 @@ class RecordTurns(_Queue):
 
 
 class TlsTurns:
-    """The turns of TLS connections: `steps` for the steps of handshakes, and `records` for what comes after them."""
+    """The turns of TLS connections: `steps` for the steps of handshakes, and `records` for all later records."""
 
     def __init__(self) -> None:
         self.steps = Newcomers(HANDSHAKE_STEPS_PER_ROUND)

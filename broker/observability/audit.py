@@ -2,8 +2,9 @@
 
 Each record is a log line, in the broker's log or in a file of its own. It says who did what, from which address, on
 which resource, and which rule decided. Records are limited for each client and each kind of record separately, so that
-neither a noisy client nor allowed operations suppress the denials of others. Suppressed records are counted: in the
-next line of the same client and kind, or in a line for all within `NOTICE_S` seconds.
+neither a noisy client nor allowed operations suppress the denials of others. The next line of the same client and kind
+states how many records were suppressed. If no such line follows, a line for all clients states the number within
+`NOTICE_S` seconds.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class AuditLog:
         """Create an audit log.
 
         `level` is OFF, DENIED (denied operations and refused logins) or ALL. `lines_per_second` limits the lines of
-        each client and kind, 0 for no limit. Lines go to the file `location` after `open`, or to `log` if it is empty.
+        each client and kind, 0 for no limit. Lines go to the file `location` after `open`, or to `log` if `location` is
+        empty.
         """
         self.records_denied = level != OFF
         self.records_allowed = level == ALL
@@ -109,9 +111,9 @@ class AuditLog:
     def login_accepted(
         self, mechanism: str, principal: str, host: str, listener: str, token_id: str | None = None
     ) -> None:
-        """Record that a client has proved its identity; the mechanism SSL means by a certificate.
+        """Record that a client has proved its identity; the mechanism SSL means with a certificate.
 
-        `token_id` is the id of the delegation token that has proved it, None without one.
+        `token_id` is the id of the delegation token that has proved the identity, None without a token.
         """
         if self.records_allowed:
             who = {"principal": principal, "host": host, "mechanism": mechanism, "listener": listener}
@@ -139,10 +141,10 @@ class AuditLog:
         write(event, **fields)
 
     def _take(self, key: tuple[str, str, str]) -> int | None:
-        """Take a line from a budget; return how many were suppressed before, or None to suppress this one, too."""
+        """Take a line from a budget; return how many lines were suppressed before it, or None to suppress this one."""
         now = time.monotonic()
         budget = self._budgets.pop(key, None) or _ClientBudget(self._rate, now)
-        self._budgets[key] = budget  # the last one, because it was used last
+        self._budgets[key] = budget  # moved to the end, because it was used last
         if len(self._budgets) > MAX_BUDGETS:
             oldest = next(iter(self._budgets))
             self._forgotten[oldest[0]] += self._budgets.pop(oldest).suppressed
@@ -155,7 +157,7 @@ class AuditLog:
         return suppressed
 
     def _report_suppressed(self) -> None:
-        """Write a line with the number of suppressed records of each kind that no other line has reported."""
+        """Write one line with, for each kind, the number of suppressed records that no other line has reported."""
         if self._notice is not None:
             self._notice.cancel()
             self._notice = None

@@ -142,10 +142,10 @@ class LineWriter:
 
 
 class FileWriter(LineWriter):
-    """A writer that appends to the file of a path. After the file was moved or removed, it creates it again."""
+    """A writer that appends to the file at a path. If the file was moved or removed, the writer creates a new one."""
 
     def __init__(self, path: str, notices: Notices, max_bytes: int = MAX_QUEUED_BYTES) -> None:
-        """Open the file, which only its owner may read if it is new. Raises OSError."""
+        """Open the file; if it is created, only its owner may read it. Raises OSError."""
         self._path = path
         super().__init__(_opened(path), notices, max_bytes)
 
@@ -157,7 +157,7 @@ class FileWriter(LineWriter):
         return super()._write(data)
 
     def _follow(self) -> None:
-        """Open the file again if the path no longer leads to it, as after a rotation of logs. Raises OSError."""
+        """Open the file again if the path no longer leads to it, for example after a log rotation. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(self._path), os.fstat(self._descriptor)):
                 return

@@ -243,7 +243,7 @@ class _Renderer:
 
 
 class StandardLogging(logging.Handler):
-    """A handler that passes messages that libraries log with Python's `logging` to the broker's log."""
+    """A handler that passes on to the broker's log what libraries log with Python's `logging`."""
 
     def __init__(self, log: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Count the broker's metrics from one table, which is also the source of Prometheus' text format and docs/metrics.md.
+"""Count the metrics that one table defines; Prometheus' text format and docs/metrics.md are made from the same table.
 
 A `Metrics` object owns the numbers of one broker. Counting updates a dict. prometheus-client, whose import costs time
 and memory, is loaded only when metrics are read (`registry`, `exposition`). It reads the numbers through a collector in

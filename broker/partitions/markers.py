@@ -1,4 +1,4 @@
-"""Define `Marker`, the end of a transaction that the transaction coordinator sends to the partitions' leaders."""
+"""Define `Marker`, which the transaction coordinator sends to the partitions' leaders when a transaction ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(slots=True)
 class Marker:
-    """The end of one transaction, for those of its partitions that one leader has (one entry of WriteTxnMarkers).
+    """The decision that ends one transaction, for the partitions of one leader (one entry of WriteTxnMarkers).
 
     `transaction_version` 2 means that the decision bumped the producer epoch. A log then refuses a marker whose epoch
     is not higher than the epoch of the open transaction, so that a repeated marker cannot end the next transaction.

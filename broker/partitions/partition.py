@@ -26,7 +26,7 @@ class Partition:
     """A partition of a topic in the metadata. If the partition is offline, `log` raises KAFKA_STORAGE_ERROR.
 
     `open_log` returns the partition's log, or steps that return it. `leader_epoch` is at least that of the newest batch
-    in the log: a log that Apache Kafka has written may have newer ones than `FIRST_LEADER_EPOCH`.
+    in the log: a log that Apache Kafka has written may contain epochs above `FIRST_LEADER_EPOCH`.
     """
 
     __slots__ = ("_log", "_open", "_opening", "index", "leader_epoch", "topic", "topic_id")
@@ -59,7 +59,7 @@ class Partition:
 
     @property
     def is_open(self) -> bool:
-        """Whether the log is open, so that `log` returns it at once."""
+        """Whether the log is open, so that `log` returns it without opening it first."""
         return self._log is not None
 
     def open(self) -> Steps[Log]:
@@ -85,7 +85,7 @@ class Partition:
         return self._log
 
     def _own(self, log: Log) -> None:
-        """Use `log` from now on, and let it refuse appends of older leader epochs."""
+        """Make `log` the partition's log, and let it refuse appends with older leader epochs."""
         log.take_over(self.leader_epoch)
         self._log = log
 

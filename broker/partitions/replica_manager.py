@@ -38,10 +38,10 @@ _FLUSHES_PER_TURN: Final = 500
 
 
 _LOOKED_UP_AT_ONCE: Final = 50
-"""How many partitions of a deleted topic are looked up between two checks whether the slice is over."""
+"""How many partitions of a deleted topic are looked up before the next check of whether the time slice is over."""
 
 _CONFIGURED_AT_ONCE: Final = 50
-"""How many logs get new settings between two checks whether the slice is over."""
+"""How many logs get new settings before the next check of whether the time slice is over."""
 
 
 class OffsetsOwner(Protocol):
@@ -78,7 +78,7 @@ class ReplicaManager:
         """The leader epochs above the first one, by topic name and partition index."""
 
     def start(self) -> None:
-        """Apply the topics' settings to their logs on disk, and follow the metadata from now on.
+        """Apply the topics' settings to their logs on disk, and begin to follow the metadata.
 
         Logs of unknown topics are kept, but not served. A lost partition (its directory is missing) of an existing
         topic is taken offline. Deletions of topics that a crash interrupted are finished.
@@ -115,9 +115,10 @@ class ReplicaManager:
         self._metadata.finish_deletions()
 
     def _note_leader_epoch(self, log: Log) -> None:
-        """Give the partition the newest leader epoch of its log, if that is not the first one.
+        """Give the partition the newest leader epoch of its log, if that epoch is not the first one.
 
-        Clients consider the epochs in Metadata outdated if batches and ListOffsets have newer ones.
+        Clients would consider the epochs in Metadata responses outdated if batches or ListOffsets responses contained
+        newer epochs.
         """
         if log.leader_epoch > FIRST_LEADER_EPOCH:
             self._leader_epochs.setdefault(log.topic, {})[log.partition] = log.leader_epoch
@@ -178,7 +179,7 @@ class ReplicaManager:
         return self.log_config(known).max_batch_bytes
 
     def existing_log(self, topic: str, index: int) -> Log | None:
-        """Return the partition's log, None if the partition has no log yet because it was never used.
+        """Return the partition's log, or None if the partition was never used and has no log yet.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the partition is offline or its log has
         failed.
@@ -266,7 +267,7 @@ class ReplicaManager:
         for start in range(0, len(partitions), _CONFIGURED_AT_ONCE):
             if self._metadata.topic(topic.name) is not topic:
                 return
-            config = self.log_config(topic)  # they may have changed again
+            config = self.log_config(topic)  # the settings may have changed again
             part = partitions[start : start + _CONFIGURED_AT_ONCE]
             for index in part:
                 if (topic.name, index) not in self._log_manager.offline:
@@ -285,7 +286,7 @@ class ReplicaManager:
         return self._log_manager.delete(finished.result) if finished.result else None
 
     def _held(self, topic: Topic, used: dict[int, Partition]) -> Steps[list[TopicPartition]]:
-        """Return the partitions of a deleted topic of which something is stored, and drop those that were `used`."""
+        """Return the partitions of a deleted topic that have stored data, and remove its partitions from `used`."""
         held: list[TopicPartition] = []
         for start in range(0, topic.partitions, _LOOKED_UP_AT_ONCE):
             for index in range(start, min(start + _LOOKED_UP_AT_ONCE, topic.partitions)):
@@ -306,9 +307,9 @@ class ReplicaManager:
     async def append_markers(self, markers: list[Marker]) -> list[dict[TopicPartition, ErrorCode]]:
         """Append each marker to its partitions, and wait until all are durable.
 
-        Return for each marker the error code of each partition. In a partition of `__consumer_offsets` the group
+        Return for each marker the error code of each partition. In a partition of `__consumer_offsets`, the group
         coordinator commits or drops the pending offsets directly after the append, without an await. Therefore no later
-        record comes in between, and the cancellation of the caller cannot leave the offsets pending.
+        record is appended in between, and the cancellation of the caller cannot leave the offsets pending.
         """
         results: list[dict[TopicPartition, ErrorCode]] = []
         waiting: list[tuple[dict[TopicPartition, ErrorCode], list[tuple[TopicPartition, asyncio.Future[None]]]]] = []
@@ -334,7 +335,7 @@ class ReplicaManager:
         return self._log_manager.crowding.end is None and self.partition(*key).is_open
 
     async def until_ready(self, key: TopicPartition) -> None:
-        """Wait until a marker can be appended to the partition at once (`is_ready`); open its log if necessary.
+        """Wait until a marker can be appended to the partition immediately (`is_ready`); open its log if necessary.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
         """
@@ -363,7 +364,7 @@ class ReplicaManager:
         return unflushed
 
     def _ready(self, key: TopicPartition) -> Steps[None]:
-        """Wait until a marker can be appended to the partition at once (`is_ready`); open its log if necessary.
+        """Wait until a marker can be appended to the partition immediately (`is_ready`); open its log if necessary.
 
         Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if the log cannot be opened.
         """
@@ -378,9 +379,9 @@ class ReplicaManager:
             yield from partition.open()
 
     def _append_marker(self, key: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
-        """Append a marker to one partition, and let the group coordinator apply it to its offsets.
+        """Append a marker to one partition, and let the group coordinator apply the marker to pending offsets.
 
-        Return a future that is done when the marker is durable, None if the marker is durable already. Raises
+        Return a future that is done when the marker is durable, or None if the marker is durable already. Raises
         KafkaError if the log refuses the marker.
         """
         partition = self.partition(*key)

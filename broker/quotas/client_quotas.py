@@ -1,10 +1,10 @@
 """Decide how long a client has to wait because it used more than its quotas.
 
 As in Kafka (KIP-219), a response states the time that the client has to wait (`throttle_time_ms`), and the broker
-executes no further request of its connection during this time. A Produce is charged with the bytes of the request, and
-a Fetch with the bytes of the response. A client that has used too much gets an empty response to a Fetch at once. Each
-request is charged with the time that it keeps the event loop busy; 100 % of `request_percentage` is the whole time of
-the loop.
+executes no further request of the client's connection during this time. A Produce is charged with the bytes of the
+request, and a Fetch with the bytes of the response. A client that has used too much gets an empty response to a Fetch
+at once. Each request is charged with the time that it keeps the event loop busy; 100 % of `request_percentage` is the
+whole time of the loop.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .rates import TokenBucket, WindowedRate
 from .settings import QuotaSettings
 
 REMEMBERED: Final = 10_000
-"""The number of clients whose use is remembered. The one that has been quiet for the longest time is forgotten."""
+"""The number of clients whose use is remembered. The client that has been quiet for the longest is forgotten."""
 
 _EXEMPT: Final = {"SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
 """APIs that no quota limits, as in Kafka."""
 
 _Use: TypeAlias = tuple[str, str | None, str | None]
-"""A quota's key, and the user and client id that share it; None stands for all."""
+"""A quota's key, and the user and the client id that share the quota; None stands for all users or client ids."""
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -64,7 +64,7 @@ class _Meter(Generic[MeasureT]):
 class _Client:
     """The quotas that limit a client; None where there is no limit.
 
-    They are valid while the version of all quotas is `version`.
+    These are valid until `ClientQuotas` has another version than `version`.
     """
 
     __slots__ = ("bytes_read", "bytes_written", "mutations", "time", "version")
@@ -90,7 +90,7 @@ class Usage:
         self._client, self._is_fetch, self._now, self._mute = client, is_fetch, now, mute
 
     def measured(self, work: Callable[P, ResultT], *arguments: P.args, **named: P.kwargs) -> ResultT:
-        """Call `work` and charge the client with its time. If `work` returns a coroutine, its time is charged, too."""
+        """Call `work` and charge the client with its time, and with the time of a coroutine that it returns."""
         begun = self._now()
         try:
             result = work(*arguments, **named)
@@ -119,9 +119,9 @@ class Usage:
     def mutate(self, partitions: int, *, strict: bool, waits: bool = True) -> None:
         """Charge the client with changes of partitions (KIP-599).
 
-        With `strict`, KafkaError THROTTLING_QUOTA_EXCEEDED is raised and nothing is charged if the client has used its
-        quota, and the client waits unless `waits` is false. Otherwise the change is admitted, and the client waits
-        afterwards.
+        If `strict` is true and the client has already used more than its quota, nothing is charged, the client has to
+        wait unless `waits` is false, and KafkaError THROTTLING_QUOTA_EXCEEDED is raised. If `strict` is false, the
+        change is always admitted, and the client waits afterwards if it has used too much.
         """
         meter = self._client.mutations
         if meter is None:
@@ -202,8 +202,8 @@ class ClientQuotas:
     def connect(self, ip: str) -> float:
         """Count a new connection; return how long the client has to wait if its address made too many (KIP-612).
 
-        The wait is at most one window, as in Kafka. The default quota counts an IPv6 address with its network
-        (`network_of`), which has too many addresses to give each one a quota.
+        The wait is at most one window, as in Kafka. The default quota counts an IPv6 address as its network
+        (`network_of`), because a network has too many addresses to give each one a quota.
         """
         if not self._limits_addresses:
             return 0.0
@@ -256,7 +256,7 @@ class ClientQuotas:
     ) -> _Meter[MeasureT] | None:
         """Return the quota `key` that applies to a client, None if none does.
 
-        It has the total use of all clients that share it.
+        The returned object measures the total use of all clients that share the quota.
         """
         for entity, (user, client_id) in _levels(*client):
             value = self._quotas.get(entity, {}).get(key)
@@ -291,12 +291,12 @@ def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, tuple[str 
 
 
 class Timed(Coroutine[Any, Any, ResultT]):
-    """A coroutine that measures another one while it runs it."""
+    """A coroutine that runs another coroutine and measures its time."""
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, ResultT], now: Callable[[], float], spend: Callable[[float], None]
     ) -> None:
-        """After each run between two waits, `spend` is called with the time at which the run began."""
+        """Each time the coroutine has run up to a wait, `spend` is called with the time at which this run began."""
         self._coroutine, self._now, self._spend = coroutine, now, spend
 
     def send(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Name the clients that a quota limits, and the quotas that there are (KIP-546)."""
+"""Name the clients that a quota limits, and define which quotas exist (KIP-546)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EPSILON: Final = 1e-6
 """How far a float may differ from a whole number to be accepted as one, as in Kafka."""
 
 MAX_PAIRS: Final = 3
-"""The largest number of types that there are, and so the most pairs that are looked at."""
+"""The number of types of clients, and so the largest number of pairs of an entity."""
 
 MAX_NAME_CHARACTERS: Final = 1000
 """The longest name of a user or client id that may have a quota, because all quotas are kept in memory."""
@@ -73,7 +73,7 @@ def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def spelled(kind: str, name: str | None) -> str | None:
-    """Return a name as entities have it: an address as Kafka spells it, all other names as they are."""
+    """Return a name as it appears in entities: an address as Kafka spells it, all other names as they are."""
     return spelled_as_in_kafka(name) if kind == IP and name is not None else name
 
 

@@ -12,8 +12,8 @@ LEAST_S: Final = 0.001
 class WindowedRate:
     """The sum of what was recorded in the last `windows` windows of `window_s` seconds.
 
-    Like Kafka's Rate, it divides the sum by at least `windows` - 1 windows, so that an idle client may use the quota of
-    that time at once.
+    Like Kafka's Rate, it divides the sum by the time of at least `windows` - 1 windows, so that an idle client may use
+    the quota of that time at once.
     """
 
     __slots__ = ("__weakref__", "_samples", "_total", "_window_s", "_windows")
@@ -47,7 +47,7 @@ class WindowedRate:
         return elapsed + max(missing, 0) * self._window_s
 
     def left(self, now: float, quota: float) -> float:
-        """Return how much may be used before `quota`, per second, is exceeded; negative if it is."""
+        """Return how much may be used before `quota`, per second, is exceeded; negative if it is already."""
         measured_s = self._measured_s(now)
         return quota * measured_s - self._total
 
@@ -58,9 +58,9 @@ class WindowedRate:
 
 
 class TokenBucket:
-    """Tokens that arrive at the quota's rate, up to those of `windows` windows of `window_s` seconds (KIP-599).
+    """Tokens that arrive at the quota's rate, up to the tokens of `windows` windows of `window_s` seconds (KIP-599).
 
-    Work is admitted while there are tokens, and may use more of them than there are.
+    Work is admitted while there are tokens, and may use more tokens than there are.
     """
 
     __slots__ = ("__weakref__", "_at", "_burst_s", "_tokens")

@@ -11,8 +11,8 @@ class QuotaSettings(Table):
     quota_window_num: int = integer(
         11,
         at_least(2),
-        doc="The number of windows over which the use of a quota is measured. A client that was idle may use the quota"
-        " of one window less at once.",
+        doc="The number of windows over which the use of a quota is measured. A client that was idle may at once use"
+        " the quota of all windows but one.",
     )
     quota_window_size_seconds: int = integer(1, at_least(1), doc="The length of such a window in seconds.")
     controller_quota_window_num: int = integer(

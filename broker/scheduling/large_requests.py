@@ -2,8 +2,8 @@
 
 A large request is decoded, executed and answered while it holds a slot. It may keep the slot while it waits for the
 disk. It releases the slot while it waits for another client's transaction, which may take forever. At most as many
-requests as there are slots may wait in this way, because each is completely in memory; a further one is refused with
-CONCURRENT_TRANSACTIONS.
+requests as there are slots may wait in this way, because each is completely in memory; further requests are refused
+with CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ ResultT = TypeVar("ResultT")
 Steps: TypeAlias = Generator["int | asyncio.Future[Any]", None, ResultT]
 
 SLICE: Final = 500
-"""The units of work in one turn of the event loop: about half a millisecond, seldom more than two."""
+"""The units of work in one turn of the event loop: about half a millisecond, seldom more than two milliseconds."""
 
 
 class Finished(Generic[ResultT]):

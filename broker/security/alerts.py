@@ -1,8 +1,9 @@
 """Tell a peer why its TLS handshake has failed: send the alert that the TLS library has prepared (RFC 8446, section 6).
 
-asyncio and uvloop close the connection without sending it. They do send what is ready when the handshake waits for more
-bytes. So after a failure, an `AlertingObject` reports that it waits for more bytes, and calls `failed` with the error.
-The function in `failed` ends the handshake. Clients know at once that another attempt is of no use.
+After a failure, asyncio and uvloop close the connection without sending the alert. But whenever the handshake waits for
+more bytes, they first send what is ready. So after a failure, an `AlertingObject` reports that it waits for more bytes,
+and calls the function in `failed` with the error. That function ends the handshake. From the alert, clients know at
+once that another attempt is useless.
 """
 
 from __future__ import annotations

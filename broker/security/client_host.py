@@ -1,4 +1,4 @@
-"""Spell the addresses of clients as Apache Kafka compares them with the hosts of ACLs and with the owners of quotas.
+"""Spell client addresses in the form that Apache Kafka compares with the hosts of ACLs and the owners of quotas.
 
 Limits against abuse count the networks of clients instead, because one IPv6 customer has 2^64 addresses or more.
 """
@@ -13,7 +13,7 @@ NETWORK_BITS: Final = 64
 
 
 def is_address(host: str) -> bool:
-    """Return whether a text is an IP address, and not the name of a host."""
+    """Return whether a text is an IP address rather than a host name."""
     try:
         ip_address(host)
     except ValueError:
@@ -24,8 +24,8 @@ def is_address(host: str) -> bool:
 def spelled_as_in_kafka(host: str) -> str:
     """Return an address in the form that Java prints: 127.0.0.1, 0:0:0:0:0:0:0:1.
 
-    On a listener for all interfaces, the system reports an IPv4 client with an IPv6 address. The IPv4 address is
-    returned.
+    On a listener for all interfaces, the system reports an IPv4 client's address as a mapped IPv6 address. The IPv4
+    address is returned.
     """
     address = _parsed(host)
     if isinstance(address, str):
@@ -34,7 +34,7 @@ def spelled_as_in_kafka(host: str) -> str:
 
 
 def network_of(host: str) -> str:
-    """Return the name under which limits count a client address: of an IPv6 address its /64, of another one itself.
+    """Return the name under which limits count a client: the /64 network of an IPv6 address, any other address itself.
 
     `2001:db8:0:0:1:2:3:4` is counted as `2001:db8::/64`, and `::ffff:192.0.2.1` as `192.0.2.1`.
     """

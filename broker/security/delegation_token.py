@@ -17,7 +17,7 @@ from ...settings import INT64_MAX
 class DelegationToken:
     """A token with which a client logs in as `owner`.
 
-    `requester` is the client that created the token, which needs a permission to create one for another owner
+    `requester` is the client that created the token. To create a token for another owner, a client needs a permission
     (KIP-373). The token is valid until `expiry_timestamp`, and cannot be renewed beyond `max_timestamp`.
     """
 
@@ -38,11 +38,11 @@ class DelegationToken:
         return principal == self.owner or principal in self.renewers
 
     def concerns_any(self, principals: Collection[Principal]) -> bool:
-        """Return whether one of the principals is the owner, the requester or a renewer. They see the token."""
+        """Return whether one of the principals is the owner, the requester or a renewer. These may see the token."""
         return any(principal in principals for principal in (self.owner, self.requester, *self.renewers))
 
     def expiring_at(self, timestamp: int) -> DelegationToken:
-        """Return the token with another expiry, which is never after `max_timestamp`."""
+        """Return the token with the expiry `timestamp`, or `max_timestamp` if that is earlier."""
         return replace(self, expiry_timestamp=min(timestamp, self.max_timestamp))
 
 
@@ -56,11 +56,11 @@ def issued(
     max_lifetime_ms: int,
     expiry_time_ms: int,
 ) -> DelegationToken:
-    """Return a new token that expires after `expiry_time_ms`, and for good after `max_lifetime_ms`."""
+    """Return a new token that expires after `expiry_time_ms`, and can be renewed up to `max_lifetime_ms`."""
     last = min(now_ms + max_lifetime_ms, INT64_MAX)
     return DelegationToken(token_id, owner, requester, renewers, now_ms, min(now_ms + expiry_time_ms, last), last)
 
 
 def shorter(limit_ms: int, asked_ms: int) -> int:
-    """Return the requested period in ms, at most `limit_ms`. A request that is not positive means `limit_ms`."""
+    """Return the requested period in ms, at most `limit_ms`. A period that is not positive means `limit_ms`."""
     return min(limit_ms, asked_ms) if asked_ms > 0 else limit_ms

@@ -1,15 +1,16 @@
-"""Log clients in by SASL: which requests a connection may send before, and who its client is afterwards.
+"""Log clients in with SASL: which requests a connection may send before its login, and who its client is afterwards.
 
 The rules are Apache Kafka's:
 
 * A connection of a SASL listener may send one ApiVersions request and then SaslHandshake, which chooses the mechanism.
-  An ApiVersions request in an unknown version does not count, because its client tries again in a lower one.
+  An ApiVersions request in an unknown version is not counted, because the client tries again with a lower version.
 * The mechanism's messages follow in SaslAuthenticate requests (KIP-152), or without request headers after version 0 of
   SaslHandshake. Any other request closes the connection.
-* A refused login is answered after `connection.failed.authentication.delay.ms`, and the connection is closed. A login
-  that could not be checked gets no answer (`LoginNotChecked`).
+* The response to a refused login is sent after `connection.failed.authentication.delay.ms`, and then the connection is
+  closed. A login that could not be checked gets no response (`LoginNotChecked`).
 * A session ends with the client's token, or after `connections.max.reauth.ms`. Before that, the client logs in again
-  with the same mechanism as the same principal (KIP-368). A session that has ended admits only the requests of a login.
+  with the same mechanism as the same principal (KIP-368). After the end of a session, only the requests of a login are
+  admitted.
 
 The mechanisms are in modules of their own. This module does no I/O.
 """
@@ -49,15 +50,16 @@ class LoginRefused(Exception):
 class LoginNotChecked(LoginRefused):
     """A login that was not checked, because too many others wait for their checks.
 
-    The connection is closed without an answer. Clients consider a refusal final, but connect again after a close.
+    The connection is closed without a response. Clients consider a refusal final, but connect again if the connection
+    was closed.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a mechanism: the client's identity, and how long in ms the proof is valid at most (None: no limit).
+    """The result of a mechanism: the client's identity, and for how many ms the proof is valid (None: no limit).
 
-    `token_id` is the id of the delegation token that has proved it (KIP-48), None without one.
+    `token_id` is the id of the delegation token that has proved the identity (KIP-48), None without a token.
     """
 
     principal: Principal
@@ -73,15 +75,15 @@ class Mechanism(Protocol):
         """The result, None until the exchange is complete."""
 
     async def answer(self, message: bytes) -> bytes:
-        """Take a message of the client and return the broker's next one. Raises LoginRefused."""
+        """Take a message of the client and return the broker's next message. Raises LoginRefused."""
 
 
 @dataclass(frozen=True)
 class LoginRules:
     """The rules for the logins of one listener.
 
-    `mechanisms` makes the exchange of each enabled mechanism for a client address. `session_ms` is the longest session,
-    0 for no limit. `failure_delay_s` is the time after which a refusal is answered.
+    `mechanisms` has, for each enabled mechanism, a function that makes its exchange for a client address. `session_ms`
+    is the longest session, 0 for no limit. `failure_delay_s` is the delay before the response to a refused login.
     """
 
     mechanisms: Mapping[str, Callable[[str], Mechanism]]
@@ -97,10 +99,10 @@ class LoginOwner(Protocol):
         """The client's address, without port."""
 
     def logged_in(self, principal: Principal) -> None:
-        """Take note that the client has proved its identity; also called when it does so again."""
+        """Take note that the client has proved its identity; also called when it logs in again."""
 
     def login_refused(self, mechanism: str, why: str) -> None:
-        """Take note that a login has failed. The connection is closed when the client has its answer."""
+        """Take note that a login has failed. The connection is closed after the response to the client."""
 
 
 class Login:
@@ -111,11 +113,11 @@ class Login:
         self.rules = rules
         self.principal = ANONYMOUS
         self.token_id: str | None = None
-        """The id of the delegation token by which the client has logged in, None without one."""
+        """The id of the delegation token with which the client has logged in, None without a token."""
         self.mechanism = ""
         """The name of the chosen mechanism."""
         self.admits_until = -math.inf
-        """Until this time every request is admitted; `problem` decides about requests after it."""
+        """Until this time every request is admitted; after it, `problem` decides about each request."""
         self.takes_bare_messages = False
         """Whether the next frame is a message of the mechanism without a request header."""
         self._owner, self._now = owner, now
@@ -148,7 +150,7 @@ class Login:
     def choose(self, mechanism: str, version: int) -> bool:
         """Begin a login with a mechanism, in a SaslHandshake of this version; return whether the mechanism is enabled.
 
-        Raises KafkaError ILLEGAL_SASL_STATE if the client has logged in and must not do so again now.
+        Raises KafkaError ILLEGAL_SASL_STATE if the client has already logged in and may not log in again now.
         """
         if self._succeeded_at is not None:
             if version == 0:
@@ -178,10 +180,10 @@ class Login:
         return True
 
     async def answer(self, message: Buffer) -> tuple[bytes, int]:
-        """Take a message of the mechanism; return the broker's next one and the length of the session in ms.
+        """Take a message of the mechanism; return the broker's next message and the length of the session in ms.
 
-        The length is 0 if it has no limit, and as long as the exchange is not complete. Raises LoginRefused, after the
-        delay for failures, and KafkaError ILLEGAL_SASL_STATE if no mechanism was chosen.
+        The length is 0 if the session has no limit, and while the exchange is incomplete. Raises LoginRefused, after
+        the delay for failures, and KafkaError ILLEGAL_SASL_STATE if no mechanism was chosen.
         """
         if self._exchange is None:
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "Choose a mechanism with SaslHandshake first.")

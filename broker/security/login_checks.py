@@ -1,18 +1,19 @@
-"""`LoginChecks`: in which order passwords and tokens are checked, and how many logins may wait for that.
+"""`LoginChecks`: in which order passwords and tokens are checked, and how many logins may wait for their checks.
 
-Comparing a password with its salted hash takes milliseconds of a core on purpose, whether it is right or wrong.
+Comparing a password with its salted hash deliberately takes milliseconds of a core, whether it is right or wrong.
 Verifying a large token takes as long. So the broker runs one check at a time, and a client that sends many passwords or
 tokens must not delay the logins of others:
 
 * Client addresses take turns, and the checks of one address run in the order of their arrival. A login of an address
   without other logins waits for at most one check of each other address. The addresses of an IPv6 network count as one
   (`client_host.network_of`).
-* The number of checks that wait is limited, for each address and in all. A login beyond a limit is not checked
-  (`LoginNotChecked`). If too many wait in all, an address without waiting logins takes the place of the last login of
-  the address that has the most.
+* The number of checks that wait is limited, for each address and in total. A login beyond a limit is not checked
+  (`LoginNotChecked`). If too many wait in total, a login of an address without waiting logins takes the place of the
+  last login of the address that has the most.
 * A check whose client has disconnected does not run.
 
-A password that was right recently needs no hashing (`RememberedPasswords`), and neither waits nor counts.
+A password that was found right recently needs no hashing (`RememberedPasswords`), so its login neither waits nor counts
+towards the limits.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class LoginChecks:
     async def at_once(self, check: Callable[[], bool]) -> bool:
         """Return the result of a check that takes microseconds.
 
-        It waits for the work that the login lane has begun: one check of `in_turn`, and the credentials of delegation
-        tokens that are used for the first time.
+        The check waits for earlier jobs of the login lane: at most one check of `in_turn`, and others such as computing
+        the credentials of delegation tokens that are used for the first time.
         """
         return await self._threads.run(Lane.LOGIN, check)
 
@@ -83,7 +84,7 @@ class LoginChecks:
             raise
 
     def _refuse_one(self, refusal: LoginNotChecked) -> None:
-        """Refuse the last waiting login of the address that has the most."""
+        """Refuse the last waiting login of the address that has the most waiting logins."""
         host = max(self._waiting, key=lambda address: len(self._waiting[address]))
         turn = next(reversed(self._waiting[host]))
         self._remove(host, turn)
@@ -108,7 +109,7 @@ class LoginChecks:
             host, checks = next(iter(self._waiting.items()))
             turn = next(iter(checks))
             self._remove(host, turn)
-            if checks:  # the next turn of this address comes after those of the others
+            if checks:  # the next turn of this address comes after one turn of each other address
                 self._waiting[host] = self._waiting.pop(host)
             if not turn.cancelled():
                 self._busy = True

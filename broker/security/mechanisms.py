@@ -139,5 +139,5 @@ class ListenerLogins:
 
 
 def _for_any_host(make: Callable[[], Mechanism]) -> Callable[[str], Mechanism]:
-    """Return a function that makes an exchange whatever the client's address is."""
+    """Return a function that takes a client's address, ignores it and makes an exchange."""
     return lambda _: make()

@@ -33,7 +33,7 @@ _REFUSAL: Final = b'{"status":"invalid_token"}'
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must have. Empty `audiences` or `issuer`: any. `name_claim` has the name of the principal."""
+    """What a token must contain. Empty `audiences` or `issuer`: any. The claim `name_claim` is the principal's name."""
 
     issuer: str
     audiences: Sequence[str]
@@ -52,7 +52,7 @@ class OAuthExchange:
         host: str,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`host` is the client's address, with whose other logins this one takes turns in `checks`.
+        """`host` is the client's address, under which this login waits for its turn in `checks`.
 
         `now_s` returns the seconds since the epoch.
         """
@@ -62,9 +62,10 @@ class OAuthExchange:
         self._problem: str | None = None
 
     async def answer(self, message: bytes) -> bytes:
-        """Take the client's message. If its token is refused, the answer says so; the next call raises LoginRefused.
+        """Take the client's message and return the broker's.
 
-        Raises LoginNotChecked if too many logins wait.
+        If the client's token is refused, the returned message says so, and the next call raises LoginRefused. Raises
+        LoginNotChecked if too many logins wait.
         """
         if self._problem is not None:
             raise LoginRefused(_REFUSAL.decode(), self._problem)
@@ -78,7 +79,7 @@ class OAuthExchange:
         return b""
 
     async def _checked(self, size: int, check: Callable[[], T]) -> T:
-        """Return the result of a check of a message of `size` bytes, which waits for its turn if it takes long."""
+        """Run the check of a message of `size` bytes and return its result. Large messages wait for their turn."""
         return check() if size <= CHECKED_AT_ONCE_BYTES else await self._checks.in_turn(self._host, check)
 
     async def _verified(self, message: bytes) -> Proof:
@@ -114,7 +115,7 @@ class OAuthExchange:
         if not isinstance(name, str) or not name or identity not in ("", name):
             raise LoginRefused("", f"the claim {rules.name_claim} differs from the user name that the client sent")
         lifetime_ms = int(claims["exp"]) * 1000 - int(self._now_s() * 1000)
-        if lifetime_ms <= 0:  # accepted because clocks may differ; the session must not end with the login
+        if lifetime_ms <= 0:  # the token was accepted because clocks may differ; the session must not end at once
             lifetime_ms += rules.skew_s * 1000
         return Proof(Principal("User", name), min(max(0, lifetime_ms), MAX_LIFETIME_MS))
 

@@ -21,10 +21,10 @@ _USER: Final = "user_"
 
 
 class PlainUsers(Protocol):
-    """Users and their passwords. The methods block, and raise OSError and ValueError."""
+    """Users and their passwords. The methods block, and may raise OSError and ValueError."""
 
     def recalls(self, name: str, password: str) -> bool:
-        """Return whether the password is known to be right without hashing it, which takes milliseconds."""
+        """Return whether the password is already known to be right, without hashing it, which takes milliseconds."""
 
     def verify(self, name: str, password: str) -> bool:
         """Return whether the user exists and has this password."""
@@ -34,7 +34,7 @@ class JaasUsers:
     """The users of a JAAS line."""
 
     def __init__(self, text: str) -> None:
-        """Read `PlainLoginModule required user_alice="..." ...;`. Raises ValueError without the text itself."""
+        """Read `PlainLoginModule required user_alice="..." ...;`. Raises a ValueError that does not quote the text."""
         entry = parse_jaas(text)
         if entry.module != "PlainLoginModule":
             raise ValueError(f"has the module {entry.module}. PLAIN needs PlainLoginModule")
@@ -68,7 +68,7 @@ class PlainExchange:
     """The broker's side of PLAIN: one message, which is verified in a thread."""
 
     def __init__(self, users: PlainUsers, checks: LoginChecks, host: str) -> None:
-        """`host` is the client's address, with whose other logins this one takes turns in `checks`."""
+        """`host` is the client's address, under which this login waits for its turn in `checks`."""
         self.proof: Proof | None = None
         self._users, self._checks, self._host = users, checks, host
 

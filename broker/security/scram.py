@@ -60,7 +60,7 @@ class ScramExchange:
     async def answer(self, message: bytes) -> bytes:
         """Take the client's next message and return the broker's. Raises LoginRefused.
 
-        An unknown user or token gets a challenge like any other, so that names cannot be tried.
+        An unknown user or token gets a challenge like any other, so that a client cannot find out which names exist.
         """
         try:
             if self._user is None:

@@ -1,4 +1,4 @@
-"""Define the settings of listeners that concern security, with Kafka's names and defaults.
+"""Define the security settings of listeners, with Kafka's names and defaults.
 
 Each setting applies to all listeners, and `listener.name.<listener>.<setting>` replaces it for one listener. As in
 Kafka, `ssl.client.auth` without such a prefix does not apply to SASL_SSL listeners, where clients log in with SASL.
@@ -50,8 +50,8 @@ class SecuritySettings(Table):
     ssl_keystore_type: str = text(
         "PEM",
         choices=STORE_TYPES,
-        doc="The format of the file with the broker's private key and certificate chain. PKCS12 and JKS mean the same:"
-        " the broker recognises which of them a file has. Kafka's default is JKS.",
+        doc="The format of the file with the broker's private key and certificate chain. PKCS12 and JKS"
+        " accept files of both formats: the broker recognises which of them a file has. Kafka's default is JKS.",
         per_listener=True,
     )
     ssl_keystore_location: str = text(
@@ -77,8 +77,8 @@ class SecuritySettings(Table):
     ssl_truststore_type: str = text(
         "PEM",
         choices=STORE_TYPES,
-        doc="The format of the file with the trusted certificates. PKCS12 and JKS mean the same: the broker recognises"
-        " which of them a file has. Kafka's default is JKS.",
+        doc="The format of the file with the trusted certificates. PKCS12 and JKS accept files of both"
+        " formats: the broker recognises which of them a file has. Kafka's default is JKS.",
         per_listener=True,
     )
     ssl_truststore_location: str = text(
@@ -137,7 +137,7 @@ class SecuritySettings(Table):
     connection_failed_authentication_delay_ms: int = integer(
         100,
         between(0, 60000),
-        doc="The time in ms after which a refused login is answered and its connection is closed.",
+        doc="The time in ms before a refused login gets its response and its connection is closed.",
     )
     connections_max_reauth_ms: int = long(
         0,
@@ -194,14 +194,14 @@ class SecuritySettings(Table):
         1000,
         at_least(1),
         doc="The maximum number of logins that wait until their password is compared with its salted hash (PLAIN), or"
-        " their large token is verified (OAUTHBEARER). The connections of further ones are closed. A password that was"
+        " their large token is verified (OAUTHBEARER). Connections with further logins are closed. A password that was"
         " right recently does not wait. Not a setting of Kafka.",
     )
     sasl_server_max_waiting_logins_per_ip: int = integer(
         200,
         at_least(1),
         doc="The maximum number of logins that wait for the check of their password or token and come from one address."
-        " The addresses take turns. An IPv6 address counts with its /64 network. Not a setting of Kafka.",
+        " The addresses take turns. An IPv6 address is counted as its /64 network. Not a setting of Kafka.",
     )
     scram_max_users: int = integer(
         100000,

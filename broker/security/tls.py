@@ -38,7 +38,7 @@ class ListenerTls:
         self.listener = listener
         self._settings = settings
         if listener.protocol is SecurityProtocol.SASL_SSL:
-            # As in Kafka, clients of such a listener log in with SASL, and the value for all listeners excludes it.
+            # As in Kafka, clients of such a listener log in with SASL, and the value for all listeners does not apply.
             self.client_auth: str = settings.own.get("ssl.client.auth", "none")
         else:
             self.client_auth = settings.get("ssl.client.auth")
@@ -110,7 +110,7 @@ class ListenerTls:
         return context
 
     def _new_context(self) -> ssl.SSLContext:
-        """Return a context without key. Raises ConfigError if versions and suites contradict each other."""
+        """Return a context without a key. Raises ConfigError if versions and suites contradict each other."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.sslobject_class = AlertingObject
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION

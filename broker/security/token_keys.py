@@ -1,8 +1,8 @@
-"""The keys by which tokens are verified: a JSON Web Key Set of a file or of an HTTP server (RFC 7517).
+"""The keys with which tokens are verified: a JSON Web Key Set from a file or an HTTP server (RFC 7517).
 
 The set is fetched at the start and every `sasl.oauthbearer.jwks.endpoint.refresh.ms`. If a token names a key that the
-set does not have, it is fetched again at once, but not more often than every `RETRY_S` seconds. No login waits for a
-fetch longer than `FETCH_S`, and tokens of known keys never wait.
+set does not have, the set is fetched again at once, but not more often than every `RETRY_S` seconds. No login waits
+longer than `FETCH_S` for a fetch, and tokens of known keys never wait.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RETRY_S: Final = 5.0
 """The least time in seconds between two fetches for the sake of unknown keys."""
 
 MAX_BYTES: Final = 1_000_000
-"""The largest set that is read."""
+"""The largest key set that is read, in bytes."""
 
 MAX_KEYS: Final = 1000
 """The most keys of a set that are used."""
@@ -53,7 +53,7 @@ ALGORITHMS: Final = (
 
 
 class KeysError(Exception):
-    """The error of a key set that cannot be fetched or read; the text has the reason."""
+    """The error raised if a key set cannot be fetched or read; the text states the reason."""
 
 
 class TokenKeys:
@@ -176,7 +176,7 @@ def parse_keys(content: bytes) -> Mapping[str | None, PyJWK]:
         try:
             keys[row.get("kid")] = PyJWK(row)
         except (PyJWTError, ValueError, TypeError):
-            continue  # of a type that this broker does not know
+            continue  # the key has a type that this broker does not know
     if not keys:
         raise KeysError("the key set has no public key for signatures")
     return keys

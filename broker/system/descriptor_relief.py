@@ -25,7 +25,7 @@ class Crowding:
     """Whether a pool has more files open than its capacity, with a future for the end of this state.
 
     `end` is a future that is done when the crowding is over, or None while the pool is not crowded. A request that
-    appends to many logs checks it between two logs, and waits.
+    appends to many logs checks `end` between two logs, and waits for it.
     """
 
     __slots__ = ("end",)
@@ -98,7 +98,10 @@ class DescriptorRelief:
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Sync more files if the last ones were synced and more are needed; otherwise the pool is no longer crowded."""
+        """Sync more files if a file was synced and more are needed.
+
+        End the crowding unless the pool is over its capacity and more files are being synced.
+        """
         over = self._pool.is_over_capacity()
         if self._progress and (over or self._pool.is_short()):
             self.begin()

@@ -1,7 +1,7 @@
-"""Provide a `FileSystem` over another one that has any number of open files with a limited number of file descriptors.
+"""Provide a `FileSystem` on top of another one; any number of files stay open with a limited number of descriptors.
 
 A `PooledFile` is a handle that stays valid while its descriptor is closed and opened again. The pool keeps at most
-`capacity` descriptors. It closes the least recently used one, and opens a file again when the next call needs it.
+`capacity` descriptors. It closes the least recently used descriptor, and opens its file again when a call needs it.
 
 Rules:
 
@@ -48,8 +48,8 @@ _SYNCED_AT_ONCE: Final = 8
 """The number of files that are synced together when no descriptor can be closed without a sync."""
 
 _OVERWRITTEN: Final = 64
-"""How many of the files that were overwritten last are remembered. A file that is overwritten again while it is one of
-them keeps a descriptor."""
+"""How many of the files that were overwritten last are remembered. A file that is overwritten again while it is
+remembered keeps a descriptor."""
 
 
 class PooledFile:
@@ -135,7 +135,7 @@ class PooledFile:
             self.unpin()
 
     def _begin_sync(self) -> File | None:
-        """Wait until the pool does not sync the file, then pin the file; return None if nothing is left to sync.
+        """Wait until the pool is not syncing the file, then pin the file; return None if nothing is left to sync.
 
         Raises the error of an earlier sync.
         """
@@ -225,7 +225,7 @@ class PooledFile:
         raise failure
 
     def _count_write(self) -> None:
-        """Note that a write begins, whose bytes need a sync. Called under the lock."""
+        """Record the beginning of a write, whose bytes need a sync. Called under the lock."""
         self.written += 1
         if self.order is self._pool.clean and not self.is_unsynced:
             self._pool.move(self, self._pool.dirty)
@@ -378,7 +378,7 @@ class DescriptorPool:
     def retried(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that needs a descriptor.
 
-        If the system has none left, close one of the pool's and call it again.
+        If the system has no descriptor left, close one of the pool's descriptors and call the function again.
         """
         try:
             return call(*args, **kwargs)
@@ -476,11 +476,11 @@ class PooledFileSystem:
         self.pool = DescriptorPool(fs, capacity, new_lock)
         self.crowding = Crowding()
         self._fs = fs
-        # The files that were overwritten last, by path, the last one at the end; None until one is overwritten again.
+        # The most recently overwritten files by path, the latest at the end; None until a file is overwritten again.
         self._overwritten: OrderedDict[str, PooledFile | None] = OrderedDict()
 
     def relieve_with(self, threads: Threads) -> None:
-        """From now on, let threads, not the running event loop, sync the files whose descriptors must be freed."""
+        """Let `threads` instead of the running event loop sync the files whose descriptors must be freed."""
         self.pool.relief = DescriptorRelief(self.pool, threads, self.crowding)
 
     def open(self, path: str, *, create: bool = False) -> PooledFile:
@@ -499,7 +499,7 @@ class PooledFileSystem:
                 file.write_at((content,), 0)
                 return
             except OSError:
-                if not file.closed:  # by another thread, which overwrites another file
+                if not file.closed:  # else closed by another thread, which overwrites another file
                     raise
         self.pool.retried(self._fs.overwrite, path, content)
 

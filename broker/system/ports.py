@@ -1,7 +1,7 @@
 """Define ports: interfaces to the nondeterministic parts of the system except the network: files, time, ids, threads.
 
 The module also contains the real implementations, except that of `Threads`, which is in `threads.py`. No other part of
-the broker calls `os`, `time`, `uuid` or `threading` for these purposes. Tests can therefore replace them by a file
+the broker calls `os`, `time`, `uuid` or `threading` for these purposes. Tests can therefore replace them with a file
 system that loses power, a clock that stands still, ids that repeat, and threads that a seed schedules. Ports make no
 decisions: they have no retries, no paths and no policy.
 
@@ -10,8 +10,8 @@ Rules for a `FileSystem`:
 * Writes have a position and go to the page cache. Only `File.fdatasync` makes the bytes of a file durable. Only
   `sync_directory` makes the creation, renaming and removal of names in a directory durable.
 * Every method raises OSError as the operating system does (ENOSPC, EIO, ...). After a failed write, the bytes at and
-  after its position are unknown. After a failed fdatasync, the state on disk is unknown, and it must never be tried
-  again.
+  after its position are unknown. After a failed fdatasync, the state on disk is unknown, and the fdatasync must never
+  be tried again.
 * Calls block, and they may come from any thread.
 """
 
@@ -38,7 +38,7 @@ class File(Protocol):
     """An open file; the object stays usable when the file is renamed or removed."""
 
     def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
-        """Write all pieces in sequence at byte `position`. If OSError is raised, a part of them may be written."""
+        """Write all pieces in sequence at byte `position`. After an OSError, some of the bytes may be written."""
 
     def read_at(self, size: int, position: int) -> bytes:
         """Return `size` bytes from `position` on; return fewer only at the end of the file."""
@@ -57,7 +57,7 @@ class File(Protocol):
 
 
 class FileLock(Protocol):
-    """A lock on a directory that this process holds."""
+    """A lock that this process holds on a directory."""
 
     def release(self) -> None:
         """Release the lock."""
@@ -152,7 +152,7 @@ class RandomIds(Protocol):
 class Lane(Enum):
     """The purpose of a job in a thread. Each lane has separate threads, so no job waits for jobs of another lane."""
 
-    __hash__ = object.__hash__  # faster than that of Enum, because it is not in Python
+    __hash__ = object.__hash__  # faster than the hash of Enum, which is written in Python
 
     FLUSH = "flush"
     """Flushes appended records to disk, for several logs at a time, in no particular order."""
@@ -176,7 +176,7 @@ class Lane(Enum):
     """Decompresses large batches when an offset is looked up by timestamp."""
 
     OUTSIDE = "outside"
-    """Sends requests to other servers, for the keys of tokens, which may take seconds."""
+    """Fetches the keys of tokens from other servers, which may take seconds."""
 
     LOGIN = "login"
     """Verifies passwords against salted hashes, one at a time, because each takes milliseconds of a core."""
@@ -205,7 +205,7 @@ class Threads(Protocol):
     def start(self, lane: Lane, job: Callable[[], Any], ended: Callable[[BaseException | None], None]) -> None:
         """Run `job` in a thread of `lane`, then call `ended` on the event loop with the job's exception or None.
 
-        `RealThreads` calls `ended` a turn of the event loop earlier than it would call a callback of a future.
+        `RealThreads` calls `ended` one turn of the event loop earlier than a callback of a future would be called.
         """
         self.run(lane, job).add_done_callback(lambda run: ended(run.exception()))
 
@@ -263,8 +263,8 @@ class RealFile:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            # The descriptor is closed even if there is an error, for example on NFS, which reports failed writes. These
-            # concern bytes that nobody has synced.
+            # The descriptor is closed even if there is an error, for example on NFS, which reports failed writes. Such
+            # errors concern bytes that nobody has synced.
             with suppress(OSError):
                 os.close(fd)
 

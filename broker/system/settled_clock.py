@@ -1,8 +1,8 @@
-"""A wall clock for expiry that ignores a jump ahead until the clock has stayed there.
+"""A wall clock for expiry that ignores a jump ahead until the clock has stayed ahead for some time.
 
-What has not been used for days may be removed. If the wall clock jumps ahead by days and back again (a wrong time
-server, a virtual machine that is moved), the days in between must not count as idleness. The monotonic clock shows how
-much time has really passed. A jump back needs no care, because it only delays the expiry.
+Objects that have not been used for days may be removed. If the wall clock jumps ahead by days and back again (a wrong
+time server, a virtual machine that is moved), the days in between must not count as idleness. The monotonic clock shows
+how much time has really passed. A jump back needs no care, because it only delays the expiry.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TOLERATED_JUMP_MS: Final = 60_000
 class SettledClock:
     """The wall clock of `clock`, without a jump ahead that was first seen less than `settle_ms` ago.
 
-    Each reader keeps an instance of its own. It sees jumps only when it reads, so it should read at least as often as
-    `settle_ms`. A clock that is wrong at the start of the broker is believed.
+    Each reader keeps an instance of its own. An instance sees jumps only when it is read, so it should be read at least
+    once every `settle_ms`. A clock that is wrong at the start of the broker is believed.
     """
 
     def __init__(self, clock: Clock, settle_ms: int, logger: Any, purpose: str) -> None:

@@ -1,7 +1,7 @@
 """Implement `Threads`: each lane has a limited number of threads, which are started when they are needed.
 
 A job wakes only the thread that runs it. If the idle threads of a lane waited for one shared queue, each job would wake
-two of them, and the second one would find the queue empty. Small jobs took a third more processor time.
+two of them, and the second one would find the queue empty. Small jobs would take a third more processor time.
 
 The threads are daemons, so that a disk that never responds does not keep the process from ending.
 """
@@ -41,7 +41,7 @@ RETRY_S: Final = 0.5
 _Job: TypeAlias = Callable[[], Any]
 _Ended: TypeAlias = Callable[[Any, BaseException | None], None]
 _Item: TypeAlias = "tuple[_Job, _Ended, _Lane, asyncio.AbstractEventLoop] | None"
-"""What a thread is given: a job with what follows it, or None to end the thread."""
+"""What a thread is given: a job with its callback, its lane and the event loop, or None to end the thread."""
 
 
 class RealThreads(Threads):
@@ -69,7 +69,7 @@ class RealThreads(Threads):
 
 
 class _Jobs:
-    """The jobs that wait for a thread, in order, and the threads that wait for a job. One of both is always empty."""
+    """The jobs that wait for a thread, in order, and the threads that wait for a job. At least one is always empty."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -162,7 +162,7 @@ def _work(jobs: _Jobs) -> None:
             result = job()
         except BaseException as error:  # raised in the task that waits for the job
             failure = error
-        jobs.ask(inbox)  # before the event loop learns of the end, so that its next job comes here
+        jobs.ask(inbox)  # before the event loop learns of the end: its next job can then come here
         with suppress(RuntimeError):  # the job's event loop is closed, so no task waits for the job
             loop.call_soon_threadsafe(lane.settle, jobs, ended, result, failure)
         del item, job, ended, lane, result, failure  # an idle thread must not keep objects alive

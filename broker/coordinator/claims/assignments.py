@@ -1,11 +1,11 @@
 """Records which partitions of a group's topics each producer has claimed, and which producer owns each partition.
 
 Contains plain data and pure rules. Each transactional id has one assignment: the generation of its latest group-aware
-initialisation, and the partitions that it claimed then and now holds. Two ids may hold the same partition, from the
-later id's claim until the earlier id is fenced and has released it. The owner is the id with the newer generation. If
-the generations are equal, it is the id that claimed later.
+initialisation, and the partitions that the id claimed then and still holds. Two ids may hold the same partition, from
+the later id's claim until the earlier id is fenced and has released the partition. The owner is the id with the newer
+generation. If the generations are equal, the owner is the id that claimed later.
 
-Besides the assignments there are two fields:
+Besides its assignments, a group has two fields:
 
 * `forgotten_generation`: claims up to this generation were dropped. Committed offsets may still contain them, because
   the offsets' records are not rewritten. These claims must not be restored.
@@ -56,7 +56,8 @@ class GroupAssignments:
     """The assignments of one group, by transactional id. Only `put` changes them.
 
     `found` are valid claims that only committed offsets contain. `forgotten_generation` is the newest generation whose
-    claims were dropped although committed offsets may still contain them, NOTHING_FORGOTTEN if none were.
+    claims were dropped although committed offsets may still contain them. NOTHING_FORGOTTEN means that there are no
+    such claims.
     """
 
     forgotten_generation: int = NOTHING_FORGOTTEN
@@ -181,7 +182,7 @@ class GroupAssignments:
         return {*self._holders, *self.found}
 
     def holders(self, partitions: Iterable[TopicPartition]) -> dict[str, int]:
-        """Return every transactional id that holds any of the partitions, as owner or not, with its generation."""
+        """Return every transactional id that holds any of the partitions, owner or not, with the id's generation."""
         holders: dict[str, int] = {}
         for partition in partitions:
             claim = self.found.get(partition)
@@ -199,10 +200,10 @@ class GroupAssignments:
     # ---- consequences of a change
 
     def spent(self, generation_id: int) -> list[str]:
-        """Return up to ten transactional ids whose assignments a new one of `generation_id` makes superfluous.
+        """Return up to ten transactional ids whose assignments a new assignment of `generation_id` makes superfluous.
 
-        These assignments have no partitions and are not of a newer generation. Ten are enough, because every claim
-        removes the returned assignments and adds at most one.
+        These assignments have no partitions, and their generation is not newer. Ten are enough, because every claim
+        removes the returned assignments and adds at most one assignment.
         """
         without = self._without_partitions
         return [name for name in without if self._held[name].generation_id <= generation_id][:_SPENT_AT_ONCE]

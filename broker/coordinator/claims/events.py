@@ -1,8 +1,8 @@
 """Writes the log lines and metrics of group-aware initialisation: one line per event, and for some events a metric.
 
 Owns the names of the events and the fields of each line: the reason, the client (id and host), the request. Fences and
-the transactions that they abort are reported by the coordinators of the fenced transactional ids (`events.py`). Never
-decides anything.
+the transactions that they abort are reported by the coordinators of the fenced transactional ids
+(`transaction/events.py`). Never decides anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN: Final = 20
 
 
 class GroupEvents:
-    """The log and metrics of group-aware initialisation and claims. Times are in seconds."""
+    """The writer of the log lines and metrics of group-aware initialisation and claims. Times are in seconds."""
 
     def __init__(self, transactions: TransactionEvents, metrics: Metrics, logger: Any) -> None:
         self._transactions = transactions
@@ -123,8 +123,8 @@ class GroupEvents:
     def waited(self, group_id: str, by: Caller, seconds: float, outcome: str, reason: str) -> None:
         """Record that a request waited.
 
-        `outcome` is done (the wait ended), gave_up (the request was answered with an error) or closed (its connection
-        was closed).
+        `outcome` is done (the request could continue), gave_up (the request was answered with an error) or closed (the
+        client's connection was closed).
         """
         cause = by.cause
         self._metrics.observe(WAITS, seconds, cause.request, outcome)

@@ -1,6 +1,6 @@
 """Limits how often two producers may take partitions from each other in the same generation.
 
-Of two claims of the same generation the later one wins, so two instances with the same assignment would fence each
+Of two claims of the same generation, the later one wins, so two instances with the same assignment would fence each
 other forever. Owns the count of these fences. Times are event loop times in seconds.
 """
 
@@ -31,7 +31,7 @@ class FenceLimiter:
         key = _pair(group_id, claimant, rival)
         fences = self._fences.pop(key, None) or deque(maxlen=MAX_FENCES)
         fences.append(now)
-        self._fences[key] = fences  # at the end: the pairs are ordered by their latest fence
+        self._fences[key] = fences  # added last, so that the pairs stay ordered by their latest fence
         while (oldest := next(iter(self._fences))) != key and self._fences[oldest][-1] <= now - WINDOW_S:
             del self._fences[oldest]
 

@@ -1,9 +1,9 @@
 """Defines how a group's home calls the homes of transactional ids.
 
 A group's home is the transaction coordinator that stores the group's claims. The home of a transactional id is the
-transaction coordinator that stores its state. `TransactionHomes` is the interface between them. `LocalTransactionHomes`
-calls the transaction coordinator of this broker. With several brokers, another implementation would call each id's own
-coordinator. The home of an id never waits for a group's home.
+transaction coordinator that stores the id's state. `TransactionHomes` is the interface through which a group's home
+calls the homes of ids. `LocalTransactionHomes` calls the transaction coordinator of this broker. With several brokers,
+another implementation would call each id's own coordinator. The home of an id never waits for a group's home.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TransactionHomes(Protocol):
         """
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """Fence the transactional id's producer. Return when its transaction is complete, without a time limit."""
+        """Fence the transactional id's producer, and wait without a time limit until its transaction is complete."""
 
     def transactional_id_of(self, producer_id: int) -> str | None:
         """Return the transactional id that has the producer id, None if no known id has it."""
@@ -123,7 +123,7 @@ class LocalTransactionHomes:
         )
 
     async def fence(self, transactional_id: str, *, cause: Caller, reason: str) -> None:
-        """Fence the transactional id's producer. Return when its transaction is complete, without a time limit."""
+        """Fence the transactional id's producer, and wait without a time limit until its transaction is complete."""
         await self._coordinator.fencing.fence(transactional_id, cause=cause, reason=reason)
 
     def transactional_id_of(self, producer_id: int) -> str | None:

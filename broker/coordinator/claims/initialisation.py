@@ -15,7 +15,7 @@ call
 Calls for a group are executed one after another; groups do not wait for each other. A call waits for earlier calls and
 for the transactions of the conflicting ids, altogether for at most `max_wait_ms`. Fences continue after that, and the
 next call for the same partitions waits for these fences, so that no epoch is bumped twice. If the caller itself is
-being fenced, its call waits for that first.
+being fenced, its call waits for that fence first.
 
 Of two calls with the same generation, the later one wins. Two producers that keep taking partitions from each other are
 stopped (`fence_limiter.py`).
@@ -384,7 +384,7 @@ class GroupAwareInitialiser:
 
 
 def assigned_prefix(group_id: str) -> str:
-    """Return the prefix of assigned transactional ids: the group id, truncated so that an id fits into a string."""
+    """Return the prefix of assigned transactional ids: the group id, cut so that an id fits into a protocol string."""
     return f"{group_id.encode()[:_LONGEST_PREFIX].decode(errors='ignore')}-group-aware-"
 
 

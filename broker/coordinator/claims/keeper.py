@@ -9,8 +9,8 @@ fences a producer; `initialisation.py` does.
 Every change is one batch in the group's state partition, and takes effect with its append. Memory therefore always
 equals the result of a replay, and no response may report a change before it is durable. A drop of very many claims is
 split into several changes, one after another. Of two claims of the same generation, the one with the later record wins.
-When a record is rewritten, the records of transactional ids that later took partitions from it are therefore rewritten
-after it, in their order.
+Therefore, when the record of a transactional id is rewritten, the records of the ids that later took partitions from it
+are rewritten after it, in their order.
 
 Invariants
 
@@ -186,7 +186,7 @@ class GroupClaims:
         current = self._claimed.generation_with_members(group_id)
         try:
             if current is not None and self.newest_generation(group_id) > current:
-                self.drop(group_id, None, "the group counts its generations from 1 again")
+                self.drop(group_id, None, "the generations of the group begin at 1 again")
             self.drop(group_id, outlived, "the group's last member left")
             self.drop(group_id, lost, "the topic was deleted")
         except KafkaError as error:
@@ -204,7 +204,7 @@ class GroupClaims:
         return NO_GENERATION if group is None else group.newest_generation
 
     def holders(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[str, int]:
-        """Return every transactional id that holds any of the partitions, as owner or not, with its generation."""
+        """Return every transactional id that holds any of the partitions, owner or not, with the id's generation."""
         group = self._groups.get(group_id)
         return {} if group is None else group.holders(partitions)
 
@@ -221,7 +221,7 @@ class GroupClaims:
     def owned(self, group_id: str) -> Steps[list[OwnedPartition]]:
         """Return, in steps, the claim on each partition of the group, sorted by partition, for operators.
 
-        Each claim is in the state of its step.
+        Each claim is read in its own step, so the claims may be from different times.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -331,11 +331,11 @@ class GroupClaims:
     def _drop_all(
         self, group_id: str, group: GroupAssignments, names: list[str], *, forget: bool
     ) -> asyncio.Future[None] | None:
-        """Remove every assignment of the group. The cost depends on the number of producers, not of partitions.
+        """Remove every assignment of the group. The cost depends on the number of producers, not on that of partitions.
 
-        `names` are in the order of their ranks. So after a kill between two batches, and if a later batch is refused,
-        each remaining partition has the owner that it had before. The last batch records the forgotten generation,
-        because until then the newest claims are still there.
+        `names` must be in the order of their ranks. Then each remaining partition keeps its owner if the broker is
+        killed between two batches, or if a later batch is refused. Only the last batch records the forgotten
+        generation, because the newest claims exist until then.
         """
         gone = [group.forgotten_generation, *(held.generation_id for held in group.held.values())]
         gone += [claim.generation_id for claim in group.found.values()]
@@ -387,12 +387,12 @@ class GroupClaims:
         forget: bool = False,
         claims: bool = False,
     ) -> asyncio.Future[None] | None:
-        """Append one batch and apply it: it changes assignments (None: removed) and removes claims in `group.found`.
+        """Append and apply one batch that changes assignments (None removes one) and removes claims in `group.found`.
 
-        Committed offsets may contain the removed claims, too. If these had a newer generation than all remaining
-        claims, that generation is remembered, unless the group itself is deleted (`forget`). `claims`: a transactional
-        id gets partitions, so the append may be refused because the record is too large or the disk is full. A change
-        that only releases partitions must not be refused for these reasons.
+        Committed offsets may contain the removed claims, too. If the removed claims have a newer generation than all
+        remaining claims, that generation is remembered, unless the group itself is deleted (`forget`). `claims`: a
+        transactional id gets partitions, so the append may be refused because the record is too large or the disk is
+        full. A change that only releases partitions must not be refused for these reasons.
         """
         changes = group.with_overtaken(changes)
         gone = [group.forgotten_generation]
@@ -416,7 +416,10 @@ class GroupClaims:
         return durable
 
     def _forgotten(self, group_id: str, group: GroupAssignments, gone: int, left: int, *, forget: bool) -> int:
-        """Return the generation to remember if claims up to generation `gone` are dropped and `left` is the newest."""
+        """Return the generation to remember if claims up to generation `gone` are dropped.
+
+        `left` is the newest generation that remains.
+        """
         if forget or left >= gone:
             return NOTHING_FORGOTTEN
         if gone != group.forgotten_generation and not self._claimed.may_have_offsets(group_id):

@@ -31,7 +31,7 @@ class ClaimMap:
             self._groups.pop(group_id, None)
 
     def change(self, group_id: str, claims: Mapping[TopicPartition, Claim | None]) -> None:
-        """Replace the group's claims on these partitions; None removes a claim. Other partitions keep theirs."""
+        """Replace the group's claims on these partitions; None removes a claim. Claims on other partitions stay."""
         of_group = self._groups.setdefault(group_id, {})
         for partition, claim in claims.items():
             if claim is None:

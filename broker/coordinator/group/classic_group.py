@@ -25,13 +25,13 @@ from .state import GroupState, may_follow
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 MAX_SUBSCRIBED: Final = 100_000
-"""The most topics and owned partitions that a group's subscriptions may have altogether, if the broker decodes them.
+"""The limit on the topics and owned partitions in all subscriptions of a group. Beyond it, they are not decoded.
 
-They are decoded in one turn of the event loop, in which the group's generation begins.
+All subscriptions of a group are decoded in one turn of the event loop, the turn in which the generation begins.
 """
 
 _COST_OF_SUBSCRIPTION: Final = 10
-"""What a subscription without topics counts towards `MAX_SUBSCRIBED`."""
+"""How much a subscription without topics counts towards `MAX_SUBSCRIBED`."""
 
 _MAX_SUBSCRIPTIONS_BYTES: Final = 16 << 20
 
@@ -339,7 +339,7 @@ class ClassicGroup:
 
 
 def _subscribed(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of the subscriptions, None if there are more than `MAX_SUBSCRIBED`.
+    """Return the topics of the subscriptions, None if there are too many (`MAX_SUBSCRIBED`) or they are too large.
 
     Most members of a group send the same subscription, which is decoded once. Raise DecodeError if a subscription is
     malformed.

@@ -1,6 +1,6 @@
 """Removes groups, offsets and claims: by request, with their topic, with the last member, or by expiry.
 
-Owns the dependencies: a claim is removed with its offset, with its group and with the group's last member. A group
+Owns the dependencies: a claim is removed with its offset, with its group, or with the group's last member. A group
 without members is removed when it has neither offsets nor claims left. Never decides whether a request to delete is
 acceptable; `offset_rules` does. `deleted_topics` finds the offsets of deleted topics.
 
@@ -79,7 +79,7 @@ class GroupCleanup:
         return prepared
 
     def delete_group(self, group: ClassicGroup, prepared: PreparedDeletion | None = None) -> None:
-        """Delete the group, its offsets and its claims. If it raises KafkaError, deleting again removes the rest.
+        """Delete the group, its offsets and its claims. If this raises KafkaError, a repeated call removes the rest.
 
         If `prepared` is given, it must be current.
         """
@@ -160,7 +160,7 @@ class GroupCleanup:
         if keeper is None or keeper.newest_generation(group.group_id) <= group.generation_id:
             return
         try:
-            self._drop(group.group_id, None, "the group counts its generations from 1 again")
+            self._drop(group.group_id, None, "the generations of the group begin at 1 again")
         except KafkaError as error:  # tried again when the next generation begins or the broker starts
             self._logger.warning("claims_not_dropped", group=group.group_id, error=str(error))
 
@@ -188,7 +188,7 @@ class GroupCleanup:
     # ---- expiry
 
     async def expire(self) -> None:
-        """Remove offsets past their retention, and groups without members, offsets and claims."""
+        """Remove expired offsets and claims, and the groups that then have no members, no offsets and no claims."""
         await run_in_slices(self.expiry())
 
     def expiry(self) -> Steps[None]:
@@ -221,7 +221,7 @@ class GroupCleanup:
             yield len(portion)
         if self._is_deleted(group) or group.state is not GroupState.EMPTY:
             return
-        # Of the claims that are idle, some may have been replaced or used since their step.
+        # Some of the idle claims may have been replaced or used since the step that found them.
         dropped = [
             partition
             for partition, claim in idle

@@ -5,8 +5,8 @@ has one session timeout in which it must send a request to stay in its generatio
 NOT_COORDINATOR, so that clients look for the coordinator again. Everything runs on the event loop's thread.
 
 Every state change is a plain call: it checks, appends and takes effect without an await. A method that changes state
-returns its response at once, and handlers wait for `settled` before they send it. An appended change stands even if the
-client disconnects.
+returns its response immediately, and handlers wait for `settled` before they send it. An appended change stands even if
+the client disconnects.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TAKEN_UP_AT_ONCE: Final = 20
 _MAX_PREPARATIONS: Final = 20
 """How many times a group's tombstones are prepared before its deletion fails.
 
-A commit on a partition without a tombstone makes it necessary to prepare them again.
+The tombstones must be prepared again if an offset was committed on a partition that has no prepared tombstone.
 """
 
 
@@ -165,10 +165,10 @@ class GroupCoordinator:
         self._cleanup.deleted_topics.remove_lost()
 
     def begin_sessions(self) -> None:
-        """Start the session timers. Call it when clients can reach the broker.
+        """Start the session timers, and begin to read again the partitions that could not be read.
 
-        If the timers started earlier, every session would end during a long start of the broker, and every group would
-        be empty. Partitions that could not be read are read again from now on.
+        Call this method when clients can reach the broker. If the timers started earlier and the broker took long to
+        start, all sessions would time out, and all groups would lose their members.
         """
         self._membership.begin_sessions(self._membership.groups.values())
         self._schedule_expiry()
@@ -189,7 +189,8 @@ class GroupCoordinator:
     async def _take_up(self, found: dict[str, ClassicGroup | None]) -> None:
         """Add the groups that were read from one partition, before they are served.
 
-        At the broker's start, the offsets of deleted topics are removed later, and the sessions begin later.
+        During the broker's start, this method leaves two things for later: `start` removes the offsets of deleted
+        topics, and `begin_sessions` starts the session timers.
         """
         if self._loaded:
             await self._cleanup.deleted_topics.remove_lost_in_slices(found)
@@ -466,7 +467,7 @@ class GroupCoordinator:
             codes, valid = self._sort_out(portion)
             prepared.codes += codes
             prepared.partitions.update(dict.fromkeys(commit.partition for commit in portion))
-            # Appended offsets settle their partitions: this is the time for it.
+            # Appending an offset settles its partition. Settle the partitions now, so that the append takes less time.
             self._offsets.settle_some(group_id, (commit.partition for commit in valid))
             for commit in valid:
                 value = self._value(group_id, commit, now_ms, expire_ms, owner)
@@ -536,8 +537,8 @@ class GroupCoordinator:
     def _sort_out(self, commits: Iterable[Commit]) -> tuple[list[ErrorCode], list[Commit]]:
         """Return an error code for each commit, and the valid commits.
 
-        A commit is valid if its partition exists, the topic was not replaced by another one of its name, and the
-        metadata is not too large.
+        A commit is valid if its partition exists, the topic was not replaced by another topic with the same name, and
+        the metadata is not too large.
         """
         codes = []
         valid = []
@@ -608,7 +609,7 @@ class GroupCoordinator:
         return [FetchedOffset(p, offsets.get(group_id, p), offsets.is_pending(group_id, p)) for p in wanted]
 
     def settle_offsets(self, group_id: str) -> Steps[None]:
-        """Prepare `offset_snapshot` in steps: it takes long in the turn in which it follows a large transaction."""
+        """Settle the group's offsets in steps, so that `offset_snapshot` is fast even after a large transaction."""
         return self._offsets.settle(group_id)
 
     def offset_snapshot(self, group_id: str, wanted: Iterable[TopicPartition] | None) -> Iterator[FetchedOffset]:

@@ -1,11 +1,11 @@
 """Removes the offsets of deleted topics, and the claims on their partitions, from all groups.
 
-A new topic of the same name would inherit them, so the name stays reserved until they are gone. The offsets of all
-groups are examined in portions. Deletions that are waiting when a scan begins share it; deletions that arrive during
-a scan share the next one.
+A new topic of the same name would inherit these offsets and claims, so the name stays reserved until they are removed.
+The offsets of all groups are examined in portions. Deletions that are waiting when a scan begins share that scan;
+deletions that arrive during a scan share the next one.
 
-A scan sees each offset, although a group's partitions are listed once and transactions end in between: nobody can
-commit on the partitions of a deleted topic, so an offset that becomes committed was listed as pending.
+A scan sees each offset, although it lists a group's partitions only once, and transactions may end during the scan:
+nobody can commit on the partitions of a deleted topic, so an offset that becomes committed was listed as pending.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 REMOVED_AT_ONCE: Final = 100
-"""How many offsets are removed in one step, by one batch of tombstones.
+"""How many offsets are removed in one step, with one batch of tombstones.
 
-If the broker has no more groups and no more offsets than this, they are examined and removed without a pause.
+If the broker has at most this many groups, and at most this many offsets and claims, all of them are examined and
+removed without a pause.
 """
 
 _UNITS_PER_REMOVAL: Final = 5
@@ -117,7 +118,7 @@ class DeletedTopics:
         run_at_once(self._removal(self._all_groups(), self._lost))  # failures are logged; the next start tries again
 
     async def remove_lost_in_slices(self, groups: Iterable[str]) -> None:
-        """Do the same for groups that are read after the broker's start, before they are served."""
+        """Do the same as `remove_lost` for groups that are read after the broker's start, before they are served."""
         self._drop_pending_of_replaced()
         await run_in_slices(self._removal(groups, self._lost))
 
@@ -128,7 +129,7 @@ class DeletedTopics:
         ]
 
     def _is_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
-        """Whether the partition's topic has another id than this one, which is `NO_UUID` if it is unknown."""
+        """Whether the partition's topic has another id than `topic_id`; False if `topic_id` is unknown (`NO_UUID`)."""
         topic = self._metadata.topic(partition[0])
         return topic is not None and topic_id not in (NO_UUID, topic.topic_id)
 

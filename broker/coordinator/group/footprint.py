@@ -3,8 +3,8 @@
 Owns two totals. The first counts the bytes of members (limit: `group.members.max.bytes`). The second counts the bytes
 of pending member ids, which were assigned to clients that have not joined yet (limit:
 `group.pending.members.max.bytes`). When the first limit is reached, new members are refused. When the second limit is
-reached, the oldest pending id is discarded. That is harmless, because a client normally joins with its id at once, and
-a client whose id was discarded gets a new id.
+reached, the oldest pending id is discarded. That is harmless, because a client normally joins with its id immediately,
+and a client whose id was discarded gets a new id.
 
 The limits apply only to additions by clients; records of the log are always accepted.
 """

@@ -1,10 +1,10 @@
 """Appends the groups' records to `__consumer_offsets`, waits until they are durable, and replays them.
 
 Memory follows the log, not the disk: a record takes effect when it is appended, so memory always equals the result of a
-replay. Therefore no response, not even a reader's, may be sent before the log is durable up to the state that the
-response reports. `settled` returns the future to wait for. With durability=os there is never a wait.
+replay. Therefore no response, not even one to a request that only reads, may be sent before the log is durable up to
+the state that the response reports. `settled` returns the future to wait for. With durability=os there is never a wait.
 
-Errors of the log are translated into coordinator error codes, such as NOT_COORDINATOR. After a failed flush no further
+Errors of the log are translated into coordinator error codes, such as NOT_COORDINATOR. After a failed flush, no further
 append can become durable, so no response reports records that may be lost.
 """
 
@@ -288,8 +288,8 @@ class GroupLog:
         """Replay every partition of `__consumer_offsets`.
 
         The offsets are restored in the OffsetStore, and `take_up` receives the groups. A partition that cannot be read
-        is recorded in `unreadable`. A group whose last record of a key cannot be decoded is recorded in
-        `unreadable_groups`. All other groups are served.
+        is recorded in `unreadable`. A group is recorded in `unreadable_groups` if the last record of any of its keys
+        cannot be decoded. All other groups are served.
         """
         for partition in self._state_log.existing():
             await self._loader.load(partition)
@@ -307,8 +307,8 @@ class GroupLog:
     async def _load_partition(self, partition: int) -> None:
         """Replay a partition. Meanwhile transactions may end, but nothing else is appended to an unread partition.
 
-        A marker that is appended meanwhile may be among the records that are read or not. It is applied to the result,
-        and has no effect if it was read.
+        A marker that is appended meanwhile may or may not be among the records that are read. In both cases, it is
+        applied to the result of the replay. If it was read, applying it again changes nothing.
         """
         self._meanwhile[partition] = []
         try:

@@ -1,8 +1,8 @@
 """Stores the committed offsets of one group in compact form: a coordinator has hundreds of thousands of offsets.
 
-Owns the rule that the newest record of a partition is valid. Offsets that are committed together usually differ only in
-two numbers, the committed offset and the record's offset. These numbers are kept in one array, and such offsets share
-one tuple of the other fields. An `OffsetAndMetadata` is created on access.
+Owns the rule that a partition's newest record is the valid one. Offsets that are committed together usually differ only
+in two numbers, the committed offset and the record's offset. These numbers are kept in one array, and offsets that
+differ only in them share one tuple of the other fields. An `OffsetAndMetadata` is created on access.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from ..claim import Claim, TopicPartition
 class OffsetAndMetadata(NamedTuple):
     """A committed offset.
 
-    `record_offset` is the offset of its record in the log. `expire_timestamp_ms` is the time in ms since the epoch when
-    the offset expires; it is -1 unless an old client requested a retention for this offset. `topic_id` is zero if it is
-    unknown. `claim` is the partition's claim when the record was written; a later claim does not change it.
+    `record_offset` is where the record of this commit is in the log of `__consumer_offsets`. `expire_timestamp_ms` is
+    the time in ms since the epoch when the committed offset expires; it is -1 unless an old client requested a
+    retention for this offset. `topic_id` is zero if it is unknown. `claim` is the partition's claim when the record was
+    written; a later claim does not change it.
     """
 
     committed_offset: int
@@ -116,7 +117,10 @@ class GroupOffsets(Mapping[TopicPartition, OffsetAndMetadata]):
             numbers[2 * place + 1] = value[-1]
 
     def remove(self, partition: TopicPartition, record_offset: int) -> None:
-        """Apply a tombstone at `record_offset`: remove the offset unless its record is later than the tombstone."""
+        """Remove the partition's committed offset, unless the record of the commit comes after the tombstone.
+
+        `record_offset` is the offset of the tombstone in the log of `__consumer_offsets`.
+        """
         place = self._places.get(partition)
         if place is None or self._numbers[2 * place + 1] > record_offset:
             return

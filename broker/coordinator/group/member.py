@@ -47,7 +47,7 @@ class OfferedProtocols:
         return self._metadata[name]
 
     def first_of(self, names: Container[str]) -> str:
-        """Return the protocol that the member prefers to the others of these names. It must offer one of them."""
+        """Return the protocol among `names` that the member prefers. The member must offer at least one of them."""
         return next(filter(names.__contains__, self._metadata))
 
     def __eq__(self, other: object) -> bool:

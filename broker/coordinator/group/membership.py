@@ -5,7 +5,7 @@ generations. Owns the map of groups. Every method is a plain call without an awa
 
 KIP-394: a member without an id gets one and must join again with it (v4+). KIP-345: a static member that rejoins
 without its member id replaces its previous member id, which is then fenced. In a stable group this causes no rebalance
-if the protocol stays the same. KIP-814: the response to a leader that rejoins this way says that it must skip the
+if the protocol stays the same. KIP-814: if a leader rejoins this way, the response says that the leader must skip the
 assignment (v9+).
 """
 
@@ -306,7 +306,8 @@ class GroupMembership:
                 response.skip_assignment = group.is_leader(member.member_id)
                 answer_join(member, response)
             else:
-                # Name another leader, so that the client computes no assignment, which would force a rebalance.
+                # Name another leader, so that the client computes no assignment. A new assignment would force a
+                # rebalance.
                 leader_id = old_leader if old_leader == old.member_id else group.leader_id
                 answer_join(member, joined(group, member.member_id, leader_id=leader_id))
 
@@ -328,7 +329,7 @@ class GroupMembership:
     # ---- SyncGroup
 
     def sync(self, request: SyncGroupRequest, assignments: Mapping[str, bytes], answer: SyncAnswer) -> None:
-        """Handle a SyncGroup request, whose `assignments` are by member id.
+        """Handle a SyncGroup request. `assignments` contains the request's assignments by member id.
 
         `answer` is called exactly once, either immediately or when the assignments are durable.
         """
@@ -353,7 +354,7 @@ class GroupMembership:
             self._rebalance.synced(group, member.member_id)
             answer(assigned(group, member))
         elif group.is_leader(member.member_id) and not self._footprint.has_room(sum(map(len, assignments.values()))):
-            # The leader has not synced then: it may send a smaller assignment until its time for that is over.
+            # The leader still counts as not synced, so it may send a smaller assignment until the sync phase ends.
             answer(failed_sync(ErrorCode.GROUP_MAX_SIZE_REACHED))
         else:
             answer_sync(member, failed_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # a second SyncGroup replaces the first
@@ -386,7 +387,7 @@ class GroupMembership:
     # ---- LeaveGroup
 
     def leave(self, group_id: str, leaving: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """Handle a LeaveGroup request: remove members at once and rebalance the remaining ones.
+        """Handle a LeaveGroup request: remove members immediately and rebalance the remaining ones.
 
         Return a response for each leaving member. A pending member id has no part in the generation, so its removal
         does not begin a rebalance.

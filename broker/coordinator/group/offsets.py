@@ -1,8 +1,8 @@
 """Stores committed offsets, and offsets pending in transactions.
 
 The store always equals the result of a replay of the log. Every change is a record in the log: `replay` and
-`complete_transaction` are called when a record is appended, and again, in the same order, when the broker starts. Never
-appends, and never decides what may be committed.
+`complete_transaction` are called when a record is appended. When the broker starts, `put` restores the offsets from the
+last record of each key. Never appends, and never decides what may be committed.
 
 Invariants
 
@@ -13,10 +13,10 @@ Invariants
   partition. An abort removes them.
 * A tombstone removes all offsets with a smaller record offset, including pending offsets.
 
-The marker of a large transaction takes effect at once, but the event loop must not wait until thousands of offsets are
-moved. So each of these offsets is moved, or dropped, when it is next needed: a method for one partition settles this
-partition, and a method for a group settles the group. A caller that needs a whole group runs the steps
-of `settle` first.
+The marker of a large transaction takes effect immediately, but the event loop must not wait until thousands of offsets
+are moved. So each of these offsets is moved, or dropped, when it is next needed: a method for one partition settles
+that partition, and a method for a group settles the group. A caller that needs a whole group runs the steps of `settle`
+first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ProducerKey: TypeAlias = tuple[int, int]
 
 
 MOVED_AT_ONCE: Final = 500
-"""The number of offsets in a transaction above which its marker does not move them at once. One takes about 4 µs."""
+"""The largest number of offsets in a transaction that its marker moves immediately. Moving one takes about 4 µs."""
 
 _SETTLED_AT_ONCE: Final = 50
 """How many offsets are moved or dropped in one step."""

@@ -5,10 +5,10 @@ members have joined or the rebalance timeout is over; the first rebalance of an 
 `group.initial.rebalance.delay.ms` for more members. COMPLETING_REBALANCE lasts until the leader's assignment is
 durable. A member that does not join or sync in time, or whose session ends, is removed.
 
-When a generation begins, its JoinGroups are answered, and when its assignment is durable, its SyncGroups. In a group
-with many members, only some are answered in one turn of the event loop, and the other requests stay parked. If the next
-rebalance begins meanwhile, a JoinGroup that is still parked counts for it, and a SyncGroup that is still parked gets
-REBALANCE_IN_PROGRESS.
+When a generation begins, its JoinGroups are answered. When its assignment is durable, its SyncGroups are answered. In a
+group with many members, only some requests are answered in one turn of the event loop, and the others stay parked. If
+the next rebalance begins meanwhile, a JoinGroup that is still parked joins the next generation, and a SyncGroup that is
+still parked gets REBALANCE_IN_PROGRESS.
 
 Owns the timers of groups. Never decides whether a request is acceptable; `membership` does. Responses go through the
 members' callbacks `awaiting_join` and `awaiting_sync`, each called at most once. All methods are plain calls. They get
@@ -169,7 +169,7 @@ class Rebalance:
         group.remove(member.member_id)
 
     def _remove_missing(self, group: ClassicGroup, missing: Sequence[ClassicGroupMember], event: str) -> None:
-        """Remove members that did not join or sync in time. Write one line to the log, which names a few of them."""
+        """Remove members that did not join or sync in time, and log one line that names a few of them."""
         if missing:
             named = [member.member_id for member in missing[:_NAMED]]
             self._logger.info(event, group=group.group_id, count=len(missing), members=named)
@@ -198,7 +198,7 @@ class Rebalance:
     def prepare(self, group: ClassicGroup, reason: str) -> None:
         """Begin a rebalance.
 
-        From now on Heartbeat responses contain REBALANCE_IN_PROGRESS, so that members join again.
+        Until its join phase is complete, Heartbeat responses contain REBALANCE_IN_PROGRESS, so that members join again.
         """
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -281,7 +281,7 @@ class Rebalance:
         self._answer_members(group)
 
     def _answer_members(self, group: ClassicGroup) -> None:
-        """Answer the parked requests of all members, if they are many in several turns of the event loop."""
+        """Answer the parked requests of all members. If there are many, this takes several turns of the event loop."""
         self._answer_next(group, iter(list(group.members.values())))
 
     def _answer_next(self, group: ClassicGroup, members: Iterator[ClassicGroupMember]) -> None:

@@ -1,6 +1,6 @@
 """Defines the states of a group and the valid transitions between them.
 
-This file is only the table; `classic_group` and `rebalance` implement the transitions.
+This file contains only the table; `classic_group` and `rebalance` implement the transitions.
 """
 
 from __future__ import annotations

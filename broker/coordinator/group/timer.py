@@ -59,10 +59,11 @@ class DeadlineTimer:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, most: int = 1 << 30) -> None:
-        """Take at most `most` entries that are due, and run their actions. Call again until `next_deadline` is later.
+        """Take at most `most` entries that are due, and run their actions. Call again while `next_deadline` is past.
 
-        An entry of a cancelled action counts, and so does one whose deadline was extended, because many sessions that
-        began together and are kept alive become due together. Actions scheduled meanwhile run in the next call.
+        Entries of cancelled actions and entries whose deadline was extended count towards `most`, too: if many sessions
+        began together and are kept alive, their entries become due together. Actions that are scheduled meanwhile run
+        in the next call.
 
         If any action failed, raise ExceptionGroup after all of them have run.
         """

@@ -1,7 +1,7 @@
 """Coordinates transactions: the methods that handlers, the produce path and the group coordinator call.
 
 This file implements InitProducerId, EndTxn, WriteTxnMarkers, DescribeTransactions and ListTransactions.
-`registration.py` adds and verifies partitions, `fencing.py` fences producers.
+`registration.py` adds and verifies partitions, and `fencing.py` fences producers.
 
 Lifecycle: `start` replays `__transaction_state`, resumes decided transactions and compares the partitions' logs with
 the coordinator's state. `stop` leaves unfinished work to the broker's next start. Everything runs on the event loop's
@@ -9,8 +9,8 @@ thread.
 
 Every request follows one pattern: decide (a pure function) → append and wait until durable → respond. There is no await
 between decision and append, so requests for one transactional id never interleave inside a transition. A request that
-arrives during a transition, or before a decided transaction is complete, waits for it (within limits) and then decides
-again.
+arrives during a transition, or before a decided transaction is complete, waits until the transition or the transaction
+is complete (within limits) and then decides again.
 
 Invariants: a decision is durable before any response and before any marker; a transaction is decided once; COMPLETE_*
 follows only when every marker is durable; a request with a fenced epoch never succeeds. `decide → append` runs to
@@ -42,7 +42,7 @@ from .state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, Transactio
 class TransactionCoordinator(TransactionCore):
     """The coordinator of all transactional ids of this broker.
 
-    `registration` adds partitions to transactions and admits batches, `fencing` fences producers.
+    `registration` adds partitions to transactions and admits batches. `fencing` fences producers.
     """
 
     @cached_property
@@ -93,7 +93,7 @@ class TransactionCoordinator(TransactionCore):
     def check_new_id(self, transactional_id: str) -> None:
         """Raise KafkaError INVALID_REQUEST if a transactional id that is not in use yet is too long.
 
-        Ids of data directories from Kafka may be longer, and stay usable.
+        Longer ids that are in use already, in a data directory from Kafka, stay usable.
         """
         size, most = len(transactional_id.encode()), self.config.transactional_id_max_bytes
         if size > most:
@@ -149,8 +149,8 @@ class TransactionCoordinator(TransactionCore):
                     self.events.initialised(first, step, recovers, cause)
                     return ProducerIdentity(step.producer_id, step.producer_epoch)
                 if expected is not None:
-                    # This request wrote the fencing epoch. If another producer bumps that epoch, it no longer matches
-                    # `expected`.
+                    # This request wrote the fencing epoch, which is expected from here on. If another producer bumps
+                    # the epoch, this request is refused.
                     expected = ProducerIdentity(step.producer_id, step.producer_epoch)
             elif step is Step.NEEDS_PRODUCER_ID:
                 new_producer_id = await self.producer_ids.next()
@@ -277,7 +277,9 @@ class TransactionCoordinator(TransactionCore):
         code.
         """
         if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty. Set transactional.id.")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "The transactional id is empty. Name the transactional id to describe."
+            )
         entry = self.state.get(transactional_id)
         if entry is None or entry.metadata.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -286,8 +288,8 @@ class TransactionCoordinator(TransactionCore):
     def list(self, wanted: TransactionFilter) -> Steps[list[TransactionMetadata]]:
         """Handle a ListTransactions request: return, in steps, the states of the ids that `wanted` selects.
 
-        Each id is in the state of its step. Ids that are new since the call are left out. Raise KafkaError
-        INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
+        Each id is read in its own step, so the states may be from different times. Ids created after the call are left
+        out. Raise KafkaError INVALID_REGULAR_EXPRESSION, or with a coordinator error code.
         """
         self.state.check_loaded()
         known = (entry.metadata for entry in self.state.snapshot())

@@ -1,8 +1,8 @@
 """Contains the base of the transaction coordinator: its parts, and the only code path that changes a transactional id.
 
-It looks up transactional ids, appends their transitions, and starts what follows from a transition when it is durable:
-markers, timers and events. The rules are in `decisions.py`. The requests are in `registration.py`, `fencing.py` and
-`coordinator.py`. Everything runs on the event loop's thread.
+It looks up transactional ids and appends their transitions. When a transition is durable, it starts what follows:
+markers, timers and events. The rules are in `decisions.py`. The requests are handled in `registration.py`, `fencing.py`
+and `coordinator.py`. Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class TransactionCore:
     """The base class of the transaction coordinator.
 
-    It appends transitions, and starts what follows from a transition when it is durable.
+    It appends transitions. When a transition is durable, it starts what follows: markers, timers and events.
     """
 
     def __init__(
@@ -135,11 +135,11 @@ class TransactionCore:
         self.state.on_group_assignment = replay
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id that has this current or previous producer id, None if no known id has it."""
+        """Return the transactional id whose current or previous producer id this is, None if no known id has it."""
         return self.state.transactional_id_of(producer_id)
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id that has this current or previous producer id, None if no id has it.
+        """Return the state of the transactional id whose current or previous producer id this is, None if unknown.
 
         Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS until the state is loaded. Raise COORDINATOR_NOT_AVAILABLE if no
         known id has the producer id but a state partition is unreadable, because the id may be in that partition.
@@ -171,8 +171,8 @@ class TransactionCore:
     async def until_settled(self, transactional_id: str, deadline: float, by: Caller) -> None:
         """Wait, on behalf of a client's request, until the transactional id's previous transaction is complete.
 
-        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time), and at once if too many requests wait
-        already or the broker is stopping.
+        Raise KafkaError CONCURRENT_TRANSACTIONS at `deadline` (event loop time), or immediately if too many requests
+        wait already or the broker is stopping.
         """
         await self.waits.until_settled(self.known(transactional_id), deadline, by)
 

@@ -41,7 +41,7 @@ class Step(Enum):
     """What the caller must do before a transition or instead of it."""
 
     WAIT = "wait"
-    """Wait until the earlier transition or transaction is finished, then decide again."""
+    """Wait until the earlier transition is durable or the earlier transaction is complete, then decide again."""
     NEEDS_PRODUCER_ID = "needs producer id"
     """Allocate a producer id, then decide again with it."""
     NOTHING = "nothing"
@@ -77,8 +77,9 @@ def decide_init(
     `expected` is stale.
 
     Stricter than Kafka in two points. A request with a stale `expected` epoch gets PRODUCER_FENCED without first
-    aborting the ongoing transaction, so a zombie cannot disturb its successor. The producer whose transaction this
-    request aborts gets PRODUCER_FENCED for its EndTxn from now on, not INVALID_TXN_STATE until the abort is complete.
+    aborting the ongoing transaction, so a zombie cannot disturb its successor. When this request aborts a transaction,
+    an EndTxn of the aborted producer gets PRODUCER_FENCED immediately. (In Kafka, the EndTxn gets INVALID_TXN_STATE
+    until the abort is complete.)
     """
     if pending:
         return Step.WAIT
@@ -117,7 +118,7 @@ def decide_add(
     session: bool = False,
     gone: frozenset[TopicPartition] = frozenset(),
 ) -> TransactionMetadata | Step:
-    """Decide how partitions are registered with the transaction, which starts if none is ongoing.
+    """Decide how partitions are registered with the ongoing transaction. If none is ongoing, a transaction starts.
 
     Used for AddPartitionsToTxn, AddOffsetsToTxn, the implicit registration of KIP-890 and a session's first batch. With
     `session` the partitions stay registered after the transaction. `gone` are partitions of the session that no longer
@@ -170,8 +171,8 @@ def decide_end(
     """Decide how a client's EndTxn request ends the transaction.
 
     `version` is TV_2 from request version 5 on, where every EndTxn bumps the epoch. `written` is called just before a
-    decision and returns the partitions that get a marker. It may raise KafkaError INVALID_REQUEST. If it is None, every
-    registered partition gets a marker. Raise KafkaError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
+    decision and returns the partitions that get a marker. It may raise KafkaError INVALID_REQUEST. If `written` is
+    None, every registered partition gets a marker. Raise KafkaError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
     INVALID_TXN_STATE if the request is refused.
     """
     if version.supports_epoch_bump:
@@ -272,8 +273,8 @@ def _decide_end_v2(
 def verify_partition(metadata: TransactionMetadata, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
     """Return NONE if a batch of a client without KIP-890 may be appended, else the error code.
 
-    It may be appended if the transaction is ongoing and contains the partition. A batch that arrives after the decision
-    is late and gets INVALID_TXN_STATE. (A newer client's batch waits instead.)
+    The batch may be appended if the transaction is ongoing and contains the partition. A batch that arrives while a
+    decided transaction is being completed is late and gets INVALID_TXN_STATE. (A newer client's batch waits instead.)
     """
     if metadata.producer_id != identity.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -299,7 +300,9 @@ def _is_next_identity(metadata: TransactionMetadata, identity: ProducerIdentity)
 
 
 def _may_match(metadata: TransactionMetadata, expected: ProducerIdentity) -> bool:
-    """Whether `expected` may be the current identity, or the previous one if the response with the new one was lost."""
+    """Whether `expected` may be the current identity, or the previous identity of a producer that has not received the
+    new one.
+    """
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or metadata.producer_id == expected.producer_id

@@ -16,8 +16,8 @@ class TransactionEntry:
     it will be written before the id's next record. `partition` is the partition of `__transaction_state` that holds the
     id.
 
-    `written` are the partitions of the ongoing transaction that have a batch, or are about to get one. It is None if
-    the transaction began before this process started, because these partitions are then unknown. `waiters` is None
+    `written` contains the partitions of the ongoing transaction that have a batch, or are about to get one. It is None
+    if the transaction began before this process started, because these partitions are then unknown. `waiters` is None
     while no request waits, because a broker has many entries and each empty list would take 56 bytes.
     """
 

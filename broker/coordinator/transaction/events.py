@@ -1,7 +1,7 @@
 """Writes the log lines and metrics of the transaction coordinator.
 
 Owns the names of the events and the fields of each line: the reason, the client (id and host), the request, and the
-producer's epochs before and after. Most events write one line and count in one metric. Never decides or changes
+producer's epochs before and after. Most events write one line and increment one metric. Never decides or changes
 anything.
 """
 
@@ -69,7 +69,10 @@ UNKNOWN_CALLER: Final = Cause("unknown")
 
 
 class TransactionEvents:
-    """The log and metrics of transactional ids. Times are in seconds. `before` and `after` are states of one id."""
+    """The writer of the log lines and metrics of transactional ids.
+
+    `seconds` is a duration. `before` and `after` are the states of one id before and after the event.
+    """
 
     def __init__(self, logger: Any, metrics: Metrics) -> None:
         self._logger = logger

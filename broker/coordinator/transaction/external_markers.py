@@ -63,7 +63,7 @@ class MarkerCoordinator(Protocol):
     """The operations that external markers need from the transaction coordinator."""
 
     def owner_of(self, producer_id: int) -> Owner | None:
-        """Return the state of the transactional id that has this current or previous producer id, None if no id has it.
+        """Return the state of the transactional id whose current or previous producer id this is, None if unknown.
 
         Raise KafkaError COORDINATOR_NOT_AVAILABLE (a state partition is unreadable) or COORDINATOR_LOAD_IN_PROGRESS.
         """
@@ -145,7 +145,7 @@ class ExternalMarkers:
         self._logger = logger
 
     async def write(self, markers: list[Marker], by: Caller) -> list[dict[TopicPartition, ErrorCode]]:
-        """Apply each marker as far as the rules allow. Return, in order, an error code for each of its partitions.
+        """Apply each marker as far as the rules allow. Return, for each marker, the error code of each partition.
 
         All appended markers are durable when this method returns.
         """

@@ -1,10 +1,10 @@
 """Does the background work on transactions: timeouts, expiry, and completion and repairs when the broker starts.
 
-Owns the conditions for this work. The coordinator makes the transitions, the marker writer writes the markers.
+Owns the conditions for this work. The coordinator makes the transitions, and the marker writer writes the markers.
 
 A repair that fails when the broker starts (because of a full disk or an unreadable state partition) is retried until it
 succeeds, so that no last stable offset is stuck until the next start. The markers to write are determined before
-clients can write. Until a marker is written, its producer id cannot start a transaction in that partition
+clients can write. Until a marker is written, its producer cannot start a transaction in the marker's partition
 (`is_repairing`), because the marker would end the new transaction.
 """
 
@@ -35,7 +35,7 @@ SESSIONS_OFF: Final = Cause.own("inter.broker.protocol.version is below the leve
 HIGHER_EPOCH: Final = Cause.own("a log has a higher epoch of the producer")
 
 UNREACHABLE_PRODUCER_ID: Final = 1 << 62
-"""Producer ids from this one on are never assigned, because ids are allocated in blocks upwards from 0."""
+"""This producer id and all higher ones are never assigned, because ids are allocated in blocks upwards from 0."""
 
 EXPIRED_AT_ONCE: Final = 500
 """How many expired transactional ids are removed without an await."""
@@ -92,7 +92,8 @@ class TransactionMaintenance:
         self._repairs: dict[tuple[int, TopicPartition], Repair] = {}
         self._failures: dict[tuple[int, TopicPartition], dict[TopicPartition, str]] = {}
         self._undecided: set[tuple[int, TopicPartition]] = set()
-        """The open transactions of unknown producer ids, not repaired while a state partition is unreadable."""
+        """The open transactions of unknown producer ids. They are not repaired while a state partition is unreadable.
+        """
         self._retrying: asyncio.Task[None] | None = None
         self._abort_backoff: RetryBackoff | None = None
 

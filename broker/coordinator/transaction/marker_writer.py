@@ -5,8 +5,8 @@ in the log, and retries until every marker is durable, both after failures of si
 errors. Only then does COMPLETE_* follow, and only then can the transactional id's next transaction begin.
 
 A partition that is deleted meanwhile needs no marker. A partition that refuses the marker needs none if its log has no
-open transaction of the producer. If the log has one, it is not the decided transaction, but one whose marker, or whose
-record at the coordinator, a power failure has lost. It is aborted.
+open transaction of the producer. If the log has one, that open transaction is not the decided one: a power failure has
+lost its marker, or the coordinator's record of it. The open transaction is aborted.
 
 A failure is logged when it first occurs, when it changes and when it is over, not at each attempt.
 
@@ -41,7 +41,7 @@ _REFUSALS = frozenset(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""The error codes by which a partition refuses a marker; its log is then checked for an open transaction."""
+"""The error codes with which a partition refuses a marker; its log is then checked for an open transaction."""
 
 _PER_TURN: Final = 500
 """How many partitions' results are processed before the event loop runs other tasks."""
@@ -147,7 +147,7 @@ class TransactionMarkerWriter:
         """Resolve a refused marker: abort an open transaction of the producer in the log. Return NONE or an error code.
 
         NONE means that the producer has no open transaction in the log any more. An open transaction is either a later
-        one, whose record the coordinator has lost, or an earlier one, whose marker the log has lost. Both happen after
+        one, whose record the coordinator has lost, or an earlier one, whose marker the log has lost. Such losses follow
         a power failure with durability=os. Such a transaction can no longer commit.
         """
         try:

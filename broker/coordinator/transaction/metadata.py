@@ -254,11 +254,11 @@ def prepare_fence(
 ) -> TransactionMetadata:
     """Return the next value, in state PREPARE_ABORT, for an abort that the broker initiates.
 
-    The epoch is bumped, and the current producer is fenced. If another producer fences it (`fenced`), no producer
-    receives the new epoch, and InitProducerId recognises no retry (`last_producer_epoch` is -1). After a timeout, a
-    producer receives it that initialises again with its previous epoch, unless another one has initialised since
-    (KIP-588). The last epoch of a producer id is reserved, and no producer receives it. Every registered partition gets
-    a marker.
+    The epoch is bumped, and the current producer is fenced. `fenced`: the cause is an InitProducerId, another producer
+    of the group, or an operator. No producer then receives the new epoch, and InitProducerId recognises no retry
+    (`last_producer_epoch` is -1). Otherwise, as after a timeout, the fenced producer may return: if it initialises
+    again with its previous epoch, and no other producer has initialised since, it receives the new epoch (KIP-588). The
+    last epoch of a producer id is reserved, and no producer receives it. Every registered partition gets a marker.
     """
     assert metadata.state is TransactionState.ONGOING
     epoch = min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
@@ -278,7 +278,7 @@ def prepare_fence(
 def fence_idle(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     """Return the next value, in state EMPTY, which fences the producer while no transaction is open.
 
-    No producer receives the bumped epoch. If no producer holds the current epoch (`fenced`), it is not bumped again.
+    No producer receives the bumped epoch. If no producer holds the current epoch (`fenced`), the epoch stays the same.
     The state becomes EMPTY, so that a retried EndTxn for an aborted transaction cannot succeed and return the epoch.
     """
     epoch = metadata.producer_epoch if metadata.fenced else min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)

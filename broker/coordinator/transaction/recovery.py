@@ -5,8 +5,8 @@ transaction in a log is either the ongoing transaction of a known transactional 
 stable offset stays stuck.
 
 With `durability=flush` nothing needs a repair unless the coordinator's state was removed on purpose (a copied topic, a
-deleted `__transaction_state`), because registration is durable before data, and COMPLETE_* after the markers. With
-`durability=os` a power failure can lose the tail of any file, and this comparison repairs the rest.
+deleted `__transaction_state`), because a registration is durable before the data, and COMPLETE_* after the markers.
+With `durability=os`, a power failure can lose the tail of any file, and the markers then repair the logs.
 """
 
 from __future__ import annotations

@@ -182,9 +182,10 @@ class PartitionRegistration:
         """Return None if a batch for this partition may be appended now, before the next await.
 
         `registers`: the request registers the partition implicitly (Produce v12+, TxnOffsetCommit v5+). For an older
-        request the partition must be registered already, or belong to the session, whose next transaction the batch
-        then opens. If the result is a future, await it through `asyncio.shield` and call again. If it is Step.WAIT,
-        await `until_settled` and call again. Raise KafkaError with the code for the response if the batch is refused.
+        request, the partition must be registered already, or must belong to the session; the batch then opens the
+        session's next transaction. If the result is a future, await it through `asyncio.shield` and call again. If it
+        is Step.WAIT, await `until_settled` and call again. Raise KafkaError with the code for the response if the batch
+        is refused.
         """
         code = self.verify(transactional_id, producer_id, producer_epoch, partition)
         if code is ErrorCode.NONE:
@@ -212,8 +213,8 @@ class PartitionRegistration:
     ) -> ErrorCode:
         """Return NONE if an older client's batches open the next transaction of their session, or are part of it.
 
-        Otherwise return the error code for the batches. The caller registers the partitions before the next await: if
-        the session has ended, the registration would open a transaction for batches of one that was aborted.
+        Otherwise return the error code for the batches. The caller must register the partitions before the next await.
+        If the session ended in between, the registration would open a new transaction for batches of an aborted one.
         """
         first = next(iter(partitions))
         code = self.verify(transactional_id, producer_id, producer_epoch, first)
@@ -281,13 +282,13 @@ class PartitionRegistration:
 
 
 def _decided(entry: TransactionEntry) -> TransactionMetadata:
-    """Return the value that defines the session: a pending decision already defines the session after it."""
+    """Return the value that defines the session: a pending decision if there is one, else the current value."""
     pending = entry.pending
     return pending if pending is not None and pending.state.is_prepare else entry.metadata
 
 
 def _verify(entry: TransactionEntry, identity: ProducerIdentity, partition: TopicPartition) -> ErrorCode:
-    """Return the code of `verify_partition`. A decision counts as soon as it is appended, before it is durable.
+    """Return the code of `verify_partition`, but let a decision take effect when it is appended, before it is durable.
 
     A batch of a session that has ended is late and gets INVALID_TXN_STATE.
     """

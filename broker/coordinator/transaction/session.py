@@ -9,7 +9,7 @@ partitions that it wrote. Any InitProducerId, fencing or timeout ends it. Reques
 transaction:
 
 * Produce v12+ and TxnOffsetCommit v5+ with EndTxn v5: each transaction has its own epoch, so a late request is refused
-  by its epoch.
+  because of its epoch.
 * Older versions (EndTxn v3-4): the epoch stays the same, and a session survives only commits. A late batch is
   recognised by its sequence number, because sequence numbers continue across transactions. A batch that is in the log
   already is answered as a duplicate. Any other late batch is out of sequence and refused. Neither opens a transaction.
@@ -36,7 +36,7 @@ def written(
 ) -> Written:
     """Return the partitions that the ending transaction wrote: those that its producer named, and those in `known`.
 
-    `known` are the partitions that have a batch of the transaction. It is None if the broker restarted during the
+    `known` contains the partitions that have a batch of the transaction. It is None if the broker restarted during the
     transaction; every registered partition then counts as written. `deleted` selects the deleted partitions, which are
     left out. Raise KafkaError INVALID_REQUEST if a named partition is in neither the transaction nor the session.
     """

@@ -3,13 +3,13 @@
 Owns the entries, the appends that change them, and their replay. Never decides a transition and never accesses the
 partitions of a transaction.
 
-A transition is appended, and becomes current when it is durable. In between, the entry is `pending` and no other
-transition is accepted, so every response reports durable state.
+A transition is appended, and becomes current when it is durable. In between, its value is the entry's `pending` value
+and no other transition is accepted, so every response reports durable state.
 
 COMPLETE_* is different: no response depends on it, and after a crash it follows again from PREPARE_*. Therefore it
-becomes current at once. It is written before the id's next record, in the same batch, or by itself after a short delay.
-This saves a busy id a write and a flush per transaction, and still no log contains a batch of the next transaction
-before COMPLETE_* is durable.
+becomes current immediately. It is written before the id's next record, in the same batch, or by itself after a short
+delay. This saves a busy id a write and a flush per transaction, and still no log contains a batch of the next
+transaction before COMPLETE_* is durable.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _DECODED_AT_ONCE = 100
 _TOMBSTONES_PER_BATCH = 30
 """How many tombstones are written in one batch.
 
-Even with the longest ids the batch is small enough not to be refused. A refused batch would leave its transactional ids
-in memory forever.
+Even with the longest ids, such a batch is small enough to be accepted. A refused batch would leave its transactional
+ids in memory forever.
 """
 
 _CHECKED_AT_ONCE = 5000
@@ -49,7 +49,8 @@ _COMPLETION_DELAY_S = 0.2
 """How long, in seconds, a COMPLETE_* value waits for its id's next record before it is written by itself."""
 
 _APPEND_ERRORS = {
-    # Mapped, as in Kafka, to codes that a coordinator's clients understand and retry.
+    # The mapping is Kafka's. Clients retry the coordinator's codes. They do not retry UNKNOWN_SERVER_ERROR, which means
+    # that the record is too large.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
@@ -132,7 +133,7 @@ class TransactionStateManager:
         return self._entries.get(transactional_id)
 
     def transactional_id_of(self, producer_id: int) -> str | None:
-        """Return the transactional id that has this current or previous producer id, None if no known id has it."""
+        """Return the transactional id whose current or previous producer id this is, None if no known id has it."""
         entry = self._by_producer_id.get(producer_id)
         if entry is None or producer_id not in (entry.metadata.producer_id, entry.metadata.previous_producer_id):
             return None

@@ -58,10 +58,10 @@ def decode_key(key: bytes) -> TransactionLogKey | GroupAssignmentKey | UnknownRe
 
 
 class SortedSet:
-    """A large set of partitions in the latest record of a transactional id, sorted as records have it.
+    """A large set of partitions in the latest record of a transactional id, grouped and sorted as in the record.
 
-    A transaction that grows partition by partition is written each time with all of its partitions. To sort them again
-    would cost a millisecond for 10,000 partitions, so those that were added are inserted instead.
+    A transaction that grows partition by partition is written each time with all of its partitions. Sorting 10,000
+    partitions again would take a millisecond, so the added partitions are inserted instead.
     """
 
     __slots__ = ("_partitions", "_rows")
@@ -93,7 +93,7 @@ class SortedSets(NamedTuple):
 
     @classmethod
     def unknown(cls) -> SortedSets:
-        """Return the sets of an id of which no record has been encoded yet."""
+        """Return the sets of an id for which no record has been encoded yet."""
         return cls(SortedSet(), SortedSet())
 
 
