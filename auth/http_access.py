@@ -23,7 +23,7 @@ RunInThread = Callable[[Callable[[], bool]], "asyncio.Future[bool]"]
 
 
 class NamedFile(NamedTuple):
-    """A file, and the setting that names it; the path is empty if the setting names none."""
+    """A file, and the setting that names it. `path` is empty if the setting names no file."""
 
     setting: str
     path: str
@@ -46,7 +46,7 @@ class HttpAccess:
     def of_files(
         cls, users: NamedFile, tokens: NamedFile, run: RunInThread, unusable: Callable[[str, str], Exception]
     ) -> HttpAccess:
-        """Read the files, of which at least one must be named. Blocks.
+        """Read the files. At least one of them must be named. Blocks.
 
         If a file cannot be used, raises the exception that `unusable(setting, reason)` returns.
         """
@@ -77,13 +77,13 @@ class HttpAccess:
             await asyncio.wait([self._checking])
         self._checking = checking = self._run(partial(self._verify, authorization))
         checking.add_done_callback(self._checked)
-        await asyncio.wait([checking])  # if this is cancelled, the check continues, and others wait for it
+        await asyncio.wait([checking])  # if this task is cancelled, the check continues, and other tasks wait for it
         return checking.result()
 
     def _checked(self, checking: asyncio.Future[bool]) -> None:
         self._checking = None
         if not checking.cancelled():
-            checking.exception()  # if the client has gone, no task retrieves the exception
+            checking.exception()  # if the client is gone, no other task retrieves the exception
 
     def _verify(self, authorization: str) -> bool:
         scheme, _, value = authorization.partition(" ")

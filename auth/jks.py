@@ -1,8 +1,9 @@
 """Read Java's old key store format JKS, which keytool wrote by default before Java 9.
 
-No maintained Python library reads it. The format has a header, entries, and a digest of both with the password. An
-entry is a trusted certificate, or a private key with its certificate chain. The key is encrypted with a key stream of
-SHA-1 digests of its password, which protects it badly. `keytool -importkeystore` converts such a file to PKCS #12.
+No maintained Python library reads this format. A file has a header, entries, and a digest of the password, the header
+and the entries. An entry is a trusted certificate, or a private key with its certificate chain. The key is encrypted
+with a key stream made of SHA-1 digests of the key's password. This is weak protection. `keytool -importkeystore`
+converts such a file to PKCS #12.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class JksError(ValueError):
 class JksStore:
     """The content of a file: certificates and keys in DER.
 
-    `key` is the first private key, PKCS #8 and unencrypted, None if there is none. `chain` has its certificates, its
-    own first. `trusted` has the certificates that Java trusts: those without a key, and the first of each chain.
+    `key` is the first private key in unencrypted PKCS #8, or None if there is no key. `chain` is the key's certificate
+    chain, which begins with the key's own certificate. `trusted` has the certificates that Java trusts: those without a
+    key, and the first certificate of each chain.
     """
 
     key: bytes | None = field(default=None, repr=False)
@@ -47,8 +49,8 @@ class JksStore:
 def read_jks(content: bytes, password: str, key_password: str = "", *, keys: bool = True) -> JksStore:
     """Return the content of a file.
 
-    `key_password` is that of the key, if it is not `password`. Without `keys`, private keys are skipped, and without a
-    password the digest is not checked, as in Java. Raises JksError.
+    `key_password` is the password of the key, if it differs from `password`. If `keys` is false, private keys are
+    skipped. If `password` is empty, the digest is not checked, as in Java. Raises JksError.
     """
     if content[:4] != MAGIC:
         raise JksError("it does not begin like a file in the format JKS")
@@ -132,7 +134,7 @@ def _element(data: bytes, position: int, tag: int) -> tuple[bytes, int]:
     if len(head) < 2 or head[0] != tag:
         raise JksError("its private key is not in the expected form")
     size, begin = head[1], position + 2
-    if size & 0x80:  # the number of bytes that have the size
+    if size & 0x80:  # the low bits are the number of bytes that hold the size
         begin += size & 0x7F
         size = int.from_bytes(data[position + 2 : begin], "big")
     if begin + size > len(data):

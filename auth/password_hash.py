@@ -29,7 +29,7 @@ class PasswordHash:
 
     @classmethod
     def of_password(cls, password: str, mechanism: str = "SCRAM-SHA-512") -> Self:
-        """Return a new hash, with a random salt. Raises ValueError for an empty password. It takes milliseconds."""
+        """Return a new hash, with a random salt. Takes milliseconds. Raises ValueError for an empty password."""
         scram = SCRAM_MECHANISMS[mechanism]
         return cls(scram, ScramCredential.of_password(scram, password))
 
@@ -53,7 +53,7 @@ class PasswordHash:
         return f"{self.mechanism.name}${credential.iterations}:{salt}${stored_key}:{server_key}"
 
     def matches(self, password: str) -> bool:
-        """Return whether this is the hash of `password`. It takes milliseconds, and releases the GIL."""
+        """Return whether this is the hash of `password`. The call takes milliseconds, and releases the GIL."""
         mechanism, credential = self.mechanism, self.credential
         salted = mechanism.salted_password(password, credential.salt, credential.iterations)
         computed = ScramCredential.of_salted_password(

@@ -1,6 +1,6 @@
 """`RememberedPasswords`: compares passwords with the hashes of a file.
 
-The last right password of each user is remembered, so that only its first check is slow.
+The last correct password of each user is remembered, so that only the first check of a password is slow.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .user_file import UserFile
 
 
 class RememberedPasswords:
-    """The users of a file. Of each user, the last password that was right is remembered as a keyed digest.
+    """The users of a file. The last correct password of each user is remembered as a keyed digest.
 
-    A password that is remembered is recognised in microseconds, and any other one costs milliseconds of hashing. This
-    is safe for these reasons:
+    A remembered password is recognised in microseconds, while any other password costs milliseconds of hashing. This is
+    safe for these reasons:
 
     * Only the right password of an existing user is remembered. A wrong password, or the name of an unknown user, costs
       a full hash every time, so guessing does not become cheaper, and the time of a response reveals nothing about
@@ -36,9 +36,10 @@ class RememberedPasswords:
         self._digests: dict[str, bytes] = {}
 
     def recalls(self, name: str, password: str) -> bool:
-        """Return whether this password of the user was right the last time. Raises OSError and ValueError.
+        """Return whether this is the remembered password of the user. Raises OSError and ValueError.
 
-        It takes microseconds, and reads the file if it has changed. False says nothing about the password.
+        The call takes microseconds, but reads the file if the file has changed. False does not mean that the password
+        is wrong.
         """
         self._forget_if_changed()
         digest = self._digests.get(name)
@@ -47,14 +48,14 @@ class RememberedPasswords:
     def verify(self, name: str, password: str) -> bool:
         """Return whether the user exists and has this password. Raises OSError and ValueError.
 
-        It takes milliseconds unless the password is remembered.
+        The call takes milliseconds unless the password is remembered.
         """
         if self.recalls(name, password):
             return True
         users = self._users
         if not self._file.verify(name, password):
             return False
-        if self._file.load() is users:  # the password was compared with the hash of these users
+        if self._file.load() is users:  # the file is unchanged, so the password matched a hash in `users`
             self._digests[name] = self._digest(password)
         return True
 

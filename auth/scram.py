@@ -1,7 +1,7 @@
 """SCRAM: prove the knowledge of a password without sending it (RFC 5802, RFC 7677), for client and broker.
 
-A `ScramClient` and a `ScramServer` exchange four messages. They have no sockets, and do not look up
-credentials: between the first two messages, the server's caller passes the user's credential to it.
+A `ScramClient` and a `ScramServer` exchange four messages. They have no sockets, and do not look up credentials:
+between the first two messages, the caller passes the user's credential to the server.
 
     client.first()           n,,n=user,r=nonce                    server.receive(…) returns the user
     client.respond(…)        r=nonce+more,s=salt,i=4096           server.challenge(credential)
@@ -41,7 +41,8 @@ MAX_MESSAGE_BYTES: Final = 8192
 """The largest message that is read."""
 
 TOKEN_EXTENSION: Final = "tokenauth"  # noqa: S105 - a name
-"""The extension of the first message that says that user and password are those of a delegation token (KIP-48)."""
+"""The extension that is true if name and password are the id and HMAC of a delegation token (KIP-48).
+"""
 
 _NO_BINDING: Final = b"n,,"
 _SALT_BITS: Final = 130
@@ -87,7 +88,7 @@ class ScramMechanism:
         return hmac.digest(key, data, self.hash_name)
 
     def salted_password(self, password: str, salt: bytes, iterations: int) -> bytes:
-        """Return Hi(password, salt, iterations) of RFC 5802. It takes milliseconds, and releases the GIL."""
+        """Return Hi(password, salt, iterations) of RFC 5802. The call takes milliseconds, and releases the GIL."""
         return hashlib.pbkdf2_hmac(self.hash_name, password.encode(), salt, iterations)
 
 
@@ -101,7 +102,7 @@ SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
 class ScramCredential:
     """What a broker stores instead of a password.
 
-    The password cannot be computed from it, but a weak password can be guessed with it.
+    The password cannot be computed from the credential, but the credential makes it possible to guess a weak password.
     """
 
     salt: bytes = field(repr=False)
@@ -115,7 +116,7 @@ class ScramCredential:
     ) -> Self:
         """Return the credential of a password. Without `salt`, the salt is random.
 
-        Raises ValueError for an empty password, and for `iterations` outside of MIN_ITERATIONS to MAX_ITERATIONS.
+        Raises ValueError for an empty password, and for `iterations` below MIN_ITERATIONS or above MAX_ITERATIONS.
         """
         if not password:
             raise ValueError("the password is empty")
@@ -137,7 +138,7 @@ class ScramCredential:
 
 
 NO_CREDENTIALS: Final[Mapping[int, int]] = {}
-"""The numbers of iterations if there are no credentials."""
+"""The argument `iterations` of `ScramDecoys.credential` if there are no credentials."""
 
 
 class ScramDecoys:
@@ -157,8 +158,9 @@ class ScramDecoys:
     ) -> ScramCredential:
         """Return the decoy of the user `name`.
 
-        `iterations` has the number of the mechanism's credentials by their number of iterations. Decoys have each
-        number of iterations equally often; without credentials, they have MIN_ITERATIONS.
+        `iterations` maps each number of iterations to how many of the mechanism's credentials have it. The numbers of
+        iterations are as frequent among decoys as among the credentials; without credentials, decoys have
+        MIN_ITERATIONS.
         """
         salt, stored_key, server_key, place = (
             mechanism.hmac(self._secret, f"{mechanism.name} {purpose} {name}".encode())
@@ -169,7 +171,7 @@ class ScramDecoys:
 
 
 def _at(place: bytes, iterations: Mapping[int, int]) -> int:
-    """Return the number of iterations at a place, a fraction of all counted credentials in ascending order."""
+    """Return the number of iterations at `place`, a binary fraction of all credentials in ascending order."""
     left = (int.from_bytes(place) * sum(iterations.values())) >> 8 * len(place)
     for number in sorted(iterations):
         left -= iterations[number]
@@ -278,7 +280,7 @@ class ScramClient:
     def respond(self, server_first: bytes) -> bytes:
         """Return the client's final message, which proves the password.
 
-        It computes for milliseconds, or for up to half a second if the broker stores `MAX_CLIENT_ITERATIONS`. Raises
+        The call takes milliseconds, or up to half a second if the credential has `MAX_CLIENT_ITERATIONS`. Raises
         ScramError for a malformed message, a wrong nonce, and for too few or too many iterations.
         """
         mechanism = self._mechanism

@@ -1,8 +1,8 @@
 """Read private keys and certificates from files in PEM, PKCS #12 and Java's JKS.
 
-PEM needs no further package. The keys and certificates of the other formats are those of `cryptography`, of the extra
-`oncelog[security]`. Java's keytool has written PKCS #12 since Java 9, even into files named .jks. As in Java, the types
-PKCS12 and JKS stand for both formats: the first bytes of a file tell which one it has.
+PEM needs no further package. The other formats need `cryptography`, which the extra `oncelog[security]` installs.
+Java's keytool has written PKCS #12 since Java 9, even into files named .jks. As in Java, a file of either format can
+have either of the types PKCS12 and JKS: the first bytes of the file tell which format it has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
-"""The formats of files with keys and certificates, by Kafka's names. PKCS12 and JKS mean the same."""
+"""The formats of files with keys and certificates, by Kafka's names. PKCS12 and JKS each accept both formats.
+"""
 
 _JCEKS: Final = b"\xce\xce\xce\xce"
 """The first bytes of a file in the format JCEKS."""
@@ -34,7 +35,7 @@ _BLOCK: Final = re.compile("[ \\t]*-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\\s
 """A block of PEM without headers. Its base64 may be on one line, as in a file of Java properties."""
 
 _PLACE: Final = re.compile(r"\s*\(_ssl\.c:[0-9]+\)")
-"""The place in Python's source with which errors of TLS end."""
+"""The place in Python's C source, with which the message of a TLS error ends."""
 
 _LINE: Final = 64
 """The number of characters of base64 in a line of PEM (RFC 7468)."""
@@ -63,8 +64,8 @@ def key_from_pem(pem: str, key_password: str) -> KeyMaterial:
 def key_from_store(kind: str, path: Path, store_password: str, key_password: str) -> KeyMaterial:
     """Return the private key and chain of a file of the type PEM, PKCS12 or JKS. Raises StoreError.
 
-    `key_password` is that of a key in PEM or JKS. In a PKCS #12 file, the key has the password of the file. In a JKS
-    file, it has this password if there is no `key_password`.
+    `key_password` is the password of a key in PEM or JKS. In a PKCS #12 file, the key has the password of the file. So
+    has the key in a JKS file if `key_password` is empty.
     """
     content = _read(path)
     if kind == "PEM":
@@ -131,7 +132,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _in_lines(pem: str) -> str:
-    """Return PEM with its base64 in lines, without which OpenSSL cannot read it."""
+    """Return `pem` with its base64 broken into lines, because OpenSSL cannot read it otherwise."""
 
     def wrapped(block: re.Match[str]) -> str:
         base64 = "".join(block[2].split())
@@ -165,9 +166,9 @@ def _text(path: Path, content: bytes) -> str:
 def _opened(
     path: Path, content: bytes, password: str, key_password: str = "", *, keys: bool = True
 ) -> tuple[PrivateKeyTypes | None, list[Any]]:
-    """Return the key, if there is one, and all certificates, that of the key first. Raises StoreError.
+    """Return the key, or None if there is none, and the certificates, the key's own first. Raises StoreError.
 
-    With a key of a JKS file come only the certificates of its chain. Without `keys`, they are those that it trusts.
+    In a JKS file, the certificates are the chain of the key, or, if `keys` is false, the trusted certificates.
     """
     if content[:4] == _JCEKS:
         raise StoreError(

@@ -1,8 +1,8 @@
 """Write to TLS transports in portions, so that `pause_writing` is called when the peer does not read.
 
-A TLS transport encrypts the bytes of a write immediately, and passes all of them to the transport below. It does not
-call `pause_writing` for them. If the writes are small, it stops encrypting as soon as the transport below is full, and
-keeps the remaining bytes. When the transport below has room again, it gets all of them at once, and
+A TLS transport encrypts the bytes of one write immediately and passes all of them to the transport below, without
+calling `pause_writing`. If the writes are small, the TLS transport stops encrypting as soon as the transport below is
+full, and keeps the remaining bytes. When the transport below has room again, it gets all remaining bytes in one go, and
 `get_write_buffer_size` of the TLS transport no longer counts them.
 """
 

@@ -28,7 +28,7 @@ class UserFile:
     def verify(self, name: str, password: str) -> bool:
         """Return whether the user exists and has this password.
 
-        It takes milliseconds, even for a user that does not exist. Raises OSError and ValueError as `load` does.
+        The call takes milliseconds, even for a user that does not exist. Raises OSError and ValueError as `load` does.
         """
         known = self.load().get(name)
         return (known or self._decoy).matches(password) and known is not None

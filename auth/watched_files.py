@@ -27,7 +27,7 @@ class WatchedFiles:
     def __init__(self, paths: Collection[str], read: Callable[[], None], error: type[Exception]) -> None:
         """`read` reads the files, and makes the service use their content.
 
-        If the files cannot be used, it raises `error`, and the service keeps the former content.
+        If the files cannot be used, `read` raises `error`, and the service keeps the former content.
         """
         self.paths = sorted(paths)
         self._read, self._error = read, error
@@ -43,8 +43,8 @@ class WatchedFiles:
     def read_if_changed(self, report: Callable[[Exception], None]) -> bool:
         """Read the files if one of them has changed; return whether their new content is used.
 
-        If they cannot be used, the following calls read them again, even without a further change, because permissions
-        may have changed. `report` is called with the error, once for each change.
+        If the files cannot be used, the following calls read them again, even without a further change, because
+        permissions may have changed. `report` is called with the error, once for each change.
         """
         states = self._states()
         if states == self._used:

@@ -24,7 +24,7 @@ _EMPTY_HEADERS: Final = b"\x00"
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return an upper bound of the bytes that one record takes in a batch. The batch's header is not included."""
+    """Return an upper bound on the bytes that one record takes in a batch. The batch's header is not included."""
     size = MAX_RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += 10 + len(name.encode()) + len(content or b"")
@@ -34,8 +34,8 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -
 class BatchBuilder:
     """A batch that takes records until it is full (`append` returns False) or `build` closes it.
 
-    `max_bytes` limits the estimated size of the whole batch; `limit` changes it. The first record is always accepted,
-    even if it is larger.
+    `max_bytes` limits the estimated size of the whole batch; the method `limit` changes this limit. The first record is
+    always accepted, even if it is larger.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class BatchBuilder:
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytes:
-        """Return the batch with base offset 0 and leader epoch -1, and close it for further records.
+        """Return the batch with base offset 0 and leader epoch -1. No record can be appended after that.
 
         May be called again with other producer fields. Raises ValueError if the batch has no records.
         """

@@ -70,7 +70,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch. It is a plain tuple, because brokers create one for each batch and it must be cheap."""
+    """The header of one batch. It is a plain tuple, which is cheap, because brokers create one for each batch."""
 
     base_offset: int
     batch_length: int
@@ -176,8 +176,8 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
     """Yield (position, header) of each whole batch from `position` on. A batch that is cut off at the end is left out.
 
     A Fetch response may end within a batch, so a cut-off batch is not an error. A caller that must not lose a batch
-    compares the last position plus the last batch's size with the buffer's length. Raises CorruptBatch on a batch that
-    is broken and not merely cut off.
+    compares the last position plus the last batch's size with the buffer's length. Raises CorruptBatch for a batch that
+    is damaged in any other way.
     """
     end = len(buffer)
     while end - position >= HEADER_SIZE:

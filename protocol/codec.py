@@ -114,7 +114,7 @@ def encode_pieces(message: Message, version: int) -> list[Buffer]:
 def encode_in_steps(message: Message, version: int, max_bytes: int) -> Generator[int, None, list[Buffer]]:
     """Encode like `encode_pieces`, but as a generator that pauses regularly and finally returns the buffers.
 
-    It also raises AnswerTooLarge, as soon as the encoded message exceeds `max_bytes`, not counting `records` fields.
+    Also raises AnswerTooLarge, as soon as the encoded message, not counting `records` fields, exceeds `max_bytes`.
     """
     steps: Generator[int, None, list[Buffer]] = _stepwise_encoders[type(message)][version](message, max_bytes)
     return steps
@@ -137,8 +137,8 @@ def decode_from(
 ) -> tuple[M, int]:
     """Decode one message from `offset` on. Return the message and the position after it.
 
-    Raises the same errors as `decode`. A message with more than `max_elements` array elements and tagged fields is a
-    DecodeError, too.
+    Raises the same errors as `decode`. A message with more than `max_elements` array elements and tagged fields also
+    raises DecodeError.
     """
     try:
         result: tuple[M, int] = _decoders[cls][version](buffer, offset, max_elements)
@@ -159,7 +159,7 @@ def decode_plain(
 def decode_in_steps(
     cls: type[M], buffer: Buffer, version: int, offset: int, max_elements: int, *, extension: bool = True
 ) -> Generator[int, None, tuple[M, int]]:
-    """Decode like `decode_from` (without `extension`: `decode_plain`), but as a generator that pauses regularly.
+    """Decode like `decode_from`, or `decode_plain` if `extension` is false, in a generator that pauses regularly.
 
     The buffer must not change until the generator ends. MalformedTag is raised without a `partial` message.
     """
@@ -218,8 +218,8 @@ def encode_versioned(message: Message, version: int) -> bytes:
 def decode_versioned(cls: type[M], buffer: Buffer, max_elements: int = MAX_ELEMENTS) -> M:
     """Decode versioned data that another client may have written.
 
-    A version newer than the definition's is read as the newest known version, and bytes after the fields are ignored:
-    before it had tagged fields, the data was extended in this way. Raises DecodeError as `decode_from` does.
+    Data of a newer version than the definition's is read as the newest known version, and bytes after the known fields
+    are ignored, because Kafka appends the fields of new versions at the end. Raises DecodeError as `decode_from` does.
     """
     version = min(record_version(buffer), cls.spec.versions.high)
     return decode_from(cls, buffer, version, 2, max_elements)[0]

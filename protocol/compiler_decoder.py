@@ -16,7 +16,7 @@ from .primitives import MAX_STRING_BYTES, Absent, Binary, Entity, Nullable, Sequ
 def lead_format(wire: Construct) -> Construct | None:
     """Return the format of the length at the beginning of a plain (not compact) string, bytes or array.
 
-    Return None for other formats: they have no length of a fixed size.
+    Return None for other formats, because they do not begin with a length of fixed size.
     """
     if isinstance(wire, (Text, Binary, Sequence)) and not wire.compact:
         return Int16sb if wire.plain_lead == 2 else Int32sb
@@ -24,7 +24,7 @@ def lead_format(wire: Construct) -> Construct | None:
 
 
 class Decoder(Emitter):
-    """An emitter of a function `decode(buf, pos, left)`, or with `in_steps` of a generator function.
+    """An emitter of a function `decode(buf, pos, left)`, or, if `in_steps` is true, of a generator function.
 
     Variables of the emitted code: `left` is the number of elements that the message may still contain, `end` the end of
     the buffer, and `turn` the number of elements to read before the next pause. `n` and `e` are scratch variables. All
@@ -104,7 +104,7 @@ class Decoder(Emitter):
         run.clear()
 
     def spend(self, count: str, path: str) -> None:
-        """Emit code that counts `count` elements against the limit of the message, or raises DecodeError."""
+        """Emit code that subtracts `count` from `left`, and raises DecodeError if the result is negative."""
         self.line(f"left -= {count}")
         self.line(f"if left < 0: {self.fail('too many elements in one message', path)}")
 
@@ -114,9 +114,9 @@ class Decoder(Emitter):
         self.line(f"if {target} > 127: {target}, pos = long_uvarint(buf, pos, {target})")
 
     def length(self, wire: Text | Binary | Sequence, target: str, path: str, is_read: bool) -> None:
-        """Emit code that assigns None to `target` for a null, and open a branch for other values.
+        """Emit code that assigns None to `target` if the value is null, and begin the branch for other values.
 
-        The code reads the length into `n`, unless `is_read` says that `n` has it already.
+        The code reads the length into `n`, unless `is_read` is true, which means that `n` already holds the length.
         """
         if wire.compact:
             self.uvarint("n")
@@ -233,8 +233,8 @@ class Decoder(Emitter):
     def tagged_value(self, number: int, format: Construct, target: str, path: str, stop: str) -> None:
         """Emit code that reads a known tagged field and checks that the value has the announced size.
 
-        If the malformed field belongs to the extension, the code raises MalformedTag, so that the request gets an error
-        response and its connection stays open.
+        If the field is malformed and belongs to oncelog's wire extension, the generated code raises MalformedTag. The
+        broker then answers the request with an error response and keeps the connection open.
         """
         is_extension = number >= EXTENSION_TAGS
         if is_extension:

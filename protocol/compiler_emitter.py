@@ -10,7 +10,7 @@ from construct import Bytes, Construct, FormatField  # type: ignore[import-untyp
 from .primitives import Boolean, Entity
 
 Fields: TypeAlias = list[tuple[str, Construct]]
-"""Neighbouring fixed-size fields: (expression, format) each."""
+"""Neighbouring fixed-size fields, each as (expression, format)."""
 
 
 def fixed_code(format: Construct) -> str | None:

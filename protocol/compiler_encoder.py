@@ -23,15 +23,15 @@ from .primitives import (
 )
 
 LARGE = 2048
-"""The size in bytes from which records are passed on uncopied. Smaller records are cheaper to join."""
+"""The smallest size in bytes at which records are passed on uncopied. Smaller records are cheaper to join."""
 
 
 class Encoder(Emitter):
-    """An emitter of a function `encode(o)`, or with `in_steps` of a generator function `encode(o, room)`.
+    """An emitter of a function `encode(o)`, or, if `in_steps` is true, of a generator function `encode(o, room)`.
 
     Variables of the emitted code: `w` appends a piece; each tagged field's value gets a separate appending function.
-    The generator also has `room`, how many bytes the message may still have (not counting records), and `turn`, how
-    many elements are written before the next pause.
+    The generator also has `room`, the number of bytes that the message may still take (not counting records), and
+    `turn`, the number of elements to write before the next pause.
     """
 
     def __init__(self, root: Entity, title: str, version: int, in_steps: bool = False) -> None:
@@ -69,7 +69,7 @@ class Encoder(Emitter):
         return self.build("encode")
 
     def measure(self) -> None:
-        """Emit code that subtracts the bytes in `out` from the number that the message may still have."""
+        """Emit code that subtracts the size of `out` from `room`, and raises AnswerTooLarge if `room` is negative."""
         self.line("room -= sum(map(len, out))")
         self.line(f"if room < 0: raise AnswerTooLarge({f'{self.title} would be too large'!r})")
 
@@ -113,7 +113,7 @@ class Encoder(Emitter):
         self.fixed(run)
 
     def absent(self, wire: Absent, attribute: str, path: str) -> None:
-        """Emit the check that a field outside of its versions has its default, unless the field is ignorable."""
+        """Emit a check that a field which this version lacks has its default, unless the field is ignorable."""
         if not wire.ignorable:
             test = self.differs(wire.default, attribute)
             self.line(f"if {test}: {self.fail('has a value, and this version has no such field', path)}")
@@ -140,7 +140,7 @@ class Encoder(Emitter):
         run.clear()
 
     def check_fixed(self, value: str, wire: Construct) -> None:
-        """Emit checks that the `struct` module omits: it accepts any object as a bool, and pads or cuts bytes."""
+        """Emit checks that the `struct` module omits, which accepts any object as a bool and pads or cuts bytes."""
         if isinstance(wire, Boolean):
             self.line(f"if {value} is not True and {value} is not False: raise TypeError('expected a bool')")
         elif isinstance(wire, Bytes):
@@ -156,7 +156,7 @@ class Encoder(Emitter):
     def null(self, wire: Text | Binary | Sequence, value: str) -> bool:
         """Emit code that writes a null value.
 
-        Return whether the value may be null. If so, a branch for other values is open.
+        Return whether the value may be null. If so, the emitted code continues in a branch for other values.
         """
         if not wire.nullable:
             return False

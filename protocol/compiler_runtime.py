@@ -1,6 +1,7 @@
 """Provide the functions that generated code calls in rare cases: long varints, unknown tags, failures.
 
-They are too rare to be worth inlining. `compiler.py` passes these names to the functions that it emits.
+These cases are too rare to be worth inlining. The emitted functions find these names in DECODE_ENVIRONMENT and
+ENCODE_ENVIRONMENT.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def long_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 def unknown_tags(buffer: Buffer, position: int, end: int, path: str, left: int) -> tuple[UnknownTags, int, int]:
     """Read a section of tagged fields for which the definition has no fields. Raises DecodeError.
 
-    `left` is how many elements the message may still have. Return the fields, the position after the section, and the
-    reduced `left`.
+    `left` is the number of elements that the message may still have. Return the fields, the position after the section,
+    and the reduced `left`.
     """
     count, position = _uvarint(buffer, position)
     if count > left:
@@ -90,7 +91,7 @@ def cut_short(title: str, position: int, error: Exception) -> DecodeError:
 
 
 def unfit(message: Message, version: int, error: Exception) -> EncodeError:
-    """Return the EncodeError for a message that cannot be written. It names the field at fault."""
+    """Return the EncodeError for a message that cannot be written. The error names the field at fault."""
     title = f"{type(message).__name__} v{version}"
     try:
         format_of(type(message), version).build(message)

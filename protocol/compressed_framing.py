@@ -28,13 +28,17 @@ For each further block, the data must have LEAST_BLOCK_BYTES more bytes.
 """
 
 LEAST_BLOCK_BYTES: Final = 256
-"""64 KB of zeros take this many bytes with lz4. 32 KB of zeros, a block of xerial writers, take more with snappy."""
+"""The number of bytes that the data must have for each block beyond FREE_BLOCKS.
+
+Full blocks are never smaller: a block of 64 KB of zeros takes this many bytes with lz4. A block of 32 KB of zeros, the
+size that xerial writers use, takes more with snappy.
+"""
 
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_HEADER: Final = Struct("<IBB")
 _LZ4_FIXED_FLAGS: Final = 0b1110_0011
 _LZ4_FLAGS: Final = 0b0110_0000
-"""The required flags: version 1, independent blocks, no dictionary, reserved bit 0. Clients may choose all others.
+"""The required flags: version 1, independent blocks, no dictionary, reserved bit 0. Clients may choose all other flags.
 """
 _LZ4_BLOCK_CHECKSUMS: Final = 0x10
 _LZ4_CONTENT_SIZE: Final = 0x08

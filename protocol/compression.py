@@ -65,7 +65,7 @@ class UnsupportedCompression(KafkaError):
 
 
 def compress(codec: Compression, payload: bytes, level: int | None = None) -> bytes:
-    """Return `payload` in the framing of `codec`. `level` is on the codec's own scale, None for its default.
+    """Return `payload` in the framing of `codec`. `level` is on the codec's own scale; None means its default.
 
     Snappy has no levels.
     """
@@ -96,8 +96,9 @@ def expand(
 ) -> bytes | bytearray:
     """Decompress like `decompress`, but possibly return a bytearray, which saves a copy.
 
-    Normally the size of the result is guessed, and a guess that was too small repeats the work. A caller can avoid this
-    by passing `scratch`, a bytearray of `max_bytes`: the data is decompressed into it and the result copied from it.
+    Normally the size of the result is guessed, and the work is repeated if the guess was too small. A caller can avoid
+    the repetition by passing `scratch`, a bytearray of `max_bytes`: the data is decompressed into it and the result
+    copied from it.
     """
     if code == Compression.NONE:
         return bytes(data)

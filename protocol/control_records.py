@@ -67,7 +67,7 @@ def control_batch(
 
 @lru_cache(maxsize=16)
 def _encoded(commit: bool, coordinator_epoch: int) -> bytes:
-    """Return the record of a marker. It is kept, because nearly all markers have one of two records."""
+    """Return the record of a marker. Results are cached, because nearly all markers have one of two records."""
     key = _KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
     return encode_record(0, 0, key, _VALUE.pack(0, coordinator_epoch))
 

@@ -224,7 +224,7 @@ LONGEST_MESSAGE: Final = 8_000
 
 
 class KafkaError(Exception):
-    """A request that failed as a whole. `message` says what failed and where, and names the remedy if one exists.
+    """The failure of a whole request. `message` says what failed and where, and names the remedy if one exists.
 
     A message longer than LONGEST_MESSAGE is cut, because it may quote a long name from the request.
     """
@@ -308,8 +308,8 @@ class UnsupportedVersion(EncodeError, DecodeError):
 # every version gets the code itself. The KIPs that introduced the codes: KIP-588 PRODUCER_FENCED, KIP-890
 # TRANSACTION_ABORTABLE, KIP-112 KAFKA_STORAGE_ERROR, KIP-345 FENCED_INSTANCE_ID, KIP-447 UNSTABLE_OFFSET_COMMIT,
 # KIP-207 OFFSET_NOT_AVAILABLE, KIP-848 STALE_MEMBER_EPOCH. No version of Produce knows PRODUCER_FENCED or a
-# coordinator's errors: its clients retry NOT_ENOUGH_REPLICAS without refreshing their metadata. Clients of
-# TxnOffsetCommit v0-1 crash on COORDINATOR_LOAD_IN_PROGRESS.
+# coordinator's errors. In place of the latter it has NOT_ENOUGH_REPLICAS, which clients retry without refreshing their
+# metadata. Clients of TxnOffsetCommit v0-1 crash on COORDINATOR_LOAD_IN_PROGRESS.
 _NEVER: Final = 1 << 15
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH = 0, 1, 2, 3, 8, 9
 _FIND_COORDINATOR, _JOIN_GROUP, _HEARTBEAT, _LEAVE_GROUP, _SYNC_GROUP, _DELETE_TOPICS = 10, 11, 12, 13, 14, 20

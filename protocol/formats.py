@@ -4,7 +4,7 @@ This module interprets the `FieldSpec`s. It decides which fields a version has, 
 nullable, tagged or absent. The resulting tree parses and builds messages by itself, as the reference that tests compare
 with. `compiler.py` translates it into the code that runs. No other module of the package interprets version ranges.
 
-The compiler walks this tree and not the specs, because two interpretations of the specs could disagree. The price is
+The compiler walks this tree instead of the specs, because two interpretations of the specs could disagree. The price is
 small: importing construct adds about 16 ms to the start of a broker, and building a tree takes at most 0.3 ms.
 """
 

@@ -55,7 +55,7 @@ def request_header_version(api_key: int, version: int) -> int:
 
 
 def response_header_version(cls: type[Response], version: int) -> int:
-    """Return the version of a response's header: 1 for flexible versions, except ApiVersions, else 0."""
+    """Return the version of a response's header: 1 for flexible versions of all APIs but ApiVersions, else 0."""
     return 1 if version in cls.spec.flexible and cls.spec.key != API_VERSIONS else 0
 
 
@@ -111,7 +111,7 @@ def encode_response_in_steps(
 
 
 def _led_by(lead: bytes, pieces: list[Buffer]) -> list[Buffer]:
-    """Return the buffers with `lead` in front. A small first buffer is joined with it, to pass one buffer less."""
+    """Return the buffers with `lead` in front. A small first buffer is joined with `lead`, to pass one buffer fewer."""
     if len(pieces[0]) < 16384:
         pieces[0] = lead + pieces[0]
     else:

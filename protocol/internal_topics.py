@@ -12,7 +12,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 def java_string_hash(text: str) -> int:
-    """Return Java's String.hashCode, a signed 32-bit number over UTF-16 code units (two beyond U+FFFF)."""
+    """Return Java's String.hashCode: a signed 32-bit hash of UTF-16 code units (two per character beyond U+FFFF)."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H") if not text.isascii() else text.encode()
     value = 0
     for unit in units:

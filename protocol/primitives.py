@@ -73,7 +73,7 @@ def unnamed(format: Construct) -> Construct:
 
 
 def min_size(format: Construct) -> int:
-    """Return the fewest bytes that a value of this format can take. It limits the count of an array."""
+    """Return the fewest bytes that a value of this format can take. This number limits the count of an array."""
     format = unnamed(format)
     if isinstance(format, (FormatField, Bytes)):
         return int(format.sizeof())

@@ -36,7 +36,7 @@ _OFFSET_COLUMNS: Final = (
         ),
     ),
 )
-"""The encoded offset deltas, by their width in bytes: the first delta of that width, and the columns of its encodings.
+"""For each width in bytes, the first offset delta of that width, and the columns of the encoded deltas.
 
 Column `i` has byte `i` of the encodings of 0, 1, 2, and so on.
 """

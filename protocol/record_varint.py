@@ -39,7 +39,8 @@ def read_varint(data: Buffer, at: int, max_bytes: int = 5) -> tuple[int, int]:
     raise CorruptBatch(f"a number in a record is longer than {max_bytes} bytes")
 
 
-# With `write_varint`, Python may request and return memory from the system for each number, at up to 60 ms in all.
+# Built without `write_varint`, with which Python may get memory from the system and return it for each number. This
+# takes up to 60 ms in all.
 SMALL_VARINTS: Final = [
     *(bytes((value << 1,)) for value in range(64)),
     *(bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(64, 8192)),

@@ -237,7 +237,7 @@ class BatchReader:
                 f"{count} records do not fit into the {len(payload)} bytes of the batch at {header.base_offset}"
             )
         self.left = count
-        """The number of records that were not read yet."""
+        """The number of records that have not been read yet."""
         self._data = payload
         self._header = header
         self._common = common

@@ -1,7 +1,8 @@
 """Define the language of message definitions.
 
 A definition is a class body. Each field says its wire type, the versions that carry it, the versions in which it may be
-null, its tag and its default. A definition is data: none of it runs when a message is decoded. From it are made
+null, its tag and its default. A definition is data: none of it runs when a message is decoded. The following are made
+from a definition:
 
 * the typed, slotted class that handlers and clients use (this module),
 * the `construct` format of each version (`protocol/formats.py`), which is the reference,
@@ -98,9 +99,9 @@ class WireType(Enum):
     STRUCT = "struct"
 
 
-@dataclass(slots=True, eq=False)  # not frozen, because importing all messages creates 1,300
+@dataclass(slots=True, eq=False)  # not frozen, which is faster: importing all messages creates 1,300
 class FieldSpec:
-    """The declaration of one field. It does not change after the class of the message was created.
+    """The declaration of one field. It does not change after the class of the message has been created.
 
     `is_array` says that the value is a list of `wire_type`. `struct` is the class of the elements (or of the value) if
     `wire_type` is STRUCT. `tag` is None for a field that is never tagged, and `tagged` are the versions in which it is
@@ -145,7 +146,8 @@ class MessageSpec:
     """The declaration of a top-level definition.
 
     `key` is the API key of a request or response, the record id of a record key or value, else -1. `versions` are those
-    that can be encoded and decoded, and `stable` those that may be advertised (without `latest_unstable`).
+    that can be encoded and decoded. `stable` are those that may be advertised: all of them, or all but the newest one
+    if `latest_unstable` is true.
     """
 
     kind: MessageKind
@@ -164,8 +166,8 @@ class MessageSpec:
 class _Slotted(type):
     """Turns the fields that a class body declares into slots, and keeps the declarations in `fields`.
 
-    The dataclass decorator does the same at about three times the cost, so that the messages would take a sixth of the
-    time to import a client.
+    The dataclass decorator does the same at about three times the cost. With it, the messages would account for a sixth
+    of the time that importing a client takes.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any], **options: Any) -> _Slotted:

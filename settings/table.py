@@ -30,9 +30,9 @@ INT64_MAX: Final = 2**63 - 1
 class ConfigError(KafkaError, ValueError):
     """A setting has an invalid value.
 
-    `key` is the setting's name. `problem` says what is wrong with it, and the remedy. If the message shows the value,
-    `problem` begins with it; `reason` never does. If two settings contradict each other, `other_key` is the name of the
-    second one.
+    `key` is the setting's name. `problem` says what is wrong with the value and what the remedy is. If the message
+    shows the value, `problem` begins with the value, and `reason` is the rest. If two settings contradict each other,
+    `other_key` is the name of the second one.
     """
 
     remedy: ClassVar[str] = ""
@@ -85,7 +85,8 @@ class Setting:
 
     `parser` replaces the parser of the type; the message of its ValueError says what is wrong. `keyword` is the source
     code of the keyword argument's type, if it does not follow from type and choices. `default_text` describes the
-    default on reference pages, if it depends on something. A `dynamic` setting can be changed while the broker runs.
+    default on reference pages, if the default depends on something else. A `dynamic` setting can be changed while the
+    broker runs.
 
     `synonyms` are the broker settings that a topic setting falls back to, the most specific first. A setting that is
     `per_listener` can also be set for one listener, as `listener.name.<listener>.<name>`.

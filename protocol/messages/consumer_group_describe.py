@@ -62,8 +62,8 @@ class DescribedGroup(Struct):
 
 @response(key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeResponse(Response):
-    """The state, epochs and assignor of each group, and of each member its subscription, its current assignment and its
-    target assignment. v1 adds the member type, for groups that migrate from the classic protocol (KIP-1099).
+    """The state, epochs and assignor of each group, and the subscription, current assignment and target assignment of
+    each member. v1 adds the member type, for groups that migrate from the classic protocol (KIP-1099).
     """
 
     throttle_time_ms: int = int32("0+")

@@ -30,8 +30,8 @@ class CreatableRenewers(Struct):
 
 @request(key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenRequest(Request[CreateDelegationTokenResponse]):
-    """Creates a delegation token (KIP-48). `max_lifetime_ms` of -1 means the broker's default. v3 lets a superuser
-    create one for another principal (KIP-373).
+    """Creates a delegation token (KIP-48). `max_lifetime_ms` of -1 means the broker's default. v3 lets a client with
+    the permission CREATE_TOKENS create a token for another principal (KIP-373).
     """
 
     owner_principal_type: str | None = string("3+", nullable="3+")

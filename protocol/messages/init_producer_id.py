@@ -8,7 +8,7 @@ from ..schema import Request, Response, Struct, array, boolean, int16, int32, in
 @response(key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse(Response):
     """The producer id and epoch to use from now on. Tag 9000 is the transactional id that the broker assigned to a
-    request that named a group and no transactional id.
+    request that named a group but no transactional id.
     """
 
     throttle_time_ms: int = int32("0+", ignorable=True)

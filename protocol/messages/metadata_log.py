@@ -1,7 +1,7 @@
 """Define the records of `__cluster_metadata`, in which the broker keeps topics, features, producer ids, broker
 configs, SCRAM credentials, access rules, delegation tokens and quotas.
 
-As in the other internal topics, the newest value of a key counts, and a null value removes the key. The record ids
+As in the other internal topics, the newest value of a key applies, and a null value removes the key. The record ids
 begin at 9100, which no record of Apache Kafka uses.
 """
 
@@ -60,7 +60,7 @@ class ProducerIdsKey(Message):
 
 @record_value(id=9101, versions="0", flexible="0+")
 class ProducerIdsValue(Message):
-    """The first producer id that was never part of a block. It is durable before a block is used (KIP-730)."""
+    """The first producer id after all blocks so far. A new value is durable before its block is used (KIP-730)."""
 
     next_producer_id: int = int64("0+")
 
@@ -154,7 +154,7 @@ class DelegationTokenValue(Message):
 
 @struct
 class ClientQuotaEntityPart(Struct):
-    """A user, client id or address, or its default if the name is null."""
+    """A user, client id or address, or the default of this type if the name is null."""
 
     entity_type: str = string("0")
     entity_name: str | None = string("0", nullable="0")

@@ -59,7 +59,7 @@ class AssignedPartitionsSchema(Struct):
 
 @record_value(id=9000, versions="0", flexible="0+")
 class GroupAssignmentValue(Message):
-    """The claim's generation and partitions. A released claim has no partitions, and only its generation still counts.
+    """The claim's generation and partitions. A released claim has no partitions, and only its generation still applies.
     A tombstone removes the generation, too.
     """
 
