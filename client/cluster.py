@@ -1,11 +1,11 @@
 """The client's view of the cluster: the leaders and coordinators, and a connection to each of their nodes.
 
-`Cluster` owns the metadata snapshot and its refreshing, the look-up of coordinators, and through `ConnectionPool` the
-sockets. It sends a request to the node that the caller names, and retries only its own requests. It knows neither
-batches nor groups.
+`Cluster` owns the metadata snapshot and its refreshing, the look-up of coordinators and, through `ConnectionPool`, the
+sockets. A caller's request is sent to the node that the caller names, and is never retried; only requests for metadata
+and coordinators are. `Cluster` knows neither batches nor groups.
 
-Only one refresh is under way at a time; callers that arrive meanwhile share the next one. The caller's timeout bounds
-all waits, and retries wait for retry.backoff.ms.
+Only one refresh is under way at a time; callers that arrive after its request was sent share the next refresh. Where a
+call has a timeout, the timeout bounds all its waits. Retries back off from retry.backoff.ms to retry.backoff.max.ms.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 
 
 MISSING_TOPIC_ATTEMPTS: Final = 3
-"""Number of responses that must say that a topic does not exist before a call that does not wait for topics raises. A
-broker may not know a topic yet that was just created at another broker.
+"""Number of responses that report a topic as missing, after which a call that does not wait for topics raises an error.
+One response is not enough, because a broker may not yet know a topic that was just created at another broker.
 """
 
 
@@ -59,8 +59,8 @@ class KeyType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
     GROUP_HOME = 64
-    """A group whose home is wanted: the transaction coordinator that keeps the claims of producers on the group's
-    partitions (transaction extension).
+    """A group id, to look up the group's home: the transaction coordinator that keeps the claims of producers on the
+    group's partitions (transaction extension).
     """
 
 
@@ -140,7 +140,7 @@ class Cluster:
     # -- metadata
 
     def track(self, topics: Iterable[str]) -> None:
-        """Include these topics in every refresh; unknown topics are looked up soon."""
+        """Include these topics in every refresh; topics that were not tracked before are looked up soon."""
         new = {topic_of(topic) for topic in topics} - self._tracked
         if new:
             self._tracked |= new
@@ -177,10 +177,10 @@ class Cluster:
         self._wanted.set()
 
     async def refresh(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        """Request the metadata of `topics` and the tracked topics once; returns the new snapshot.
+        """Track `topics`, request the metadata of all tracked topics once, and return the new snapshot.
 
         Calls share a Metadata request until it is sent. A later call waits for the response and then sends its own
-        request, because that response may lack its topics or be older than the caller's knowledge.
+        request, because the response may lack the topics of that call, or may be older than what its caller knows.
 
         Raises NetworkError or KafkaTimeoutError if no broker responds. Topics that do not exist have an error_code.
         """
@@ -199,9 +199,9 @@ class Cluster:
     async def topic(self, name: str, timeout_s: float, *, patient: bool = True) -> TopicMetadata:
         """Wait until the topic is known, with a leader for at least one partition; refresh as often as needed.
 
-        Raises UnknownTopicError for a topic that does not exist: after the timeout, or if not `patient`, when
-        MISSING_TOPIC_ATTEMPTS responses have said so. Raises KafkaTimeoutError if the metadata stay incomplete for
-        another reason. Raises InvalidTopicError or AuthorizationError at once.
+        Raises UnknownTopicError for a topic that does not exist: after the timeout or, without `patient`, as soon as
+        MISSING_TOPIC_ATTEMPTS responses have reported it as missing. Raises KafkaTimeoutError if the metadata stays
+        incomplete for another reason. Raises InvalidTopicError or AuthorizationError at once.
         """
         known = self.metadata.topics.get(topic_of(name))
         if known is not None and not known.error_code and self._has_leader(known):
@@ -250,7 +250,7 @@ class Cluster:
         return self._connections.open_connection(node_id, channel)
 
     async def connection(self, node_id: int, channel: str = "") -> Connection:
-        """Return an open connection to a node. If there is none, connect after the backoff of the last failure.
+        """Return an open connection to a node. If there is none, wait for the backoff of the last failure and connect.
 
         Raises NetworkError or KafkaTimeoutError if the attempt fails, and NetworkError for an unknown node.
         """
@@ -270,8 +270,8 @@ class Cluster:
         return await self.retrying(lambda: self.connection(self.any_node()), timeout_s, "reach a broker")
 
     def any_node(self) -> int:
-        """Return the id of a node, preferably with an open connection, else one whose last attempt to connect did not
-        fail.
+        """Return the id of a node: one with an open connection if possible, else one whose last attempt to connect did
+        not fail, else one of bootstrap.servers.
         """
         known = [*self.metadata.brokers]
         open_now = [node_id for node_id in known if self._connections.open_connection(node_id) is not None]
@@ -287,8 +287,8 @@ class Cluster:
     async def coordinator(self, key_type: KeyType, key: str, timeout_s: float) -> int:
         """Return the id of the node that coordinates a group or transactional id; cached until `forget_coordinator`.
 
-        Raises KafkaTimeoutError if no coordinator is found within the timeout, and other errors of FindCoordinator at
-        once.
+        Raises KafkaTimeoutError if no coordinator is found within the timeout. Errors of FindCoordinator that a retry
+        cannot correct are raised at once.
         """
         known = self._coordinators.get((key_type, key))
         if known is None:
@@ -317,7 +317,7 @@ class Cluster:
         """Call `ask` repeatedly while it fails with a retriable error; raises KafkaTimeoutError after the timeout.
 
         Errors of a type in `final` are raised at once, even if they are retriable. `what` completes "could not …" in
-        the timeout's message.
+        the message of the KafkaTimeoutError.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -430,8 +430,8 @@ class Cluster:
             task.exception()  # its waiters raise the error; for a background refresh `_maintain` logs it
 
     async def _maintain(self) -> None:
-        """Refresh the metadata when requested, and every metadata.max.age.ms but at least once a minute; close idle
-        connections.
+        """Refresh the metadata when requested, and every metadata.max.age.ms or every minute, whichever is shorter;
+        close idle connections.
         """
         failures = 0
         interval = self.config.metadata_max_age_ms / 1000

@@ -34,7 +34,7 @@ from .versions import GROUP_AWARE_TRANSACTION
 
 IDEMPOTENT_MAX_IN_FLIGHT: Final = 5
 """Maximum of max.in.flight.requests.per.connection with idempotence. The broker remembers this many batches per
-producer and partition, so more in flight could be duplicated or reordered.
+producer and partition, so with more in flight, batches could be duplicated or reordered.
 """
 
 _MECHANISMS: Final = (PLAIN, *SCRAM_NUMBERS, OAUTHBEARER)
@@ -83,7 +83,7 @@ def _tls_context(value: object) -> object:
 
 
 TokenProvider = Callable[[], tuple[str, float] | Awaitable[tuple[str, float]]]
-"""A function, async or not, that returns an access token, and the seconds for which it is valid from now on."""
+"""A function, async or not, that returns an access token and the remaining seconds of the token's validity."""
 
 
 def _token_provider(value: object) -> object:
@@ -177,7 +177,7 @@ class ClientConfig(ClientTable):
         doc="File in PEM with the certificates of the authorities that sign brokers' certificates, as in"
         " librdkafka. Empty: those of the system.",
     )
-    ssl_ca_pem: str = text("", doc="The same certificates as text in PEM, as in librdkafka.")
+    ssl_ca_pem: str = text("", doc="The certificates of ssl.ca.location as text in PEM, as in librdkafka.")
     ssl_certificate_location: str = text(
         "", doc="File in PEM with the client's certificate chain, as in librdkafka. Empty: no certificate."
     )
@@ -189,7 +189,7 @@ class ClientConfig(ClientTable):
     ssl_key_password: str = password(doc="Password of the private key, if the key itself is encrypted.")
     ssl_truststore_type: str = text(
         "PEM",
-        doc="Format of ssl.truststore.location; PKCS12 and JKS mean the same. Kafka's default is JKS.",
+        doc="Format of ssl.truststore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
         choices=STORE_TYPES,
     )
     ssl_truststore_location: str = text("", doc="File with trusted certificates, as in Kafka's Java client.")
@@ -199,7 +199,7 @@ class ClientConfig(ClientTable):
     ssl_truststore_password: str = password(doc="Password of a PKCS12 or JKS file in ssl.truststore.location.")
     ssl_keystore_type: str = text(
         "PEM",
-        doc="Format of ssl.keystore.location; PKCS12 and JKS mean the same. Kafka's default is JKS.",
+        doc="Format of ssl.keystore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
         choices=STORE_TYPES,
     )
     ssl_keystore_location: str = text(
@@ -231,13 +231,13 @@ class ClientConfig(ClientTable):
         doc="Maximum number of retries of a Produce request. Prefer delivery.timeout.ms to bound retries.",
     )
     retry_backoff_ms: int = long(
-        100, at_least(0), doc="Wait before the first retry. It doubles with each further retry."
+        100, at_least(0), doc="Wait before the first retry. Each further wait is about twice the one before."
     )
     retry_backoff_max_ms: int = long(1_000, at_least(0), doc="Maximum wait before a retry, without the jitter of 20 %.")
     reconnect_backoff_ms: int = long(
         50,
         at_least(0),
-        doc="Wait before the first new attempt to connect to a broker. It doubles with each further attempt.",
+        doc="Wait before the first new attempt to connect. Each further wait is about twice the one before.",
     )
     reconnect_backoff_max_ms: int = long(
         1_000, at_least(0), doc="Maximum wait before a new attempt to connect, without the jitter of 20 %."
@@ -254,7 +254,7 @@ class ClientConfig(ClientTable):
         540_000, at_least(-1), doc="Idle time after which a connection is closed; -1: never."
     )
     metadata_max_age_ms: int = long(
-        300_000, at_least(1), doc="Age at which metadata is refreshed. Values above 60000 count as 60000."
+        300_000, at_least(1), doc="Age at which metadata is refreshed. Values above 60000 have the effect of 60000."
     )
     metadata_recovery_strategy: str = text(
         "rebootstrap",

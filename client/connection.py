@@ -1,13 +1,13 @@
 """A TCP connection to a broker: requests are pipelined, and responses come back in the same order.
 
 A connection owns correlation ids, framing, the negotiation of versions, the login and the timeout of each request. It
-never retries, never reconnects, and knows no topics. When a response is lost, the connection closes and all its
-unanswered requests fail.
+never retries, never reconnects, and knows no topics. When a response does not arrive in time, the connection closes and
+all its unanswered requests fail.
 
-If the broker limits the session of a login, the first request that is sent shortly before its end, or later, starts a
-new login on the same connection (KIP-368). Requests that are sent during this login are held back until it has
-succeeded, because the broker accepts no others between its messages. They are also held back for the time that the
-broker states in a response to a client that has used more than its quota (KIP-219).
+If the broker limits the lifetime of a login, the first request that is sent shortly before the login expires, or later,
+starts a new login on the same connection (KIP-368). Requests that are sent during the new login are held back until the
+login has succeeded, because the broker accepts no other requests between the messages of a login. If the client has
+used more than its quota, requests are also held back for the throttle time that the broker's response states (KIP-219).
 
 Invariants: a response belongs to the oldest unanswered request, or the connection closes. A future of `send` or `post`
 is always resolved, at the latest by its timeout. After `close` nothing is written.
@@ -51,14 +51,14 @@ SMALL: Final = 65_536
 
 _CORRELATION_IDS: Final = 2**31
 RENEWAL_WINDOW: Final = (0.85, 0.95)
-"""Minimum and maximum of the part of a session's lifetime after which a request starts a new login. As in Kafka's
-client, the part is random.
+"""Minimum and maximum share of a login's lifetime after which a request starts a new login. As in Kafka's client, the
+share is random.
 """
 CLOSED_HERE: Final = "closed by this client"
 SHUTDOWN_S: Final = 5.0
-"""The longest time in seconds for the end of a TLS connection, in which its last bytes are sent."""
+"""Maximum seconds for the shutdown of a TLS connection, during which its last bytes are sent."""
 LOOK_S: Final = 0.005
-"""Seconds between two looks whether the socket has taken the bytes that TLS has passed on."""
+"""Seconds between two checks whether the socket has taken the bytes that TLS has passed on."""
 _CLOSED_BY_PEER: Final = "the broker closed the connection"
 
 
@@ -82,7 +82,7 @@ class ConnectionOptions:
 
     @property
     def doubt(self) -> str:
-        """The question that ends the error about a broker that accepts a connection but does not respond."""
+        """The question that ends the error message about a broker that accepts a connection but does not respond."""
         sasl = "SASL_" if self.login is not None else ""
         if self.tls is None:
             return f"is that a {sasl}PLAINTEXT listener of a Kafka broker, or does it expect TLS?"
@@ -106,7 +106,7 @@ class _Unanswered:
 
 
 def _reason(error: Exception) -> str:
-    """Return why no connection was made, in the words of the operating system if it has a code for it."""
+    """Return why no connection was made: the operating system's text if `error` has a code, else the error's text."""
     if isinstance(error, socket.gaierror):  # its codes are not those of strerror
         return f"{error.strerror}"
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._choked = False
         """Whether asyncio has paused writing, because its write buffer for the socket is full."""
         self._looking: asyncio.Handle | None = None
-        """The next look whether the socket has taken what TLS has passed on."""
+        """The scheduled next check whether the socket has taken what TLS has passed on."""
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ready = False
         """Whether the peer has answered a request other than ApiVersions."""
         self._login_due = math.inf
-        """Time when a request starts a new login, in loop time."""
+        """Loop time from which the next request starts a new login."""
         self._login: asyncio.Task[None] | None = None
         self._held: list[tuple[list[Buffer], _Unanswered | None]] | None = None
         """Requests that wait for the end of a new login or of a throttle time; None outside of these. A request of
@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport is not None:
             self._lost()
             if self._has_posted and self._why == CLOSED_HERE and self.options.tls is not None:
-                transport.close()  # the TLS transport does not say that it still has bytes of requests; it sends them
+                transport.close()  # sends the bytes of requests that the TLS transport may hold, but does not report
             else:
                 transport.abort()
 
@@ -403,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             await self._log_in()
         except Exception as error:
-            # The next connection raises the error to its callers, if it is a lasting one.
+            # If the error persists, the next attempt to connect raises it to the callers.
             if not isinstance(error, KafkaError):
                 log.exception("the new login at %s failed", self.address)
             self._login = None
@@ -610,7 +610,7 @@ class Connection(asyncio.BufferedProtocol):
             self._arm(min([*(one.deadline for one in waiting), *(deadline for _, deadline in self._posted)]))
 
     def _has_bytes_below_tls(self) -> bool:
-        """Whether the transport of the socket holds bytes that TLS has passed on, and does not count any more."""
+        """Whether the transport of the socket holds bytes that TLS has passed on and no longer counts as its own."""
         below = self._below_tls
         return below is not None and not below.is_closing() and below.get_write_buffer_size() > 0
 
@@ -620,13 +620,15 @@ class Connection(asyncio.BufferedProtocol):
         self._looking = look
 
     def _look(self) -> None:
-        """Note what the socket has taken. It does not report when the transport below TLS has no bytes left."""
+        """Check whether the socket has taken all bytes. The transport below TLS does not report when it is empty."""
         self._looking = None
         if not self._choked and self._held is None:
             self._have_left()
 
     def _have_left(self) -> None:
-        """Note that TLS, or the transport of a connection without TLS, has passed on all requests of `post`."""
+        """Resolve the futures of `post`, because the transport has passed on all requests. With TLS, the futures wait
+        until the socket has taken the bytes as well.
+        """
         if self._posted and self._has_bytes_below_tls():
             self._look_again(self._loop.call_later(LOOK_S, self._look))
             return
@@ -671,7 +673,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _is_alert(error: ssl.SSLError) -> bool:
-    """Return whether the peer has sent this error, so that it is the peer that refuses the handshake."""
+    """Return whether the peer has sent this error as a TLS alert, which means that the peer refuses the handshake."""
     return "alert" in reason_of(error)
 
 

@@ -140,7 +140,7 @@ class ConnectionPool:
             raise NetworkError(
                 ErrorCode.NETWORK_EXCEPTION, f"{connection.address}: node {node.id} has moved to another address"
             )
-        # The first use of a connection resets the backoff. Until then the backoff stays, in case the connection breaks.
+        # A success resets the backoff. The next attempt waits for the first backoff, in case this connection breaks.
         state.failures = 0
         state.next_attempt_at = loop.time() + self._backoff(0)
         state.connection = connection

@@ -274,7 +274,7 @@ class PartitionNotRegisteredError(IllegalStateError):
 
 
 def _with_name(text: str, code: ErrorCode, name: str) -> str:
-    """Replace Apache Kafka's name of the error code by the extension's name. Kafka uses this code for another API."""
+    """Replace Apache Kafka's name of the error code with the extension's name. Kafka uses this code for another API."""
     return text.replace(f"{code.name}: ", f"{name}: ", 1)
 
 
@@ -324,8 +324,8 @@ E = TypeVar("E", bound=KafkaError)
 
 
 def copy_of(error: E) -> E:
-    """Return a copy of an exception, to raise `from` it. One exception raised in many tasks would collect the
-    tracebacks of all of them.
+    """Return a copy of an exception, to be raised `from` the original. A single exception that is raised in many tasks
+    would collect the tracebacks of all these tasks.
     """
     copy = type(error).__new__(type(error), *error.args)
     copy.args = error.args

@@ -26,7 +26,7 @@ class ClientKeywords(TypedDict, total=False):
     connections_max_idle_ms: int
     """Idle time after which a connection is closed; -1: never."""
     metadata_max_age_ms: int
-    """Age at which metadata is refreshed. Values above 60000 count as 60000."""
+    """Age at which metadata is refreshed. Values above 60000 have the effect of 60000."""
     metadata_recovery_rebootstrap_trigger_ms: int
     """Accepted for compatibility and ignored: bootstrap.servers are tried as soon as no known broker responds."""
     metadata_recovery_strategy: Literal["rebootstrap", "none"]
@@ -38,7 +38,7 @@ class ClientKeywords(TypedDict, total=False):
     reconnect_backoff_max_ms: int
     """Maximum wait before a new attempt to connect, without the jitter of 20 %."""
     reconnect_backoff_ms: int
-    """Wait before the first new attempt to connect to a broker. It doubles with each further attempt."""
+    """Wait before the first new attempt to connect. Each further wait is about twice the one before."""
     request_timeout_ms: int
     """Maximum wait for a response. After it, the connection is closed."""
     retries: int
@@ -46,7 +46,7 @@ class ClientKeywords(TypedDict, total=False):
     retry_backoff_max_ms: int
     """Maximum wait before a retry, without the jitter of 20 %."""
     retry_backoff_ms: int
-    """Wait before the first retry. It doubles with each further retry."""
+    """Wait before the first retry. Each further wait is about twice the one before."""
     sasl_jaas_config: str
     """Credentials as in Kafka's Java client: PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule with its
     options.
@@ -98,7 +98,7 @@ class ClientKeywords(TypedDict, total=False):
     Empty: those of the system.
     """
     ssl_ca_pem: str
-    """The same certificates as text in PEM, as in librdkafka."""
+    """The certificates of ssl.ca.location as text in PEM, as in librdkafka."""
     ssl_certificate_location: str
     """File in PEM with the client's certificate chain, as in librdkafka. Empty: no certificate."""
     ssl_certificate_pem: str
@@ -128,7 +128,7 @@ class ClientKeywords(TypedDict, total=False):
     ssl_keystore_password: str
     """Password of a PKCS12 or JKS file in ssl.keystore.location."""
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
-    """Format of ssl.keystore.location; PKCS12 and JKS mean the same. Kafka's default is JKS."""
+    """Format of ssl.keystore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS."""
     ssl_truststore_certificates: str
     """Trusted certificates as text in PEM, as in Kafka's Java client (KIP-651)."""
     ssl_truststore_location: str
@@ -136,7 +136,7 @@ class ClientKeywords(TypedDict, total=False):
     ssl_truststore_password: str
     """Password of a PKCS12 or JKS file in ssl.truststore.location."""
     ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
-    """Format of ssl.truststore.location; PKCS12 and JKS mean the same. Kafka's default is JKS."""
+    """Format of ssl.truststore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS."""
 
 
 class AdminKeywords(ClientKeywords, total=False):

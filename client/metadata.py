@@ -68,13 +68,13 @@ class ClusterMetadata:
 
     def leader_of(self, partition: tuple[str, int]) -> int | None:
         """Return the id of the partition's leader, or None if the partition has no leader or is unknown."""
-        return self.leaders.get(partition)  # type: ignore[call-overload, no-any-return]  # a plain tuple is equal to it
+        return self.leaders.get(partition)  # type: ignore[call-overload, no-any-return]  # a plain tuple matches too
 
     def updated(self, response: MetadataResponse, keep: Iterable[str] | None) -> ClusterMetadata:
-        """Return the snapshot after a response: its brokers and topics, and the known topics that are in `keep`.
+        """Return a new snapshot: the response's brokers and topics, and the known topics that are in `keep`.
 
-        `keep` None means that the response has all topics, so that all others are dropped. A leader with an older
-        leader epoch than the known one is ignored, because brokers learn of changes at different times.
+        `keep` None means that the response has all topics, so known topics that it lacks are dropped. A leader with an
+        older leader epoch than the known leader's is ignored, because brokers learn of changes at different times.
         """
         topics = {} if keep is None else {name: self.topics[name] for name in keep if name in self.topics}
         for topic in response.topics:

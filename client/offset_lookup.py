@@ -1,6 +1,7 @@
 """Looks up offsets at the partitions' leaders with ListOffsets: the start, the end, or the first record since a time.
 
-The consumer and the admin client use it. It retries after a leader has moved, and knows no groups or positions.
+The consumer and the admin client use these functions. A lookup is repeated after a leader has moved. Groups and
+positions are not known here.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ async def list_offsets(
 ) -> dict[TopicPartition, ListedOffset]:
     """Look up one offset in each partition.
 
-    The values of `wanted` are times in ms since the epoch, for the first record at or after them, or -1 for the end, -2
-    for the start, -3 for the record with the latest timestamp.
+    Each value of `wanted` is a time in ms since the epoch, which stands for the first record at or after that time; or
+    it is -1 for the end, -2 for the start, or -3 for the record with the latest timestamp.
 
     `on_found` is called with the offsets of each response, so that no partition has to wait for another. With
     `read_committed` the end is the last stable offset.
 
     Raises KafkaTimeoutError, which names the missing partitions. Raises UnknownTopicError if MISSING_TOPIC_ATTEMPTS
-    responses say that a topic does not exist. Raises at once an error that is not retriable.
+    responses say that a topic does not exist. Errors that are not retriable are raised at once.
     """
     lookup = _Lookup(cluster, wanted, read_committed, on_found)
     try:
@@ -70,9 +71,9 @@ async def list_offsets_or_errors(
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
     """Look up one offset in each partition like `list_offsets`, and return an error for each partition without one.
 
-    A partition without a leader, or that its leader cannot read (KAFKA_STORAGE_ERROR), gets its error at once. The
-    lookup is repeated only if the leader has moved or cannot be reached. Raises UnknownTopicError as `list_offsets`
-    does.
+    A partition that has no leader, or that its leader cannot read (KAFKA_STORAGE_ERROR), gets its error at once. The
+    lookup is repeated only if the leader has moved or cannot be reached, or if the topic is unknown. Raises
+    UnknownTopicError as `list_offsets` does.
     """
     lookup = _Lookup(cluster, wanted, read_committed)
     failed: dict[TopicPartition, KafkaError] = {}
@@ -94,7 +95,7 @@ async def list_offsets_or_errors(
 
 
 def _is_final(late: TimeoutError) -> bool:
-    """Whether this is an error that no further round can correct, and not a timeout."""
+    """Whether this is an error that no further round can correct, instead of a timeout."""
     return isinstance(late, UnknownTopicError) or (isinstance(late, KafkaError) and not late.retriable)
 
 
@@ -133,8 +134,8 @@ class _Lookup:
     async def ask_leaders(self) -> None:
         """Ask the leader of each missing partition once.
 
-        Raises UnknownTopicError after MISSING_TOPIC_ATTEMPTS rounds without the topic, and an error that is not
-        retriable if it concerns more than one partition.
+        Raises UnknownTopicError after MISSING_TOPIC_ATTEMPTS rounds without the topic. Raises an error of a whole
+        request if the error is not retriable; errors of single partitions are only added to `problems`.
         """
         groups, self.problems = await _by_leader(self._cluster, self.missing)
         absent = [error for error in self.problems.values() if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

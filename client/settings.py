@@ -1,6 +1,6 @@
 """`ClientTable`: the base of the tables of client settings, which are in `config.py`.
 
-It gives the framework of `oncelog.settings` the habits of Kafka's clients: settings are given in a mapping, as
+`ClientTable` adapts the framework of `oncelog.settings` to Kafka's clients: settings are given in a mapping, as
 keywords, or both; words are compared without regard to case, as in librdkafka; and a setting of Kafka that this client
 does not offer is refused with the reason.
 """

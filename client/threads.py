@@ -24,6 +24,6 @@ class OwnThread:
         """Raise IllegalStateError in any other thread."""
         if get_ident() != self._ident:
             raise IllegalStateError(
-                f"{self._what} can be used only in the thread of its event loop: call it there by"
-                " asyncio.run_coroutine_threadsafe() or loop.call_soon_threadsafe(), or use oncelog.sync"
+                f"{self._what} can be used only in the thread of its event loop: call it in that thread (from another"
+                " thread, use asyncio.run_coroutine_threadsafe() or loop.call_soon_threadsafe()), or use oncelog.sync"
             )

@@ -1,4 +1,4 @@
-"""Makes the TLS context of a client from its ssl.* settings, by the names of librdkafka and of Kafka's Java client."""
+"""Makes the TLS context of a client from the ssl.* settings of librdkafka and of Kafka's Java client."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _CHAIN: Final = (
     "ssl.keystore.location",
 )
 _KEY: Final = ("ssl.key.location", "ssl.key.pem", "ssl.keystore.key", "ssl.keystore.location")
-"""The settings with trusted certificates, with the client's chain and with its key; those of a kind exclude each other.
+"""_TRUSTED, _CHAIN and _KEY: the settings that give trusted certificates, the client's certificate chain, and its key.
+The settings of a tuple exclude each other.
 
-A chain and a key of the same place belong together.
+The settings at the same index of _CHAIN and _KEY belong together.
 """
 
 

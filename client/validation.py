@@ -1,8 +1,8 @@
 """Checks the topics, partitions, positions, names, numbers and times that a program passes, before they take effect.
 
-A wrong type raises TypeError, which names the right type. A value that no request can carry is refused here as well,
-because a request that is sent in the background would fail the records of other callers. A negative offset is refused
-because brokers store it as "no offset", so that the group would start at another position.
+A wrong type raises TypeError, which names the right type. A value that no request can carry is refused here as well:
+in a request that is sent in the background, it would also fail the records of other callers. A negative offset is
+refused because brokers store it as "no offset", so that the group would start at another position.
 """
 
 from __future__ import annotations

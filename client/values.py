@@ -26,8 +26,8 @@ class OffsetAndMetadata(NamedTuple):
     """A position to commit. `offset` is that of the next record to read; `leader_epoch` is -1 if it is unknown.
 
     `topic_id` has the 16 bytes of the id of the topic that the records come from, zeros if it is unknown. A transaction
-    with offsets of a topic that was deleted and created again is refused, because in the new topic they would skip
-    records. Apache Kafka does not check this.
+    with offsets of a topic that was deleted and created again is refused, because the offsets would skip records of the
+    new topic. Apache Kafka does not check this.
     """
 
     offset: int

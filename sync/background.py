@@ -27,10 +27,10 @@ EXIT_TIMEOUT_S: Final = 5.0
 """Maximum seconds for which the interpreter's exit waits to close clients that were left open."""
 
 SIGNAL_CHECK_S: Final = 0.5
-"""Maximum seconds from a signal to its handler while a thread waits for a call.
+"""Maximum seconds from the arrival of a signal to the call of its handler, while a thread waits for a call.
 
-Usually a signal ends the wait at once. It does not if it arrives just before the wait begins, or in another thread.
-Python then calls the handler when the wait ends.
+Usually a signal interrupts the wait at once. A signal that arrives just before the wait begins, or in another thread,
+does not: Python calls its handler only when the wait ends, after SIGNAL_CHECK_S at the latest.
 """
 
 
@@ -108,9 +108,9 @@ class BackgroundLoop:
 class _Call(Generic[T]):
     """A coroutine that runs in the loop, and the thread that waits for its end.
 
-    The thread waits for a plain lock. It must not wait for a concurrent future, an event or a condition: these lock
-    another lock for a moment, and an interrupt in that moment leaves it locked forever. The loop would then wait for
-    that lock when it sets the outcome.
+    The thread waits for a plain lock. It must not wait for a concurrent future, an event or a condition: each of these
+    acquires an inner lock for a moment, and an interrupt in that moment leaves the inner lock locked forever. The loop
+    would then wait for the inner lock when it sets the outcome.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
@@ -158,7 +158,7 @@ class _Call(Generic[T]):
 
     def _end(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # an interrupted thread does not ask for it, and asyncio would log that
+            task.exception()  # if no one retrieves it, as after an interrupt of the thread, asyncio logs an error
         self._set_ended()
 
     def _set_ended(self) -> None:
@@ -167,8 +167,8 @@ class _Call(Generic[T]):
 
 
 async def _close_all(clients: list[Callable[[], Awaitable[object]]]) -> None:
-    """Close the clients one after the other, newest first, because a client may need an older one, for example a
-    broker.
+    """Close the clients one after the other, newest first, because a client may need another that was started before
+    it, for example a broker.
     """
     try:
         async with asyncio.timeout(EXIT_TIMEOUT_S):

@@ -84,7 +84,7 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
             for record in consumer:
                 print(record.value)
 
-    The iteration calls the event loop's thread for each record; `poll` and `getmany` return many records at a time.
+    Iteration calls the event loop's thread once per record; `poll` and `getmany` return many records per call.
     Only one thread may read at a time; other threads may make other calls meanwhile. The methods of a rebalance
     listener run in their own thread while `poll` or `close` waits, and may call the consumer. They must not wait for a
     lock that the waiting thread holds. With enable.auto.commit the end of a `with` block commits the offsets, unless an
@@ -125,7 +125,10 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
         self._start(self._client.start())
 
     def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
-        """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice."""
+        """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
+
+        Safe to call twice.
+        """
         self._close(self._client.close(commit=commit, timeout_s=timeout_s))
 
     async def _close_at_exit(self) -> None:
@@ -176,7 +179,10 @@ class Consumer(Facade[AsyncConsumer[K, V]], Generic[K, V]):
         )
 
     def _take_back(self, records: Iterable[ConsumerRecord[K, V]]) -> None:
-        """Go back before records that an interrupt kept from the caller. Called in the event loop."""
+        """Seek back to the first of `records` in each partition, because an interrupt kept them from the caller.
+
+        Called in the event loop.
+        """
         first: dict[TopicPartition, int] = {}
         for record in records:
             first.setdefault(record.topic_partition, record.offset)

@@ -57,7 +57,7 @@ class Facade(Generic[C]):
         self._background.opened(self, self._close_at_exit)
 
     async def _close_at_exit(self) -> None:
-        """Close a client that was left open, when the interpreter exits."""
+        """Close the client at the interpreter's exit, if it was left open."""
         await self._client.__aexit__(None, None, None)
 
     def _close(self, closing: Coroutine[Any, Any, object]) -> None:

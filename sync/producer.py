@@ -72,7 +72,7 @@ class Transaction(Generic[SentK, SentV]):
     def __enter__(self) -> Self:
         try:
             self._background.run(self._transaction.__aenter__())
-        except BaseException as error:  # an interrupt may hit when the transaction has begun already
+        except BaseException as error:  # an interrupt may arrive when the transaction has already begun
             self._background.run(self._transaction.__aexit__(type(error), error, None))
             raise
         return self

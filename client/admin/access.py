@@ -93,7 +93,7 @@ def _words(rule: Acl | AclFilter) -> tuple[str | None, ...]:
 
 
 class ScramUser(NamedTuple):
-    """A user who can log in with SCRAM: the iterations of each mechanism's credential."""
+    """A user who can log in with SCRAM, with the number of iterations of the user's credential for each mechanism."""
 
     name: str
     iterations: Mapping[str, int]
@@ -112,7 +112,7 @@ def _word(number: int, table: Mapping[str, int]) -> str:
 
 
 async def create_acls(calls: AdminCalls, acls: Sequence[Acl]) -> dict[Acl, KafkaError | None]:
-    """Create access rules; returns None or the failure by rule. A rule that exists already counts as created."""
+    """Create access rules; returns for each rule its failure or None. A rule that exists already counts as created."""
     request = CreateAclsRequest(
         [
             AclCreation(

@@ -214,7 +214,8 @@ class Admin:
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         """Look up offsets like `list_offsets`, and return an error for each partition that has none.
 
-        So one damaged partition, or one without a leader, does not hide the others: its error is returned at once.
+        So a partition that is damaged or has no leader does not hide the other partitions' offsets. Its error is
+        returned at once.
         Raises UnknownTopicError for a topic or partition that does not exist.
         """
         return await self._look_up(list_offsets_or_errors, wanted, isolation_level)
@@ -246,9 +247,10 @@ class Admin:
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Set configs of topics, brokers or groups, and leave the others as they are (KIP-339).
+        """Set configs of topics, brokers or groups, and leave all other configs unchanged (KIP-339).
 
-        The value None removes a config's own value. A broker with the name "" means all brokers (KIP-226).
+        The value None removes the resource's own value of a config. A broker with the name "" means all brokers
+        (KIP-226).
 
         With `validate_only` nothing changes. Raises the first failure, or with `raise_errors=False` returns every
         outcome by resource.
@@ -313,7 +315,7 @@ class Admin:
         """Return the claims of a group: for each input partition, the only producer that may commit its offsets
         (group-aware transactions).
 
-        Raises UnsupportedVersionError where the broker does not have the feature, as Apache Kafka does not.
+        Raises UnsupportedVersionError if the broker does not have the feature; Apache Kafka does not have it.
         """
         return await claims.group_claims(self._calls, name_of(group_id, "group_id"))
 
@@ -349,8 +351,8 @@ class Admin:
     ) -> None:
         """Set a user's password for logins with a SCRAM mechanism (KIP-554).
 
-        Only its salted hash is sent. Raises ValueError for another mechanism, and for `iterations` outside of 4,096 to
-        16,384.
+        Only the salted hash of the password is sent. Raises ValueError for an unknown mechanism, and for `iterations`
+        outside of 4,096 to 16,384.
         """
         await access.set_password(self._calls, name_of(user, "user"), password, mechanism, iterations)
 
@@ -365,13 +367,12 @@ class Admin:
     # -- quotas
 
     async def set_quotas(self, owner: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
-        """Set quotas of an owner, such as `{"user": "alice"}`, or remove them by the value None (KIP-546).
+        """Set quotas of an owner, such as `{"user": "alice"}`, or remove them with the value None (KIP-546).
 
-        `Quota` describes owners.
-        The keys of `values` are `producer_byte_rate` and `consumer_byte_rate` (bytes per second), `request_percentage`
-        (of the broker's time), `controller_mutation_rate` (created and deleted partitions per second), and for an ip
-        `connection_creation_rate` (per second). Other quotas of the owner stay the same. Raises KafkaError
-        INVALID_REQUEST for other keys and for invalid values.
+        `Quota` describes the form of an owner. The keys of `values` are `producer_byte_rate` and `consumer_byte_rate`
+        (bytes per second), `request_percentage` (of the broker's time), `controller_mutation_rate` (created and deleted
+        partitions per second), and for an ip `connection_creation_rate` (per second). Other quotas of the owner stay
+        the same. Raises KafkaError INVALID_REQUEST for other keys and for invalid values.
         """
         await quotas.set_quotas(self._calls, owner, values)
 
@@ -384,12 +385,12 @@ class Admin:
     async def create_delegation_token(
         self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
     ) -> DelegationToken:
-        """Create a delegation token, by which other processes log in as its owner (KIP-48); return it with its secret.
+        """Create a delegation token, with which other processes log in as its owner (KIP-48).
 
-        `owner` is the client itself by default. Another one, such as "User:bob", needs CreateTokens on that user
-        (KIP-373). `renewers` are the principals that may renew the token, besides the owner. `max_lifetime_ms` is the
-        time in ms until the token ends for good. Its maximum, and the meaning of None, is the broker's
-        `delegation.token.max.lifetime.ms`.
+        Returns the token with its secret. `owner` is the client itself by default. Another owner, such as "User:bob",
+        needs CreateTokens on that user (KIP-373). `renewers` are the principals that may renew the token, besides the
+        owner. `max_lifetime_ms` is the time in ms after which the token expires, however often it is renewed. None
+        means the maximum, which is the broker's `delegation.token.max.lifetime.ms`.
 
         Raises ValueError for a principal that is not of the form "User:bob", and KafkaError:
         DELEGATION_TOKEN_REQUEST_NOT_ALLOWED for a client that has not logged in, or has logged in with a token,
@@ -405,10 +406,10 @@ class Admin:
     async def renew_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
         """Renew the delegation token with this secret; return its new expiry in ms since the epoch.
 
-        The token is then valid for `period_ms`, but not beyond its `max_timestamp`. The maximum of `period_ms`, and the
-        meaning of None, is the broker's `delegation.token.expiry.time.ms`. Only the owner and the renewers may renew
-        it. Raises KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH,
-        and the errors of `describe_delegation_tokens`.
+        The token is then valid for `period_ms`, but not beyond its `max_timestamp`. None means the maximum, which is
+        the broker's `delegation.token.expiry.time.ms`. Only the owner and the renewers may renew the token. Raises
+        KafkaError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH, and the
+        errors of `describe_delegation_tokens`.
         """
         period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
         return await delegation_tokens.renew(self._calls, hmac, period)
@@ -425,10 +426,10 @@ class Admin:
     async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
         """Return the delegation tokens that the client may see, with their secrets, sorted by creation.
 
-        These are the tokens of which it is owner, requester or renewer, and those that ACLs let it see. With `owners`,
-        only tokens of which one of these principals is owner, requester or renewer. Raises ValueError for a principal
-        that is not of the form "User:bob", and KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED and
-        DELEGATION_TOKEN_AUTH_DISABLED.
+        The client may see the tokens of which it is owner, requester or renewer, and those that ACLs let it see. With
+        `owners`, a token is returned only if one of these principals is its owner, requester or renewer. Raises
+        ValueError for a principal that is not of the form "User:bob", and KafkaError
+        DELEGATION_TOKEN_REQUEST_NOT_ALLOWED and DELEGATION_TOKEN_AUTH_DISABLED.
         """
         wanted = None if owners is None else [Principal.parse(name) for name in names_of(owners, "owners")]
         return await delegation_tokens.describe(self._calls, wanted)
@@ -457,7 +458,7 @@ class Admin:
         min_duration_ms: int = -1,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """Return the transactional ids of all coordinators that match every given filter.
+        """Return the transactional ids that match every given filter, from all coordinators.
 
         `states`: Kafka's names of states (Empty, Ongoing, PrepareCommit, …). `min_duration_ms`: only transactions that
         began longer ago than this (Kafka 3.8). `pattern`: a regular expression in RE2's syntax that matches the whole
@@ -493,8 +494,8 @@ class Admin:
         """End a hanging transaction in one partition: the partition's leader writes an abort marker. Raises the
         leader's error.
 
-        No coordinator takes part. Do not abort a transaction that a coordinator still has open, because its later
-        commit would leave this partition out: end it with `fence_producers` instead.
+        No coordinator takes part. Do not abort a transaction that a coordinator still has open, because a later commit
+        of the transaction would leave this partition out. End such a transaction with `fence_producers` instead.
         """
         await transactions.abort(self._calls, abort_spec(spec))
 
@@ -507,8 +508,8 @@ class Admin:
         """Return transactions that are open in a partition and unknown to every coordinator (KIP-664).
 
         Checks all partitions of the cluster unless `partitions` are given. A transaction whose producer's last record
-        is younger than `older_than_ms` is left out. With 0 no transaction is left out; the default is Kafka's
-        transaction.max.timeout.ms.
+        is younger than `older_than_ms` is left out. With 0 no transaction is left out; the default is Kafka's default
+        of transaction.max.timeout.ms.
         """
         calls = self._calls
         if partitions is None:

@@ -19,7 +19,7 @@ _COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NO
 
 
 class FromCoordinator(NamedTuple, Generic[R]):
-    """A coordinator's response, its version, and the coordinator's node id.
+    """A coordinator's response, the version of the response, and the coordinator's node id.
 
     `lost` is true if an earlier response was lost, so that the request may have been executed twice.
     """

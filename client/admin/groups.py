@@ -117,14 +117,14 @@ def _fetch_codes(answer: OffsetFetchResponse, version: int) -> list[int]:
     else:
         group = answer.groups[0]
         codes = [group.error_code, *(data.error_code for topic in group.topics for data in topic.partitions)]
-    # The extension reuses another API's code for "undecided". The reused code is not retriable, "undecided" is.
+    # The extension reuses another API's code for "undecided". That code is not retriable, but "undecided" is.
     return [ErrorCode.UNSTABLE_OFFSET_COMMIT if code == PENDING_TRANSACTION else code for code in codes]
 
 
 async def alter_group_offsets(
     calls: AdminCalls, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Commit offsets of a group without members; returns None or the failure by partition."""
+    """Commit offsets of a group without members; returns for each partition its failure or None."""
     request = OffsetCommitRequest(
         group_id=group_id,
         topics=[
@@ -168,7 +168,7 @@ def _commit_codes(answer: OffsetCommitResponse, version: int) -> list[int]:
 async def delete_group_offsets(
     calls: AdminCalls, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Delete committed offsets; returns None or the failure by partition, and raises a failure of the whole group.
+    """Delete committed offsets; returns for each partition its failure or None. Raises a failure of the whole group.
 
     After a lost response a missing group counts as done.
     """

@@ -1,4 +1,4 @@
-"""Quotas: how much of the broker users, client ids and addresses may use (KIP-546)."""
+"""Quotas: how much of the broker's capacity a user, a client id or an address may use (KIP-546)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Quota(NamedTuple):
     """The quotas of one owner, by their keys.
 
     `owner` maps `user`, `client-id`, both of these, or `ip` to names: `{"user": "alice"}`, `{"user": "alice",
-    "client-id": None}`. The name None means all that have no quota of their own.
+    "client-id": None}`. The name None means all users, client ids or addresses that have no quota of their own.
     """
 
     owner: Mapping[str, str | None]

@@ -36,7 +36,7 @@ SET, DELETE = 0, 1
 
 
 async def create_topics(calls: AdminCalls, topics: Iterable[NewTopic], *, validate_only: bool) -> Outcomes:
-    """Create topics; returns None or the failure by topic.
+    """Create topics; returns for each topic its failure or None.
 
     After a lost response, an existing topic counts as created if it was absent before and has the wanted number of
     partitions.
@@ -95,7 +95,10 @@ async def _partition_counts(calls: AdminCalls, names: list[str]) -> dict[str, in
 
 
 async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
-    """Delete topics; returns None or the failure by topic. After a lost response a missing topic counts as deleted."""
+    """Delete topics; returns for each topic its failure or None.
+
+    After a lost response a missing topic counts as deleted.
+    """
     wanted = list(names)
 
     def build(connection: Connection) -> tuple[DeleteTopicsRequest, int]:
@@ -119,7 +122,7 @@ async def delete_topics(calls: AdminCalls, names: Iterable[str]) -> Outcomes:
 
 
 async def create_partitions(calls: AdminCalls, totals: Mapping[str, int], *, validate_only: bool) -> Outcomes:
-    """Raise the numbers of partitions; returns None or the failure by topic.
+    """Raise the numbers of partitions; returns for each topic its failure or None.
 
     After a lost response a topic that has the wanted total counts as done.
     """
@@ -175,7 +178,7 @@ async def describe_configs(
 async def alter_configs(
     calls: AdminCalls, changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
 ) -> dict[ConfigResource, KafkaError | None]:
-    """Set and remove configs with IncrementalAlterConfigs; returns None or the failure by resource."""
+    """Set and remove configs with IncrementalAlterConfigs; returns for each resource its failure or None."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(

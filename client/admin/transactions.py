@@ -45,7 +45,7 @@ FIRST_WITH_PATTERN: Final = 2
 """First versions of ListTransactions with a filter by duration (KIP-994), and by a pattern (KIP-1152)."""
 
 AT_ONCE: Final = 16
-"""Maximum number of concurrent requests, each for one id. A slow response delays later ones on its connection."""
+"""Maximum number of concurrent requests, each for one id. A slow response delays later responses on its connection."""
 
 
 async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
@@ -56,8 +56,8 @@ async def fence(calls: AdminCalls, transactional_ids: Iterable[str]) -> dict[str
     """
 
     async def one(transactional_id: str) -> FencedProducer:
-        # The timeout counts for transactions of this epoch, which never begin; the id's next producer sets its own
-        # timeout.
+        # The timeout applies only to transactions of this epoch, and none ever begins. The next producer with the id
+        # sets its own timeout.
         request = InitProducerIdRequest(transactional_id, round(calls.timeout_s * 1000))
         try:
             answer, *_ = await calls.of_transaction(
@@ -256,9 +256,9 @@ async def find_hanging(
     """Return transactions that are open in a partition and unknown to their coordinators.
 
     Transactions with a record younger than `older_than_ms` are left out, because they may begin or end between two
-    requests. The remaining ones are checked again at the end, and count only if they are unchanged. With 0, no
-    transaction is left out: producers set the timestamps, which may lie in the future. With `skip_missing` partitions
-    that do not exist are skipped, because topics may be deleted meanwhile.
+    requests. The remaining ones are checked again at the end, and returned only if they are unchanged. With 0, no
+    transaction is left out, not even if its timestamps, which the producer sets, lie in the future. With `skip_missing`
+    partitions that do not exist are skipped, because topics may be deleted meanwhile.
     """
     producers = await describe_producers(calls, partitions, skip_missing=skip_missing)
     candidates = [

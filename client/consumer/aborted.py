@@ -1,9 +1,9 @@
 """`AbortedTransactions`: decides which batches of a fetch a read_committed consumer must not see (KIP-98).
 
 The broker sends [(producer_id, first_offset)] of the aborted transactions that touch the fetched range. A batch belongs
-to an aborted transaction if its producer has an entry with a first offset not above the batch's, and no abort marker of
-that producer has come in between. Batches of open transactions are never sent, because the response ends below the last
-stable offset.
+to an aborted transaction if its producer has an entry whose first offset is not above the batch's last offset, and no
+abort marker of that producer has come in between. Batches of open transactions are never sent, because the response
+ends below the last stable offset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AbortedTransactions:
         self._aborting: set[int] = set()
 
     def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        """Track transactions over the batch at `position`. Return whether the batch's records must not be returned.
+        """Note which aborted transactions begin or end in the batch at `position`. Return whether to hide its records.
 
         Raises CorruptBatch for a marker that cannot be read.
         """

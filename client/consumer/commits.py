@@ -59,7 +59,7 @@ class Commits:
         }
 
     def in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> asyncio.Task[None]:
-        """Commit in the background, once. The returned task's result is that of the commit."""
+        """Commit in the background, without retries. The returned task has the outcome of the commit."""
         work = self._offsets.commit(
             offsets, in_group=self._subscription.automatic, timeout_s=self._timeout_s, retry=False
         )

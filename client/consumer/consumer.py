@@ -5,8 +5,9 @@ committed offsets and offset look-ups. Only one task may poll at a time; other t
 
 Delivery: records that `poll`, `getmany` or the iteration returned count as processed at the next of these calls. Only
 then are their offsets committed automatically, or their partitions given up in a rebalance. The iteration moves the
-position with each record that it returns. Closing the consumer counts as the next call if the task that got the records
-closes it, or has ended without an exception. Another task may still process them, so they are read again then.
+position with each record that it returns. `close` counts as the next call if the task that got the records calls it, or
+if that task has ended without an exception. Otherwise that task may still process the records, so they are read again
+later.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Consumer(Generic[K, V]):
         self.config = ConsumerConfig.of(config, **settings, **serdes)
         self._deserialize = RecordDeserializer.of(self.config.key_deserializer, self.config.value_deserializer)
         self._pending: tuple[ConsumerRecord, asyncio.Task[ConsumerRecord[Any, Any]]] | None = None
-        """A record for which a deserializer has to wait, and the task that does so."""
+        """A record whose deserializer has to wait, and the task in which it waits."""
         check_listener(listener)
         self._wish = (topics_of(topics), pattern if pattern is None else re.compile(pattern), listener)
         if self._wish[0] or pattern is not None:
@@ -115,7 +116,7 @@ class Consumer(Generic[K, V]):
         self._last_offsets: dict[TopicPartition, int] = {}
         """The first offset of the last returned records of each partition."""
         self._last_record: ConsumerRecord[Any, Any] | None = None
-        """The record that the iteration has returned since."""
+        """The last record that the iteration has returned since `_last_offsets` was set."""
         self._handed_out = 0
         self._woken = False
         self._missing = MissingTopics(self.config.allow_auto_create_topics)
@@ -166,16 +167,16 @@ class Consumer(Generic[K, V]):
             self.subscribe(topics or None, pattern=pattern, listener=listener)
 
     async def close(self, *, commit: bool = True, timeout_s: float | None = None) -> None:
-        """Commit if enable.auto.commit (and `commit`), leave the group, close the connections. Safe to call twice.
+        """Commit (if enable.auto.commit and `commit` are both true), leave the group, and close the connections.
 
-        Does not commit the last returned records if another task got them and has not asked for more since: it may
-        still process them, or has failed.
+        Safe to call twice. Does not commit the last returned records if another task got them and has not asked for
+        more since: that task may still process them, or may have failed.
 
         Waits for the broker for `timeout_s` at most (default: the shorter of request.timeout.ms and
         default.api.timeout.ms). If the time runs out, uncommitted records are read again later, and the group waits for
-        the session timeout. A rebalance listener may run for the same time, plus max.poll.interval.ms unless
-        `timeout_s` is given; then it is cancelled. Raises IllegalStateError in a rebalance listener that a poll has
-        called.
+        the session timeout. A rebalance listener may run for the same time, plus max.poll.interval.ms if `timeout_s` is
+        not given; after that, the listener is cancelled. Raises IllegalStateError in a rebalance listener that a poll
+        has called.
         """
         if timeout_s is not None:
             timeout_s = duration_of(timeout_s, "timeout_s")
@@ -223,7 +224,7 @@ class Consumer(Generic[K, V]):
         """Subscribe to these topics, or to the topics that match the pattern; replaces the former subscription.
 
         The members of the group share the partitions of the topics. Raises IllegalStateError for a listener that lacks
-        a method of RebalanceListener, or has a generator as one.
+        a method of RebalanceListener, or implements one as a generator.
         """
         self._check_open()
         check_listener(listener)
@@ -273,8 +274,8 @@ class Consumer(Generic[K, V]):
         """Return the next records, at most `max_records` (default: max.poll.records), or [] after the timeout.
 
         The records of each partition are in order. A timeout of 0 does not wait for records. Raises ValueError for a
-        timeout that is negative, infinite or not a number; NoOffsetForPartitionError, OffsetOutOfRangeError,
-        RecordCorruptError, DeserializationError, FencedInstanceError or AuthorizationError; and the exceptions of a
+        timeout that is negative, infinite or NaN. Also raises NoOffsetForPartitionError, OffsetOutOfRangeError,
+        RecordCorruptError, DeserializationError, FencedInstanceError, AuthorizationError, and the exceptions of a
         rebalance listener.
         """
         batches = await self.getmany(timeout_ms, max_records)
@@ -382,7 +383,7 @@ class Consumer(Generic[K, V]):
                 return {}
 
     def _make_ready(self, record: ConsumerRecord) -> None:
-        """Start a task in which the record's deserializer waits for its service, and which then wakes the poll.
+        """Start a task in which the record's deserializer waits for its service. The end of the task wakes the poll.
 
         If a task for the same record has already failed, raise its failure. If it is still running, do nothing.
         """
@@ -451,7 +452,7 @@ class Consumer(Generic[K, V]):
         self._look_again()
 
     def consumed_offset(self, partition: tuple[str, int]) -> OffsetAndMetadata:
-        """Return the position after a partition's returned records, for a commit.
+        """Return the position after the last returned record of a partition, for a commit.
 
         Raises IllegalStateError if no record of the partition was returned yet.
         """
@@ -462,9 +463,9 @@ class Consumer(Generic[K, V]):
         return OffsetAndMetadata(state.position, "", state.leader_epoch, state.topic_id)
 
     def is_recreated(self, topic: str, topic_id: bytes) -> bool:
-        """Whether the topic with this id is known to be deleted, and another one to have its name.
+        """Whether the topic with this id is known to be deleted, and another topic is known to have its name now.
 
-        An offset of the deleted topic must not be committed: in the new topic, it would skip records.
+        An offset of the deleted topic must not be committed: it would skip records of the new topic.
         """
         self._check_open()
         return self._cluster.metadata.is_recreated(topic, topic_id)
@@ -520,9 +521,9 @@ class Consumer(Generic[K, V]):
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Commit these offsets, by default the current positions, and wait until they are durable.
 
-        First waits for earlier commits in the background, so that this commit is the last. Raises CommitFailedError if
-        the partitions may belong to another member now, RebalanceInProgressError if the group rebalances, and
-        KafkaTimeoutError after default.api.timeout.ms.
+        First waits for earlier commits in the background, so that none of them takes effect after this commit. Raises
+        CommitFailedError if the partitions may belong to another member now, RebalanceInProgressError if the group
+        rebalances, and KafkaTimeoutError after default.api.timeout.ms.
         """
         coordinator = self._with_group("commit()")
         values = coordinator.commits.consumed() if offsets is None else positions_of(offsets)
@@ -564,7 +565,7 @@ class Consumer(Generic[K, V]):
         return await self._offsets_at(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the end offset of each partition: the high watermark, with read_committed the last stable offset."""
+        """Return each partition's end offset: the high watermark or, with read_committed, the last stable offset."""
         return await self._offsets_at(partitions, LATEST)
 
     async def _offsets_at(self, partitions: Iterable[tuple[str, int]], at: int) -> dict[TopicPartition, int]:

@@ -1,14 +1,14 @@
 """The consumer's side of its group, like Kafka's ConsumerCoordinator: takes part in rebalances, step by step.
 
-A rebalance has three steps. Each is a task that begins only inside `poll()`, so that the records returned before count
-as processed:
+A rebalance has three steps. Each is a task that begins only inside `poll()`, so that the records that earlier polls
+returned count as processed:
 
 1. prepare: commit (if automatic), call the listener, give up partitions. With the eager protocol these are all
    partitions, with the cooperative protocol only those of topics no longer subscribed. If the membership is over, all
    partitions are lost;
-2. join: JoinGroup, then SyncGroup; the leader runs the assignor in between. With the cooperative protocol records of
+2. join: JoinGroup, then SyncGroup; the leader runs the assignor in between. With the cooperative protocol, records of
    kept partitions are returned meanwhile;
-3. complete: take the assignment. With the cooperative protocol give up the partitions that move, and join again so
+3. complete: take the assignment. With the cooperative protocol, give up the partitions that move, and join again so
    that they can be assigned.
 
 No record is returned during steps 1 and 3. The end of a poll (timeout, cancellation) does not end a step: the next poll
@@ -105,7 +105,7 @@ class ConsumerCoordinator:
         self._leaving = 0
         self._joined_subscription = -1
         self._watched: dict[str, int] | None = None
-        """For the group's leader: the numbers of partitions by topic from which the assignment was made."""
+        """The numbers of partitions by topic from which this member, as the group's leader, made the assignment."""
         cluster.on_metadata(self._metadata_changed)
 
     @property
@@ -150,10 +150,10 @@ class ConsumerCoordinator:
         )
 
     def group_assignment(self) -> ConsumerAssignment:
-        """Return the partitions with the generation that assigned them; both change in one step.
+        """Return the partitions with the generation that assigned them; both change together.
 
-        During a rebalance this is the last assignment, until the next one is complete. Raises RebalanceInProgressError
-        for a consumer that subscribes but is not a member of the group now.
+        During a rebalance the last assignment is returned, until the next assignment is complete. Raises
+        RebalanceInProgressError for a consumer that subscribes but is not a member of the group now.
         """
         subscription, membership = self._subscription, self.membership
         if not subscription.automatic:

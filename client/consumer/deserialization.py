@@ -1,4 +1,4 @@
-"""`RecordDeserializer`: makes a record with objects of a record with bytes."""
+"""`RecordDeserializer`: turns a record with bytes into a record with objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _new: Final = partial(tuple.__new__, ConsumerRecord)
 
 
 class RecordDeserializer:
-    """Deserializes key and value of records. The given record is `raw` of the new one.
+    """Deserializes key and value of records. The new record has the given record as its `raw`.
 
     Raises DeserializationError, which names the record; RetriableError if a deserializer needs a service that is not
     available; and NotReadyError if it first has to wait for the service.
@@ -48,7 +48,7 @@ class RecordDeserializer:
         done: list[ConsumerRecord[Any, Any]] = []
         try:
             for record in records:
-                done.append(self(record))  # noqa: PERF401 - what was done before an exception counts
+                done.append(self(record))  # noqa: PERF401 - keeps what was done before an exception
         except Exception:
             if not done:
                 raise

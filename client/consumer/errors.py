@@ -1,4 +1,4 @@
-"""The consumer's own errors, besides those of all clients. The `remedy` of each says what to do."""
+"""The consumer's own errors, besides those of all clients. Where a class has a `remedy`, it says what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class CommitFailedError(KafkaError):
     """The offsets were not committed: the member has left the group, and its partitions may belong to another member.
 
-    The partitions' new owner processes the records since the last commit again. If processing took too long, poll
+    The partitions' new owner processes all records since the last commit again. If processing took too long, poll
     more often, or raise max.poll.interval.ms.
     """
 

@@ -1,7 +1,7 @@
-"""An incremental fetch session with one broker (KIP-227), which sends only changes. Sans-I/O.
+"""An incremental fetch session with one broker (KIP-227), in which only changes are sent. Sans-I/O.
 
-The session owns its id and epoch, and knows the partitions that the broker has in it. A full request (epoch 0) requests
-a new session. If the response has id 0, the broker keeps no session, and every request is full.
+The session owns its id and epoch, and knows which partitions the broker has in the session. A full request (epoch 0)
+requests a new session. If the response has id 0, the broker keeps no session, and every request is full.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_EPOCH: Final = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """The parameters of a partition's fetch. Within a session unchanged parameters are not sent again."""
+    """The parameters of a partition's fetch. Within a session, parameters that have not changed are not sent again."""
 
     topic_id: bytes
     fetch_offset: int

@@ -33,12 +33,13 @@ after 700 new objects, so portions that are dropped earlier cost it nothing.
 
 
 class FetchedPartition:
-    """Reads `data`, whole batches and perhaps a part of one, from `fetch_offset` on.
+    """Reads the records in `data` from `fetch_offset` on. `data` has whole batches, and perhaps a part of one more.
 
     `aborted` is [(producer_id, first_offset)] under read_committed, else None. After each call `next_offset` is the
     position after the returned and skipped records. `take` raises RecordCorruptError; `next_offset` is then the
-    position before the batch that cannot be read. `limits` bound the contents of a batch. A record that `deserialize`
-    fails on is left in place: the records before it are returned, and the next call raises the error.
+    position before the batch that cannot be read. `limits` bound the contents of a batch. A record for which
+    `deserialize` raises an error is left in place: the records before it are returned, and the next call raises the
+    error.
     """
 
     __slots__ = (
@@ -144,7 +145,7 @@ class FetchedPartition:
     # -- inside
 
     def _read_on(self) -> bool:
-        """Decode the next portion of a partly read batch. Return False if no batch is partly read, or it is damaged."""
+        """Decode the next portion of a partly read batch. Return False if there is no such batch, or it is damaged."""
         if self._reader is not None:
             with contextlib.suppress(KafkaError):  # raised again by the next call of `take`
                 return self._load()
@@ -181,7 +182,7 @@ class FetchedPartition:
                 return False
             position, header = found
             if header.next_offset <= self.next_offset:
-                # The whole batch lies before the position, but its transaction state counts: a marker ends an aborted
+                # The whole batch lies before the position, but it may have a marker, which ends an aborted
                 # transaction.
                 self._aborted.hides(self._data, position, header)
                 continue

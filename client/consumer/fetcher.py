@@ -6,10 +6,12 @@ records.
 Bounds: a broker gets the next request only while each of its readable partitions has at most max.partition.fetch.bytes
 buffered, and all partitions together have less than fetch.max.bytes. So the next response is on its way while the
 previous one is read. A response has fetch.max.bytes at most, or a single larger batch. Partitions that are paused, or
-passed over by the application, do not count, because their buffered records must not hold up other partitions.
+passed over by the application, do not count towards these bounds, because their buffered records must not hold up other
+partitions.
 
-Records of a partition are returned in the order of their offsets. Chunks are kept in order of arrival. A chunk is
-dropped if its partition was sought, reset or revoked meanwhile (has another incarnation).
+Records of a partition are returned in the order of their offsets. Chunks (the records of one partition in one response)
+are kept in order of arrival. A chunk is dropped if its partition was sought, reset or revoked meanwhile (has another
+incarnation).
 """
 
 from __future__ import annotations
@@ -299,7 +301,7 @@ class Fetcher:
         """Send a Fetch and take its response; returns whether to back off before the next."""
         config = self._config
         connection = await self._cluster.connection(node_id, CHANNEL)
-        wanted = self._wanted(node_id)  # from here to the request nothing may change
+        wanted = self._wanted(node_id)  # from here until the request is sent, no other task may run
         if not wanted:
             return False
         by_id = all(want.topic_id != NO_UUID for want in wanted.values())

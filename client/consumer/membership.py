@@ -1,11 +1,11 @@
-"""`GroupMembership`: membership in a classic group as its coordinator sees it: joining, heartbeats, leaving.
+"""`GroupMembership`: joins a classic group, sends heartbeats, and leaves the group.
 
 It owns member id and generation, and applies the coordinator's errors to them. It knows no topics, assignors or
 offsets: metadata and assignments are bytes. It never joins by itself: the consumer does, inside `poll()`.
 
-Invariants: `generation_id` is -1 unless the coordinator counts this member as one of the group. A generation ends only
-with the next generation, with an error that ends it, or by leaving. Heartbeats are sent while STABLE, and only while
-the application polls: max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll finds its
+Invariants: `generation_id` is -1 unless the coordinator has this member in the group. A generation ends only with the
+next generation, with an error that ends it, or by leaving. Heartbeats are sent while STABLE, and only while the
+application polls: max.poll.interval.ms after the last poll the member leaves (KIP-62), and the next poll finds its
 partitions lost.
 
 Joins have their own connection, because their responses may take minutes and responses come in order.
@@ -38,7 +38,9 @@ log = logging.getLogger(__name__)
 CHANNEL: Final = "coordinator"
 JOIN_CHANNEL: Final = "join"
 JOIN_GRACE_S: Final = 5.0
-"""Additional seconds to wait for a join's response, which the broker sends by the rebalance timeout at the latest."""
+"""Additional seconds to wait for a join's response, which the broker sends by the rebalance timeout at the latest; also
+the maximum seconds for leaving the group.
+"""
 
 LAST_JOIN_WITHOUT_STATIC: Final = 4
 LAST_LEAVE_OF_ONE: Final = 2
@@ -180,8 +182,8 @@ class GroupMembership:
         """Join once: JoinGroup, `assign` if this member is the leader, SyncGroup. Return None if the caller must join
         again.
 
-        The call has backed off before it returns None. Raises errors that are not retriable; the membership is then
-        over.
+        Where the next join needs a backoff, the call has waited for it before it returns None. Raises errors that are
+        not retriable; the membership is then over.
         """
         config = self._config
         try:
@@ -347,7 +349,7 @@ class GroupMembership:
             self._attention()
 
     async def confirm(self) -> bool:
-        """Return whether the coordinator counts this member as one of the group; raises KafkaError if it does not
+        """Return whether the coordinator has this member in the group; raises KafkaError if the coordinator does not
         respond.
 
         The response does not change the membership; only regular heartbeats do.

@@ -1,8 +1,8 @@
 """`MissingTopics`: reports wanted topics that the cluster does not have, or that the consumer may not read.
 
-A topic that does not exist may be created later. So the consumer continues and logs a warning, as Kafka's does, when it
-first misses the topic and again every REPEAT_S seconds. An invalid name, or a topic without read permission, does not
-become readable by itself, so the next poll raises the error.
+A topic that does not exist may be created later. So the consumer continues and logs a warning, as Kafka's consumer
+does, when it first misses the topic and again every REPEAT_S seconds. An invalid name, or a topic without read
+permission, does not become readable by itself, so the next poll raises the error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """`CommittedOffsets`: writes and reads a group's committed offsets at the coordinator.
 
 Requests are retried while the coordinator moves or loads. A read also waits while a transaction that commits offsets is
-undecided, so that a reader never starts before offsets that are about to be committed. Like Kafka's consumer, it always
-requests stable offsets, with any isolation.level (KIP-447). A broker responds with UNSTABLE_OFFSET_COMMIT, or with the
-transaction extension PENDING_TRANSACTION. After the timeout both raise PendingTransactionError.
+undecided, so that a reader never starts before offsets that are about to be committed. As in Kafka's consumer, a read
+always requests stable offsets, with any isolation.level (KIP-447). While a transaction is undecided, a broker responds
+with UNSTABLE_OFFSET_COMMIT or, if it has the transaction extension, with PENDING_TRANSACTION. If that lasts until the
+timeout, the read raises PendingTransactionError.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class CommittedOffsets:
         self._sent: dict[int, asyncio.Future[OffsetCommitResponse]] = {}
         """The commits whose response is awaited, by number."""
         self._newest: dict[TopicPartition, int] = {}
-        """The number of the newest durable commit of each partition. The repetition of an older commit leaves the
-        partition out.
+        """The number of the newest durable commit of each partition. A retry of an older commit leaves the partition
+        out.
         """
 
     # -- writing
@@ -88,8 +89,8 @@ class CommittedOffsets:
         """Commit offsets, and wait until they are durable.
 
         Raises CommitFailedError, RebalanceInProgressError, FencedInstanceError and AuthorizationError. With `retry` it
-        raises KafkaTimeoutError after the timeout, and InvalidTopicError soon for a topic that does not exist. Without
-        `retry` it raises the first failure.
+        raises KafkaTimeoutError after the timeout, and InvalidTopicError, earlier, for a topic that does not exist.
+        Without `retry` it raises the first failure.
         """
         if not offsets:
             return
@@ -113,7 +114,7 @@ class CommittedOffsets:
         try:
             async with self._turn:
                 while later := [sent for other, sent in self._sent.items() if other > number]:
-                    await asyncio.wait(later)  # their outcome decides what this repetition may write
+                    await asyncio.wait(later)  # their outcome decides what this retry may write
                     await asyncio.sleep(0)
                 offsets = {one: at for one, at in offsets.items() if self._newest.get(one, -1) < number}
                 if not offsets:
@@ -237,9 +238,9 @@ class CommittedOffsets:
 
 
 def read_offset_fetch(answer: OffsetFetchResponse, version: int) -> tuple[Found, KafkaError | None]:
-    """Return the offsets of a response for one group, and the error of a partition in it; raises an error of the group.
+    """Return the offsets in a response for one group, and the error of one partition or None.
 
-    If several partitions have errors, an error that is not retriable is preferred.
+    If several partitions have errors, an error that is not retriable is preferred. Raises an error of the whole group.
     """
     found: Found = {}
     problem: KafkaError | None = None

@@ -1,8 +1,8 @@
-"""`RepeatedRefresh`: refreshes the metadata while a topic or a leader is missing for which the consumer waits.
+"""`RepeatedRefresh`: refreshes the metadata while a topic or a leader that the consumer waits for is missing.
 
 A missing topic, or a partition without a leader, is looked up after retry.backoff.ms, then at growing intervals up to
-retry.backoff.max.ms, as Kafka's client does. Otherwise the consumer would notice it only with the next regular refresh,
-up to a minute later.
+retry.backoff.max.ms, as Kafka's client does. Otherwise the consumer would notice the new topic or leader only with the
+next regular refresh, up to a minute later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RepeatedRefresh:
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self, topics: Collection[str], partitions: Collection[TopicPartition]) -> None:
-        """Check whether the current metadata have these topics and leaders of these partitions; if not, schedule a
+        """Check whether the current metadata has these topics and leaders of these partitions; if not, schedule a
         refresh.
         """
         wanted = {*topics, *(one.topic for one in partitions if self._cluster.leader_of(one) is None)}

@@ -1,6 +1,7 @@
 """`SubscriptionState`: a consumer's subscription, its assigned partitions, and its position in each of them.
 
-It owns positions and makes no requests: the coordinator assigns partitions, the fetcher reads and advances positions.
+It owns positions and makes no requests: the coordinator assigns partitions, and the fetcher reads and advances
+positions.
 
 Invariants: only an assigned partition has a state. A state whose position was replaced (seek, reset, new assignment)
 has another `incarnation`, so that responses to earlier requests are recognised and dropped. `position` is the offset
@@ -60,7 +61,7 @@ class PartitionState:
         hold up the others.
         """
         self.revoking = False
-        """Whether a listener is being called because the partition is given up. Its records are not returned then."""
+        """Whether the partition is being given up, and the listener is called. Meanwhile no records are returned."""
         self.topic_id = NO_UUID
         """Id of the topic from which the position was fetched. A recreated topic has another id."""
         self.reset_to: int | None = None
@@ -70,7 +71,7 @@ class PartitionState:
         self.log_start_offset: int | None = None
         self.buffered_bytes = 0
         self.failures = 0
-        """Number of consecutive fetches that failed with a temporary error. While `blocked`, the next one waits."""
+        """Number of consecutive fetches that failed with a temporary error. While `blocked`, the next fetch waits."""
         self.blocked = False
         self.incarnation = next(_incarnations)
 

@@ -1,4 +1,4 @@
-"""Logs in on a connection: SaslHandshake chooses the mechanism, SaslAuthenticate carries its messages (KIP-152)."""
+"""Logs in on a connection: SaslHandshake chooses the mechanism, and SaslAuthenticate carries its messages (KIP-152)."""
 
 from __future__ import annotations
 

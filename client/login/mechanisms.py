@@ -26,7 +26,7 @@ TOKEN_REMEDY: Final = f'set sasl.jaas.config with {TOKEN_EXTENSION}="true" inste
 """How to log in with a delegation token (KIP-48)."""
 
 _TOKEN_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}|[0-9a-f]{32}")
-"""The id of a delegation token is a UUID: in base64 that of Kafka, and in hexadecimal that of oncelog."""
+"""The id of a delegation token: a UUID, which Kafka writes in base64 and oncelog in hexadecimal."""
 
 
 class Mechanism(Protocol):
@@ -43,7 +43,7 @@ class Mechanism(Protocol):
     async def authenticate(self, ask: Ask) -> None:
         """Exchange the messages of one login.
 
-        Raises ScramError for a broker that does not know the credential, and KafkaError if there is no token.
+        Raises ScramError for a broker that does not know the credential, and KafkaError if there is no access token.
         """
 
 
@@ -84,7 +84,7 @@ class Scram:
         """Send both messages, and check that the broker knows the user's credential. Raises ScramError."""
         exchange = ScramClient(SCRAM_MECHANISMS[self.name], self.username, self.password, extensions=self.extensions)
         challenge = await ask(exchange.first())
-        # The broker chooses how long this computes, so it must not block the event loop.
+        # The broker chooses the number of iterations, so this may take long and must not block the event loop.
         proof = await asyncio.to_thread(exchange.respond, challenge)
         exchange.finish(await ask(proof))
 

@@ -1,4 +1,4 @@
-"""Reads the sasl.* settings of a client, by the names of librdkafka, of Kafka's Java client and of aiokafka."""
+"""Reads the sasl.* settings of a client: those of librdkafka, of Kafka's Java client and of aiokafka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _EXTENSIONS: Final = "sasl.oauthbearer.extensions"
 _PROVIDER: Final = "sasl.oauth.token.provider"
 _OF_JAAS: Final = (*_USERNAME, *_PASSWORD, _CLIENT_ID, _CLIENT_SECRET, _SCOPE, _EXTENSIONS)
-"""Settings that are options of a login module in sasl.jaas.config."""
+"""Settings that sasl.jaas.config excludes, because its login module has options with the same meaning."""
 
 _HTTP: Final = re.compile(r"https?://[^\s/@]+(/\S*)?", re.IGNORECASE)
 _EXTENSION: Final = re.compile(r"\s*(?!auth=)([A-Za-z]+)=([\x20-\x7e\t\r\n]+)")

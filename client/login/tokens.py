@@ -28,14 +28,14 @@ from ..errors import AuthenticationError, NetworkError
 log = logging.getLogger(__name__)
 
 RENEWAL: Final = 0.8
-"""The part of a token's lifetime after which a login fetches the next token, as in Kafka's client."""
+"""The share of a token's lifetime after which a login fetches the next token, as in Kafka's client."""
 
 MAX_ANSWER_BYTES: Final = 1 << 20
-"""The largest answer of an OAuth server that is read."""
+"""Maximum number of bytes that are read of an OAuth server's response."""
 
 _TOKEN: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")
 _SHOWN: Final = 200
-"""Maximum number of characters that an error quotes from an OAuth server's answer."""
+"""Maximum number of characters that an error quotes from an OAuth server's response."""
 
 
 class Token(NamedTuple):
@@ -46,9 +46,9 @@ class Token(NamedTuple):
 
 
 class TokenSource:
-    """The current token of a client. All its connections use it, on one event loop.
+    """The current token of a client. All connections of the client use the token, on one event loop.
 
-    `fetch` returns a new token, and raises KafkaError. `now` is a monotonic clock in seconds.
+    `fetch` returns a new token, or raises KafkaError. `now` is a monotonic clock in seconds.
     """
 
     def __init__(self, fetch: Callable[[], Awaitable[Token]], now: Callable[[], float] = time.monotonic) -> None:
@@ -59,10 +59,10 @@ class TokenSource:
         self._fetching = asyncio.Lock()
 
     async def token(self) -> str:
-        """Return a valid token; fetches one if there is none or it ends soon. Raises KafkaError.
+        """Return a valid token; fetches one if there is none or the current one ends soon. Raises KafkaError.
 
-        If the next token cannot be fetched, the current one is used, and fetching is tried again after half of its
-        remaining time.
+        If the next token cannot be fetched, the current token is used, and fetching is tried again after half of the
+        current token's remaining time.
         """
         async with self._fetching:
             if self._now() >= self._renew_at:
@@ -81,9 +81,9 @@ class TokenSource:
 
 
 async def provided(provider: TokenProvider) -> Token:
-    """Return the token of a program's function. One that is not async runs in a thread.
+    """Return the token of a program's function. A function that is not async runs in a thread.
 
-    Raises AuthenticationError if it fails, unless it raises a KafkaError itself.
+    Raises AuthenticationError if the function fails, unless the function raises a KafkaError itself.
     """
     try:
         if inspect.iscoroutinefunction(provider):
@@ -127,7 +127,8 @@ class ClientCredentials:
     async def fetch(self) -> Token:
         """Return a new token.
 
-        Raises AuthenticationError if the server refuses the credentials, and NetworkError if it cannot be reached.
+        Raises AuthenticationError if the server refuses the credentials or returns no usable token. Raises NetworkError
+        if the server cannot be reached, or responds with the status 429 or 5xx.
         """
         return await asyncio.to_thread(self._fetch)
 

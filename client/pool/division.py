@@ -17,7 +17,7 @@ MAX_SIZE: Final = 10_000
 
 
 class Holding(NamedTuple):
-    """A member's metadata: its suffixes, those in use first, and the generation since which it holds them."""
+    """A member's metadata: the pool's size, the member's suffixes (those in use first), and the member's generation."""
 
     size: int
     suffixes: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Holding(NamedTuple):
 
 
 def encode_share(suffixes: list[int]) -> bytes:
-    """Return the encoded suffixes of a member, its assignment."""
+    """Return a member's suffixes, encoded as the member's assignment."""
     return json.dumps(suffixes, separators=(",", ":")).encode()
 
 
@@ -55,7 +55,7 @@ def decode_share(data: bytes) -> set[int]:
 
 
 def divide(holdings: Mapping[str, Holding]) -> dict[str, list[int]]:
-    """Return the suffixes of each member, out of 0 to size - 1 (with the largest size that a member has sent).
+    """Return the suffixes of each member. All suffixes are 0 to size - 1, where size is the largest that a member sent.
 
     Shares differ by one at most, apart from moving suffixes. If two members hold a suffix, the member of the later
     generation keeps it; in the same generation neither member keeps it.

@@ -1,7 +1,8 @@
 """The suffixes that a pool may use: `GroupLeases` shares them with other processes, `OwnSuffixes` has all of them.
 
-The lock is a group membership, at any Kafka broker: processes with the same prefix are members of one group, whose
-leader divides the suffixes (`division.py`). The share of a dead process is free when its session times out.
+A lease is a group membership, for which any Kafka broker will do: processes with the same prefix are members of one
+group, whose leader divides the suffixes (`division.py`). The share of a dead process becomes free when the session of
+the process times out.
 
 Safety does not depend on the lease. A process that is wrongly considered dead may continue for a moment with a suffix
 that has a new holder. Before its first transaction the new holder calls init_transactions, which fences the old process
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """Callbacks of the leases into the pool, which uses the suffixes. They are plain functions that return at once."""
+    """The callbacks of a pool, which its leases call. They are plain functions that return at once."""
 
     in_use: Callable[[], Collection[int]]
     """Returns the suffixes whose producer is in use."""
@@ -37,10 +38,10 @@ class LeaseHolder:
     """Called when this process has gained suffixes."""
     withdrawn: Callable[[Collection[int]], None]
     """Called with suffixes that other processes are to get. The pool begins no new transaction with them, and calls
-    `release` for each when it is not in use.
+    `release` for each suffix as soon as the suffix is not in use.
     """
     lost: Callable[[Collection[int]], None]
-    """Called with suffixes that other processes may have already. The pool must not use them any more."""
+    """Called with suffixes that other processes may already have. The pool must not use them any more."""
 
 
 class Leases(Protocol):
@@ -61,7 +62,7 @@ class Leases(Protocol):
 
 
 class OwnSuffixes:
-    """All suffixes at once, for a prefix that no other process uses."""
+    """All suffixes of a prefix that no other process uses."""
 
     def __init__(self, size: int, holder: LeaseHolder) -> None:
         self.held = range(size)
@@ -86,7 +87,7 @@ class GroupLeases:
         self._holder = holder
         self._held: set[int] = set()
         self._leaving: set[int] = set()
-        """Suffixes that were withdrawn but are not released yet. The other members still count them as held."""
+        """Suffixes that were withdrawn but are not released yet. To other members, this process still holds them."""
         self._awake = asyncio.Event()
         self._cluster = Cluster(config)
         self._membership: GroupMembership | None = None

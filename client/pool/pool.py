@@ -164,7 +164,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
         self._renewing.add_done_callback(self._task_done)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Abort open transactions, close all producers, give the suffixes back.
+        """Abort open transactions, close all producers, and give the suffixes back.
 
         If the brokers do not respond within `timeout_s` (default: max.block.ms), open transactions end with their own
         timeout, and the suffixes become free with the session timeout. If the call is cancelled, it waits for
@@ -230,8 +230,8 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     ) -> AsyncIterator[PooledTransaction[SentK, SentV]]:
         """Return a context manager for a transaction with a producer that only this transaction uses.
 
-        The transaction commits at the end of the block and aborts on an exception. `partitions` are registered at once,
-        as by `Producer.begin_transaction`. Raises PoolExhaustedError if no producer becomes free.
+        The transaction commits at the end of the block and aborts on an exception. `partitions` has the same meaning as
+        in `Producer.begin_transaction`. Raises PoolExhaustedError if no producer becomes free.
         """
         producer = await self.take()
         try:
@@ -413,7 +413,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     # -- renewal
 
     async def _renew_idle(self) -> None:
-        """Initialise producers again that were idle for `renew_after_s`, so that brokers do not forget their ids."""
+        """Initialise again the producers idle for `renew_after_s`, so that brokers do not forget their ids."""
         while True:
             now = self._loop.time()
             due = [suffix for suffix, idle in self._idle.items() if idle.since <= now - self._renew_after_s]

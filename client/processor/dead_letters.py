@@ -1,7 +1,7 @@
 """Decides which errors a record has caused, finds the record in a failed batch, and builds a dead letter's headers.
 
 A record on which the function fails goes to the dead-letter topic with its key, value and headers, and with headers
-that name its source and the error. The same transaction commits the offset after it.
+that name its source and the error. The same transaction commits the offset after the record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OF_A_RECORD: Final = frozenset(
         ErrorCode.INVALID_TIMESTAMP,
     }
 )
-"""Codes of errors that a record has caused: the broker has refused it, or a serializer or deserializer has."""
+"""Codes of errors that a record has caused: the broker refused the record, or a serializer or deserializer failed."""
 
 
 def is_poison(error: BaseException) -> bool:

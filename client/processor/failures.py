@@ -29,7 +29,9 @@ A transaction that timed out, or a rebalance, fences a producer as well, so a fa
 initialisation. Without the limit two processors with the same transactional.id would fence each other without end.
 """
 MAX_HOPELESS: Final = 3
-"""Maximum consecutive aborts for a lasting reason (a record too large); after them the error is raised."""
+"""Maximum consecutive aborts because of errors that are not known to be temporary; the next such error is raised. Also
+the maximum number of repeated requests for the result of one commit.
+"""
 
 _OF_THE_GROUP: Final = frozenset(
     {
@@ -67,8 +69,8 @@ class FailurePolicy:
     def judge(self, error: KafkaError, now: float, *, producers_clean: bool) -> None:
         """Raise `error` unless it is temporary.
 
-        A new initialisation corrects a fatal error of a producer. Any other fatal error comes from the consumer and is
-        final.
+        With `producers_clean`, a fatal error comes from the consumer and is final. Otherwise it comes from a producer,
+        and a new initialisation corrects it.
         """
         if isinstance(error, _FINAL) or (isinstance(error, FatalError) and producers_clean):
             raise error

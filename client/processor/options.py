@@ -119,7 +119,7 @@ def settings_without(settings: Mapping[str, object] | None, fixed: Iterable[str]
 
 def take_serdes(settings: dict[str, object], kind: str) -> tuple[object, object]:
     """Remove the key's and the value's (de)serializer from settings, and return them; `kind` is serializer or
-    deserializer. Raises ConfigError for a value that is not one.
+    deserializer. Raises ConfigError for a value that is not of this kind.
     """
     parts = [f"{part}.{kind}" for part in ("key", "value")]
     given = {name: settings.pop(name) for name in list(settings) if name.replace("_", ".") in parts}
@@ -153,14 +153,14 @@ def deserialized(
         result: object = process(readable, transaction) if readable else None
         return await result if inspect.isawaitable(result) else result
 
-    return process_deserialized  # type: ignore[return-value] # its result shows a generator to the worker
+    return process_deserialized  # type: ignore[return-value] # may return a generator, which the worker refuses
 
 
 def each(transform: Transform[K, V, SentK, SentV], *, dead_letters: bool) -> Process[K, V, SentK, SentV]:
     """Return a processing function that transforms record by record.
 
-    With `dead_letters`, a record whose transformation raises goes to the dead-letter topic at once, because none of its
-    output was sent yet.
+    With `dead_letters`, a record whose transformation raises an exception goes to the dead-letter topic at once,
+    because none of its output was sent yet.
     """
 
     async def process(records: list[ConsumerRecord[K, V]], transaction: ProcessorTransaction[SentK, SentV]) -> None:

@@ -38,8 +38,8 @@ class OwnedProducer:
         return self._producer
 
     async def initialise(self, assignment: GroupAssignment | None = None) -> None:
-        """Fence the previous producers of this id, and with an assignment those of its partitions; decide their open
-        transactions.
+        """Fence the previous producers of this id and, with an assignment, those of the assignment's partitions. This
+        decides their open transactions.
         """
         if self._initialised:
             self._metrics.reinitialisations += 1
@@ -76,7 +76,7 @@ class OwnedProducer:
     async def abort(self, error: BaseException | None = None) -> None:
         """Abort before the worker stops because of `error`; `recover` handles failures of the abort.
 
-        After a cancellation it waits for cancel.grace.ms only.
+        After a cancellation, the abort waits for the broker for cancel.grace.ms at most.
         """
         if self._producer is None:
             return  # it was closed meanwhile, which aborts as well

@@ -63,7 +63,7 @@ class WorkerProcesses:
     1, and with `arguments` as keywords, which must be picklable. The factory returns a Processor, which the process
     runs; its transactional_id must contain the number. `run` returns after `stop()`, SIGTERM or SIGINT, when all
     workers have finished their transactions. Workers that take longer than `stop_timeout_s` are killed, and their
-    transactions time out. At most `restarts` restarts are made within `restart_window_s`.
+    transactions time out. At most `restarts` restarts, of all workers together, are made within `restart_window_s`.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""`Processor`: consume-transform-produce with the input offsets in the same transaction, so that every input counts
-once.
+"""`Processor`: consume-transform-produce with the input offsets in the same transaction, so that every input record
+takes effect exactly once.
 
 A processor owns its workers. `worker.py` has the steps of a worker, `producers.py` its producers.
 """
@@ -62,9 +62,9 @@ class Processor(Generic[K, V, SentK, SentV]):
     id). The function then gets the records of one partition, and an async function runs for several partitions at the
     same time. During an upgrade, members with True and with False may share a group.
 
-    An exception of the function ends `run()`, with a note that names topic, partition and offsets of its records. With
-    a `dead_letter_topic`, records on which the function raises are sent to this topic, in the same transaction as their
-    offsets.
+    An exception of the function ends `run()`, with a note that names topic, partition and offsets of the batch's
+    records. With a `dead_letter_topic`, records for which the function raises an exception are sent to this topic, in
+    the same transaction as their offsets.
 
     `Processor[K, V, K2, V2]` has the types of the input's and the output's keys and values, which follow from the
     deserializers and serializers; without these they are bytes. A record that cannot be deserialized ends `run()` with
@@ -126,7 +126,7 @@ class Processor(Generic[K, V, SentK, SentV]):
         fixed = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": group_id}
         reading = shared_settings(both, ConsumerConfig) | settings_without(consumer_settings, fixed) | fixed
         if not {"auto.offset.reset", "auto_offset_reset"} & reading.keys():
-            reading["auto_offset_reset"] = "earliest"  # the earliest record, so that every input counts
+            reading["auto_offset_reset"] = "earliest"  # so that no input is skipped
         own = ("transactional_id", "consumer_group_aware_transaction")
         sending = shared_settings(both, ProducerConfig) | settings_without(producer_settings, own)
         deserialize = RecordDeserializer.of(*take_serdes(reading, "deserializer"))

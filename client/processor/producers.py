@@ -38,8 +38,8 @@ class WorkerProducers(Protocol):
         """Whether no transaction is open or undecided."""
 
     async def start(self) -> None:
-        """Initialise the producers whose ids are known before the assignment, which decides open transactions of these
-        ids.
+        """Initialise the producers whose ids are known before the assignment. This decides the open transactions of
+        these ids.
         """
 
     async def initialise(self, assignment: GroupAssignment) -> None:

@@ -6,10 +6,10 @@
 * A batch is gathered before its transaction begins. Partitions are given up only while a batch is gathered, so no
   transaction is open then. Gathered records of these partitions are dropped.
 * A rebalance that begins while the function runs aborts the transaction, because the group does not wait for the
-  function. After the function the commit decides: the coordinator refuses an outdated member's offsets, and with them
-  its records (KIP-447).
-* After anything but a known commit the positions go back to the committed offsets, and buffered records are dropped. A
-  producer that is not known to be clean is initialised again, which decides its open transaction.
+  function. After the function has returned, the commit decides: the coordinator refuses an outdated member's offsets,
+  and with them the whole transaction (KIP-447).
+* Unless a transaction is known to be committed, the positions go back to the committed offsets, and buffered records
+  are dropped. A producer that is not known to be clean is initialised again, which decides its open transaction.
 
 Temporary failures (brokers restarting, rebalances, aborts) are retried without end. A function that raises ends
 `run()`, unless the processor has a dead-letter topic.
@@ -65,7 +65,7 @@ class Worker(RebalanceListener):
         self._backoff = ExponentialBackoff(self._consumer.config.retry_backoff_ms, 1000)
         self._batch = Batch()
         self._owned: ConsumerAssignment | None = None
-        """The assignment for which the producers were initialised. Its generation commits the offsets."""
+        """The assignment for which the producers were initialised. Offsets are committed with its generation."""
         self._dirty = True
         """Whether `_recover` must run before records are processed."""
         self._outdated = False
@@ -85,7 +85,7 @@ class Worker(RebalanceListener):
     async def close(self, error: BaseException | None = None) -> None:
         """Abort open transactions, then give up the partitions and leave the group.
 
-        If `error` is a cancellation, or closing is cancelled, it waits for the broker for cancel.grace.ms at most.
+        If `error` is a cancellation, or closing is cancelled, the wait for the broker is cancel.grace.ms at most.
         """
         bound = ClosingBound(self._consumer.config, grace_s(self._consumer.config, error))
         try:
@@ -134,7 +134,7 @@ class Worker(RebalanceListener):
     # -- gathering
 
     async def _gather(self) -> None:
-        """Fill the batch. It stays empty after some time without records, or when a rebalance has ended."""
+        """Fill the batch. It stays empty if no records arrive for some time, or if a rebalance has ended meanwhile."""
         consumer, batch, isolation = self._consumer, self._batch, self._isolation
         loop = asyncio.get_running_loop()
         end: float | None = None
@@ -186,8 +186,8 @@ class Worker(RebalanceListener):
             raise AbortableError(
                 ErrorCode.UNKNOWN_MEMBER_ID, "the membership in the group has ended: the gathered records are dropped"
             )
-        # A concurrent rebalance drops gathered records. Processed without their offsets, records would be processed
-        # twice.
+        # A concurrent rebalance drops gathered records and their offsets. If the records were committed without the
+        # offsets, they would be processed twice.
         batch = batch.copy()
         group = assignment.metadata
         rebalance = asyncio.ensure_future(self._consumer.until_rebalance())
@@ -241,7 +241,7 @@ class Worker(RebalanceListener):
         rebalance: asyncio.Future[None],
         process: Process[Any, Any, Any, Any],
     ) -> None:
-        """Commit the function's records and the batch's offsets in one transaction."""
+        """Run the function, and commit the records that it sends and the batch's offsets in one transaction."""
         producer = owned.producer
         await producer.begin_transaction()
         owned.clean = False
@@ -317,8 +317,8 @@ class Worker(RebalanceListener):
     def _check_topics(self, batch: Batch) -> None:
         """Raise AbortableError if a topic of the batch is known to be deleted and created again.
 
-        In the new topic, the batch's offsets would skip records. The coordinator checks it as well, but Apache Kafka's
-        does not.
+        The batch's offsets would skip records of the new topic. oncelog's coordinator checks this as well, but Apache
+        Kafka's does not.
         """
         for partition, position in batch.offsets.items():
             if self._consumer.is_recreated(partition.topic, position.topic_id):

@@ -112,7 +112,7 @@ class RecordAccumulator:
         self._delivery_timeout_s = config.delivery_timeout_s
         self._memory = self._free = config.buffer_memory
         self._promised = 0
-        """Bytes promised to tasks whose turn has come in `room`, and that have not used the bytes yet."""
+        """Bytes promised to tasks whose turn in `room` has come, and which have not used the bytes yet."""
         self._thread = OwnThread("a producer")
         self._orders = 0
         self._flushes = 0
@@ -197,8 +197,8 @@ class RecordAccumulator:
         has_waited: bool = False,
         forced: bool = False,
     ) -> Delivery | None:
-        """Add a record to its partition's open batch. Return None, and add nothing, if memory for a new batch is
-        lacking.
+        """Add a record to its partition's open batch. Return None, and add nothing, if there is no memory for a new
+        batch.
 
         `has_waited`: it is this record's turn after `room`. `forced`: add the record even without memory. Raises
         RecordTooLargeError for a record that can never be sent, and TypeError for values that are not bytes.
@@ -214,7 +214,7 @@ class RecordAccumulator:
         return self._append_reserving(topic, partition, timestamp, key, value, headers, has_waited, forced)
 
     def hold(self, topic: TopicQueues, record: RecordValues) -> Delivery | None:
-        """Keep a record until the topic's partitions are known. Return None, and keep nothing, if memory is lacking."""
+        """Keep a record until the topic's partitions are known. Return None, and keep nothing, if no memory is free."""
         self._thread.check()
         size = HEADER_SIZE + record_size(record.key, record.value, record.headers)
         self._check_size(size)
@@ -338,7 +338,7 @@ class RecordAccumulator:
     # -- memory
 
     async def room(self, record_bytes: int) -> int:
-        """Wait for this task's turn, until a batch that begins with a record of this size has memory.
+        """Wait for this task's turn: until there is memory for a batch that begins with a record of this size.
 
         Returns the bytes promised to the task, the argument for `end_turn`.
         """
@@ -412,7 +412,7 @@ class RecordAccumulator:
             topic.ratio = max(topic.ratio - RATIO_DOWN, seen, 0.01)
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Split a batch that the broker found too large in two, which share its sequence, memory and deadline.
+        """Split a batch that the broker found too large into two, which share its sequence, memory and deadline.
 
         Later batches of the topic have at most half of its size, so that not all of them are refused and split.
         """
@@ -438,7 +438,7 @@ class RecordAccumulator:
             if batch.base_sequence >= 0:
                 sequence = next_sequence(batch.base_sequence, first)
                 part.assign(batch.producer_id, batch.producer_epoch, sequence)
-                # The sequence numbers were sent. With others, the part of a batch that was written would be doubled.
+                # These sequence numbers were sent. With others, the part would be duplicated if the batch was written.
                 part.was_sent = True
             parts.append((first, part))
             self.incomplete[part] = None

@@ -66,10 +66,10 @@ class Outcome:
 class ProducerBatch(Outcome):
     """A batch of records for one partition, with its place in the partition's sequence.
 
-    `order` grows with creation and is the order of delivery; the parts of a split batch have (its order, 0) and (its
-    order, 1). `base_sequence` is -1 until the batch is first sent. `was_sent`: the batch, or the batch that it is a
-    part of, was sent with its current sequence. `maybe_written`: a response was lost, or did not say whether the batch
-    was written. `doubtful`: the batch is a part of a batch that may be written as a whole.
+    `order` grows with creation and is the order of delivery; the parts of a split batch have the order of the split
+    batch, followed by 0 and by 1. `base_sequence` is -1 until the batch is first sent. `was_sent`: the batch, or the
+    batch that it is a part of, was sent with its current sequence. `maybe_written`: a response was lost, or did not say
+    whether the batch was written. `doubtful`: the batch is a part of a batch that may be written as a whole.
     """
 
     __slots__ = (
@@ -153,7 +153,7 @@ class ProducerBatch(Outcome):
         self.finish()
 
     def replace(self, parts: list[tuple[int, ProducerBatch]]) -> None:
-        """Replace the batch by smaller batches, each with the index of its first record in this batch."""
+        """Replace the batch with smaller batches, each with the index of its first record in this batch."""
         self.parts = parts
         self.finish()
 
@@ -216,7 +216,7 @@ class Delivery:
 
     def report_to(self, callback: DeliveryCallback) -> None:
         """Call `callback(error, metadata)` on the event loop when the outcome is known, in the order of the records of
-        a partition. Its exceptions go to the event loop's exception handler.
+        a partition. Exceptions of the callback go to the event loop's exception handler.
         """
 
         def report() -> None:

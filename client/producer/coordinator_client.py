@@ -131,8 +131,8 @@ class CoordinatorClient:
     ) -> R:
         """Send a request to the coordinator of `key` until the response has no error that can be retried.
 
-        Raises KafkaTimeoutError after max.block.ms. Raises AbortableError or FatalError by the verdict, which also
-        changes the manager's state. Raises the exceptions of `refusals` and of `build`.
+        Raises KafkaTimeoutError after max.block.ms. Raises AbortableError or FatalError according to the verdict, which
+        also changes the manager's state. Raises the exceptions of `refusals` and of `build`.
         """
         lost = lost or Lost()
         loop = asyncio.get_running_loop()

@@ -69,7 +69,9 @@ class Initialisation:
             partitions_of(assignment.partitions)
         of_assignment = assignment.group_id if isinstance(assignment, ConsumerAssignment) else ""
         if of_assignment and group_id is not None and group_id != of_assignment:
-            raise ConfigError("group_id", f"{group_id!r} is not the assignment's, {of_assignment!r}: leave it out")
+            raise ConfigError(
+                "group_id", f"{group_id!r} is not the group of the assignment ({of_assignment!r}): leave group_id out"
+            )
         group = of_assignment or group_id or self._config.transactional_group_id
         if not group:
             if assignment is not None:

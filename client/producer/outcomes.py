@@ -1,6 +1,6 @@
 """`BatchOutcomes`: acknowledges, retries, splits or fails a batch whose response has arrived or is overdue.
 
-It decides what each response, and an expired time, means for the batch. `transaction_manager.py` decides what that
+It decides what each response, or a missed deadline, means for the batch. `transaction_manager.py` decides what that
 means for the transaction. `partition_queue.py` explains how retries keep the order and do not duplicate records.
 """
 
@@ -167,7 +167,7 @@ class BatchOutcomes:
             self._wake()
 
     def expire(self, queue: PartitionQueue, now: float) -> None:
-        """Give up batches older than delivery.timeout.ms. A batch in flight keeps its place until it is answered."""
+        """Give up batches older than delivery.timeout.ms. A batch in flight keeps its place until it has a response."""
         for batch in [*queue.in_flight, *queue.failed, *queue.waiting]:
             if batch.deadline > now or batch.done:
                 continue

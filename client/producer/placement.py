@@ -151,9 +151,9 @@ class RecordPlacement:
     ) -> Delivery:
         """Add a record, waiting for the topic's metadata and for memory, for max.block.ms at most.
 
-        Raises UnknownTopicError or KafkaTimeoutError if the metadata do not arrive, and KafkaTimeoutError without
-        memory. Raises IllegalStateError if the record's transaction ends meanwhile, so that the record does not go into
-        the next transaction.
+        Raises UnknownTopicError or KafkaTimeoutError if the metadata does not arrive, and KafkaTimeoutError if no
+        memory becomes free. Raises IllegalStateError if the record's transaction ends meanwhile, so that the record
+        does not go into the next transaction.
         """
         manager = self.transactions.manager if self.transactions is not None else None
         number = manager.number if manager is not None else 0
@@ -222,7 +222,7 @@ class RecordPlacement:
             )
             failure.__cause__ = error
         if failure is not None:
-            if queues.unplaced is not None:  # an abort has dropped records of the earlier transaction
+            if queues.unplaced is not None:  # None after an abort, which has dropped the records
                 self._accumulator.drop_unplaced(queues, failure)
                 self._failed(failure)
             return failure

@@ -137,7 +137,7 @@ class Producer(Generic[SentK, SentV]):
         Raises the first failure of a delivery that the program did not await. Records that are not acknowledged within
         `timeout_s` (default: delivery.timeout.ms) fail. A transaction that is undecided by then is left to its
         coordinator, which aborts it after transaction.timeout.ms. If a cancellation ends the `async with` block,
-        closing waits for cancel.grace.ms only. Safe to call twice.
+        closing waits for cancel.grace.ms at most. Safe to call twice.
         """
         if timeout_s is not None:
             timeout_s = duration_of(timeout_s, "timeout_s")
@@ -207,8 +207,9 @@ class Producer(Generic[SentK, SentV]):
         `flush` does not raise a failure that the callback has received.
 
         Raises BufferFullError if the buffer is full, RecordTooLargeError if the record is too large, IllegalStateError
-        if the producer is transactional and no transaction is open, SerializationError if a serializer fails, and
-        TypeError for values that are not bytes if there is no serializer, and for a coroutine function as callback.
+        if the producer is transactional and no transaction is open, and SerializationError if a serializer fails.
+        Raises TypeError for a coroutine function as callback and, if there is no serializer, for values that are not
+        bytes.
         """
         if not self._open:
             self._check_open()
@@ -264,12 +265,12 @@ class Producer(Generic[SentK, SentV]):
         """Send all buffered records now, and wait until they are acknowledged.
 
         Raises the first failure, since the last flush, of a delivery that the program did not await. Within a
-        transaction it raises the AbortableError that results from the failure. The `on_delivery` callbacks of these
-        records have run when it returns.
+        transaction it raises the AbortableError that results from the failure. When `flush` returns, the `on_delivery`
+        callbacks of these records have run.
         """
         self._check_open()
         await self._accumulator.flush()
-        await asyncio.sleep(0)  # a response may have completed several batches: the callbacks of the last run now
+        await asyncio.sleep(0)  # the callbacks of the batches that the last response completed run now
         if self._transactions is not None and self._transactions.manager.error is not None:
             self._transactions.manager.require(State.IN_TRANSACTION, doing="sending")
         self._raise_unobserved()
@@ -307,14 +308,14 @@ class Producer(Generic[SentK, SentV]):
         """Fence older producers with this transactional.id, and finish their open transactions. Call it before the
         first transaction.
 
-        With an `assignment`, from `consumer.group_assignment()`, it also fences every producer that works for the group
-        on the same partitions with the same or an older generation. Call it after each rebalance, and read the
-        committed offsets only afterwards. It may be called again at any time between transactions, and after
+        With an `assignment`, from `consumer.group_assignment()`, this method also fences every producer that works for
+        the group on the same partitions with the same or an older generation. Call it after each rebalance, and read
+        the committed offsets only afterwards. It may be called again at any time between transactions, and after
         ProducerFencedError or ConcurrentProducerCommitError. The group is that of the assignment, else `group_id`, else
         transactional.group.id. Without a transactional.id the broker assigns an id.
 
         If the broker does not support this fencing by partitions, the group coordinator fences by member and generation
-        instead (KIP-447), or with consumer.group.aware.transaction=require, UnsupportedVersionError is raised. Raises
+        instead (KIP-447) or, with consumer.group.aware.transaction=require, UnsupportedVersionError is raised. Raises
         ConfigError if the fallback needs a member id or a transactional.id that is missing. Raises
         IllegalGenerationError for an outdated assignment; initialise the producer again before you use it.
         """
@@ -323,10 +324,11 @@ class Producer(Generic[SentK, SentV]):
         await self._transactional("init_transactions").init(assignment, group_id)
 
     async def begin_transaction(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
-        """Begin a transaction. All records sent from now on belong to the transaction.
+        """Begin a transaction. All records that are sent before its commit or abort belong to the transaction.
 
-        With `partitions` the transaction may write to these partitions only, apart from offsets. The partitions are
-        registered at once. Records without a key go to one of them, and a send to another partition raises
+        With `partitions` the transaction may write to these partitions only, apart from offsets. With
+        transaction.version 1 or the transaction extension, they are registered at the coordinator before this call
+        returns. Records without a key go to one of them, and a send to another partition raises
         PartitionNotRegisteredError.
         """
         await self._transactional("begin_transaction").begin(partitions)

@@ -1,7 +1,7 @@
 """`record_of` checks the arguments of `send` and `enqueue`, for all producers.
 
-Each value is converted to the type that a batch holds. Any other type fails the call itself. Detected later, in a batch
-or in a request for metadata, it would fail other records as well.
+Each value is converted to the type that a batch holds. A value that cannot be converted fails the call itself. If it
+were detected only later, in a batch or in a request for metadata, it would fail other records as well.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def are_plain_headers(headers: object) -> TypeGuard[Headers]:
 
 
 def read_once(headers: HeadersLike) -> HeadersLike:
-    """Return headers that can be read more than once, for a record that may have to wait: an iterator's are copied."""
+    """Return headers that can be read more than once, for a record that may have to wait. An iterator is copied."""
     return headers_of(headers) if isinstance(headers, Iterator) else headers
 
 

@@ -4,7 +4,7 @@ It owns the Produce requests in flight: at most max.in.flight.requests.per.conne
 batch per partition. Events drive it: a batch is ready, a response arrived, a connection is open, the metadata changed,
 a timer fired. Each event leads to one pass over the partitions that have batches to send. The sender never waits.
 
-`outcomes.py` decides what a response means. `partition_queue.py` explains how that keeps the order of records and does
+`outcomes.py` decides what a response means. `partition_queue.py` explains how retries keep the order of records and do
 not duplicate them.
 """
 
@@ -90,12 +90,12 @@ class Sender:
         """Called when a partition needs a new producer id, because its epochs are used up."""
 
     def use_transaction(self, transaction: TransactionManager) -> None:
-        """Make every batch from now on part of a transaction; no batch may be in flight."""
+        """Make every further batch part of a transaction; no batch may be in flight."""
         self._transaction = self._outcomes.transaction = transaction
         transaction.on_error = self.wake
 
     def wake(self) -> None:
-        """Schedule a pass. Calls before the pass count as one."""
+        """Schedule a pass. Several calls before the pass lead to one pass."""
         if self._pass is None and not self._closed:
             self._pass = self._loop.call_soon(self._run)
 
@@ -251,8 +251,8 @@ class Sender:
                 self._outcomes.give_up(queue.waiting[0], error)
             return
         if newest < IMPLICIT and self._transaction is not None and self._transaction.version >= 2:
-            # Older versions do not add the partition. When the coordinator reports it as well, partitions are added
-            # beforehand.
+            # Older versions of Produce do not add the partition to the transaction. Once the coordinator reports the
+            # downgrade as well, partitions are added beforehand.
             self._transaction.fail_abortable(
                 ErrorCode.TRANSACTION_ABORTABLE,
                 f"broker {connection.address} was downgraded: it knows Produce up to v{newest}, and the transaction "

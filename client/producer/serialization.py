@@ -1,4 +1,4 @@
-"""`RecordSerializer`: makes bytes of a record's key and value, before the record is handed over."""
+"""`RecordSerializer`: turns a record's key and value into bytes, before the record is handed over."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The requests of a transaction: to the coordinator of the transactional id, and to the coordinator of a group.
 
-It owns the content and the version of each request. `coordinator_client.py` sends them and handles errors;
+It owns the content and the version of each request. `coordinator_client.py` sends the requests and handles errors;
 `TransactionManager` has the state.
 
 An EndTxn whose response was lost is sent again, because the coordinator answers a repeated EndTxn with the result of
@@ -126,8 +126,8 @@ class TransactionCalls:
         manager.epoch_bump_needed = False
 
     async def add_partitions(self, partitions: Iterable[Partition], session: bool = False) -> None:
-        """Add partitions to the transaction, for transaction.version 1; with `session` register them beyond this
-        transaction.
+        """Add partitions to the transaction with AddPartitionsToTxn. With `session` they stay registered beyond this
+        transaction (transaction extension).
         """
         manager = self._manager
         partitions = set(partitions)

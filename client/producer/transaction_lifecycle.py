@@ -134,7 +134,7 @@ class Transactions:
             highest = max(index for one, index in partitions if one == name)
             topic = await self._cluster.topic(name, max_block_s)
             if highest >= len(topic.partitions):
-                with contextlib.suppress(RetriableError):  # then the known metadata decide
+                with contextlib.suppress(RetriableError):  # then the known metadata decides
                     await self._cluster.refresh([name])  # partitions may have been added
                 topic = await self._cluster.topic(name, max_block_s)
             self._accumulator.use_topic(topic)
@@ -249,7 +249,7 @@ class Transactions:
         return self._aborting
 
     def leave_abort_behind(self) -> None:
-        """Stop waiting for `abort_soon`. A failure of the abort is then logged, and `begin` aborts again."""
+        """Note that no caller waits for `abort_soon`. If the abort fails, that is logged, and `begin` aborts again."""
         self._left_behind = True
 
     @property
@@ -327,7 +327,7 @@ class Transactions:
         """Give up unsent records, and wait for everything that was sent."""
         self._give_up_records()
         await self._accumulator.flush()
-        await self._sender.drain()  # even given-up batches: written later, they would outlive the transaction
+        await self._sender.drain()  # even given-up batches: if written later, they would outlive the transaction
         if self._registering is not None:
             await asyncio.shield(self._registering)
         await self._offsets_sent()

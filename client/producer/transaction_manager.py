@@ -1,4 +1,4 @@
-"""`TransactionManager`: a transactional producer's state, identity and partitions, and the error that ended it.
+"""`TransactionManager`: a transactional producer's state and identity, its transaction's partitions, and its error.
 
 It owns the producer id and epoch, the state (table in `transaction_state.py`), the partitions that the coordinator
 knows as part of the transaction, the partitions that were written, and the effects of errors. Its methods never wait:
@@ -6,14 +6,14 @@ knows as part of the transaction, the partitions that were written, and the effe
 
 The cluster's finalized feature transaction.version chooses one of two protocols (KIP-890):
 
-* 1: AddPartitionsToTxn adds a partition before the first batch for it, AddOffsetsToTxn adds offsets. The epoch stays
-  the same, so after an error that left a gap in a sequence the producer gets a new epoch by InitProducerId.
+* 1: AddPartitionsToTxn adds a partition before the first batch for it, and AddOffsetsToTxn adds offsets. The epoch
+  stays the same, so after an error that left a gap in a sequence the producer gets a new epoch with InitProducerId.
 * 2: Produce v12 and TxnOffsetCommit v5 add the partitions that they write to, and EndTxn v5 returns the epoch of the
   next transaction.
 
 With the transaction extension (`extension`, only with version 2) EndTxn names the written partitions. Partitions that
 were written or registered beforehand stay registered: they are the session. The producer does not rely on the broker to
-keep the session, because the Produce request itself adds a partition that is not in it. So EndTxn names only
+keep the session, because the Produce request itself adds a partition that is not in the session. So EndTxn names only
 acknowledged partitions. While the outcome of a batch is unknown, EndTxn names no partition, and the coordinator writes
 markers to every partition that it knows.
 """
@@ -187,11 +187,11 @@ class TransactionManager:
         if code in _FATAL_IN_PRODUCE:
             self.fail_fatal(code, message)
         else:
-            # A partition that refuses the epoch may be recoverable; the coordinator decides that (KIP-588).
+            # If a partition refuses the epoch, the producer may still recover; the coordinator decides that (KIP-588).
             self.fail_abortable(code, message)
 
     def sequence_lost(self) -> None:
-        """Note that a batch was given up whose sequence number is used up: later batches need a new epoch."""
+        """Note that a batch was given up after its sequence numbers were used: later batches need a new epoch."""
         if self.version < 2:
             self.epoch_bump_needed = True
 
@@ -249,7 +249,7 @@ class TransactionManager:
         self.written.add(partition)
 
     def partitions_for_end_txn(self) -> frozenset[Partition] | None:
-        """Return the partitions that EndTxn is to name. None: it names none, because others may be written as well."""
+        """Return the partitions that EndTxn is to name; None if it names none, as others may be written as well."""
         if not self.extension or self.sent - self.written:
             return None
         return frozenset(self.written)

@@ -1,7 +1,8 @@
 """The interfaces `Serializer` and `Deserializer`, and the type variables of the clients that use them.
 
-A (de)serializer is called on the event loop. One that would have to wait there, for example for a schema registry,
-raises `NotReadyError` with the work to do in a thread. The clients do that work and then call it again.
+A (de)serializer is called on the event loop. If it would have to wait there, for example for a schema registry, it
+raises `NotReadyError`, which has the work to do in a thread. The clients do that work, and then use its result or call
+the (de)serializer again.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Serializer(Protocol[T_contra]):
     """Turns keys or values into bytes. The method may raise any exception: a RetriableError reaches the caller of the
     producer unchanged, and any other exception becomes the cause of a SerializationError.
 
-    None is sent as null, without a call, unless the serializer has the attribute `handles_null = True`. It must not
-    wait, because it is called on the event loop.
+    None is sent as null, without a call, unless the serializer has the attribute `handles_null = True`. The method must
+    not wait, because it is called on the event loop.
     """
 
     def serialize(self, topic: str, value: T_contra) -> BytesLike | None:
@@ -45,8 +46,8 @@ class Deserializer(Protocol[T_co]):
     """Turns the bytes of keys or values into objects. The method may raise any exception: a RetriableError reaches the
     caller of the consumer unchanged, and any other exception becomes the cause of a DeserializationError.
 
-    Null is read as None, without a call, unless the deserializer has the attribute `handles_null = True`. It must not
-    wait, because it is called on the event loop.
+    Null is read as None, without a call, unless the deserializer has the attribute `handles_null = True`. The method
+    must not wait, because it is called on the event loop.
     """
 
     def deserialize(self, topic: str, data: bytes) -> T_co:
@@ -82,7 +83,7 @@ def function_of(serde: Any, method: str) -> Callable[[str, Any], Any]:
 
 
 def name_of_serde(serde: object) -> str:
-    """Return how messages name a (de)serializer."""
+    """Return the name of a (de)serializer for error messages."""
     return getattr(serde, "__qualname__", None) or type(serde).__qualname__
 
 

@@ -136,8 +136,8 @@ class _RegistrySerde(Generic[T]):
 class AvroSerde(_RegistrySerde[D]):
     """Values in Avro: `AvroSerde(registry, schema)` for dicts, with `to_dict` and `from_dict` for other objects.
 
-    `schema` is the Avro schema as JSON text. Values are written with it, and read values are resolved to it. Without
-    it, values can only be read, each with the schema that it was written with. `key=True` is for a key.
+    `schema` is the Avro schema as JSON text. Values are written with this schema, and read values are resolved to it.
+    Without `schema`, values can only be read, each with the schema that it was written with. `key=True` is for a key.
     `serializer_settings` and `deserializer_settings` are those of confluent-kafka's AvroSerializer and
     AvroDeserializer, for example `{"auto.register.schemas": False}`.
     """

@@ -16,7 +16,7 @@ from .protocols import T
 
 try:
     import orjson
-except ImportError:  # it is faster, and nothing else
+except ImportError:  # orjson is optional: it only makes JSON faster
     orjson = None  # type: ignore[assignment]
 
 
@@ -107,14 +107,14 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
 
 def _refuse_nan(value: Any, default: Callable[[Any], Any]) -> None:
-    """Raise ValueError if a value has a NaN or infinite number. orjson and msgspec write it as null, which could be
-    read neither as a number nor as the number that it was.
+    """Raise ValueError if a value has a NaN or infinite number. orjson and msgspec write such a number as null, which
+    cannot be read as a number.
     """
     json.dumps(value, default=default, allow_nan=False, skipkeys=True)
 
 
 def _as_orjson(default: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """Return a function that gives objects to the json module which orjson knows; `default` has the others."""
+    """Return a function for the json module that accepts the objects that orjson knows. `default` gets all others."""
 
     def known(value: Any) -> Any:
         if dataclasses.is_dataclass(value):

@@ -1,7 +1,8 @@
 """`Assignor`: the base class of assignors. Sans-I/O: the caller passes subscriptions and numbers of partitions.
 
 Invariants of every assignor: each partition of a subscribed topic is assigned to exactly one member, which subscribes
-to the topic. The result depends on the arguments only, not on the order in which members are passed.
+to the topic; but a cooperative assignor leaves out a partition that another member still owns. The result depends on
+the arguments only, not on the order in which members are passed.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ class Assignor(ABC):
 
     @abstractmethod
     def assign(self, members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assigned:
-        """Return an assignment. `members` are by id; `partitions` is the number per topic, without topics that do not
-        exist.
+        """Return an assignment. `members` has the subscriptions by member id. `partitions` has the number of partitions
+        by topic, without topics that do not exist.
         """
 
     def user_data(self) -> bytes | None:
-        """Return this member's data for the next leader, in addition to its subscription."""
+        """Return the data that this member sends to the next leader together with its subscription."""
         return None
 
-    def assigned(self, partitions: Iterable[TopicPartition], generation_id: int) -> None:  # noqa: B027  # may be left
+    def assigned(self, partitions: Iterable[TopicPartition], generation_id: int) -> None:  # noqa: B027  # optional
         """Store this member's new assignment; called after every rebalance."""
 
 

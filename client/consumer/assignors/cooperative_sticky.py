@@ -37,7 +37,7 @@ class CooperativeStickyAssignor(Assignor):
     def assign(self, members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> Assigned:
         claims = {member: (_generation(one), one.owned) for member, one in members.items()}
         result = plan(members, partitions, valid_owners(members, claims))
-        # A member that still owns a partition, with however old a claim, must give it up before another member gets it.
+        # A member that still owns a partition must give it up before another member gets it, however old the claim is.
         holders: dict[TopicPartition, set[str]] = {}
         for member, subscription in members.items():
             for partition in subscription.owned:

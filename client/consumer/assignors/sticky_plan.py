@@ -1,9 +1,9 @@
 """The plan of both sticky assignors: balanced as well as possible, and then with few moves of partitions.
 
-Sans-I/O. Owned partitions count only for the member that claims them in the newest generation. If two members claim a
-partition in the same generation, neither claim counts (KIP-792). Members with too many partitions give some up, and
-members with too few are filled up. If members subscribe to different topics, single partitions are moved until no move
-makes the plan more even.
+Sans-I/O. The owner of a partition is the member that claims it in the newest generation. If two members claim the
+partition in that generation, it has no owner (KIP-792). Members with too many partitions give some up, and members with
+too few get more. If members subscribe to different topics, single partitions are moved until no move makes the plan
+more even.
 
 Balanced means: no partition can move to a subscriber that has at least two partitions fewer.
 """
@@ -21,7 +21,7 @@ Claims = Mapping[str, tuple[int, Iterable[TopicPartition]]]
 
 
 def valid_owners(members: Mapping[str, Subscription], claims: Claims) -> dict[TopicPartition, str]:
-    """Return partition → owner: the member with the newest generation's claim, unless two members have it."""
+    """Return partition → owner: the member with the claim of the newest generation, unless two have such a claim."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in in_order(members):
         generation, owned = claims.get(member, (-1, ()))
@@ -101,7 +101,7 @@ def _balance(result: Assigned, interested: Mapping[str, list[str]], owners: Mapp
     while moved:
         moved = False
         for giver in sorted(result, key=lambda member: -len(result[member])):
-            # Partitions that the giver did not own before go first, because that does not count as a move.
+            # Partitions that the giver did not own before go first, because no previous owner loses them.
             for partition in sorted(result[giver], key=lambda one: (owners.get(one) == giver, one)):
                 taker = min(
                     interested[partition.topic],

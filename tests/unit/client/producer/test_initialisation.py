@@ -193,7 +193,7 @@ def test_an_assignment_needs_a_group_and_only_one() -> None:
     async def test(world: World) -> None:
         with pytest.raises(ConfigError, match="needs the group"):
             await world.transactions.init(GroupAssignment(3, MINE))
-        with pytest.raises(ConfigError, match="is not the assignment's"):
+        with pytest.raises(ConfigError, match="is not the group of the assignment"):
             await world.transactions.init(MEMBER, "other")
 
     in_world(test, 2, group_aware=1)
