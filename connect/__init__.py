@@ -28,21 +28,22 @@ own, and from the last four rows.
 
 Interfaces between the folders:
 - A task returns `SourceRecord`s. `task/pipeline.py` turns each into bytes (transforms, converters, error tolerance).
-  `task/runner.py` passes it to a `Delivery`, which produces it at least once, or in the task's transaction with its
-  offset.
+  `task/runner.py` passes the record and its bytes to a `Delivery`, which produces the record at least once, or in the
+  task's transaction together with the record's offset.
 - A store reads its internal topic into memory through a `TopicLog`, from the beginning to the end, and then follows the
   topic. A pure function turns a record into a change, so that tests can use literal records. Herders decide from the
   immutable `ClusterConfigState`.
-- `worker/` does not depend on the group or the REST interface. A herder starts, stops and fences tasks through it. It
-  reports states through a `StatusListener`.
-- `herder/group_member.py` is a worker's membership of the group. The herder waits for the next rebalance, and then
+- `worker/` does not depend on the group or the REST interface. A herder starts, stops and fences tasks through
+  `worker/`, which reports states through a `StatusListener`.
+- `herder/group_member.py` is a worker's membership in the group. The herder waits for the next rebalance, and then
   starts and stops work as the assignment says.
 - A distributed herder has one loop, `herder/tick_loop.py`. `local_work.py` starts and stops what is assigned to the
   worker, `fencing.py` fences earlier tasks, `leadership.py` writes as the leader, `task_reconfiguration.py` asks
   connectors for their task settings, and `config_changes.py` collects changes of the config topic. `group_worker.py`
   connects these parts, and `distributed.py` implements `Herder`.
-- A `Herder` answers a request by returning data, or by raising an exception of errors.py. `rest/errors.py` has the one
-  table from exceptions to status codes. All herders use `herder/answers.py`, `validation.py` and `offset_requests.py`.
+- A `Herder` answers a request by returning data, or by raising an exception of errors.py. `rest/errors.py` has the only
+  table that maps exceptions to status codes. All herders use `herder/answers.py`, `validation.py` and
+  `offset_requests.py`.
 """
 
 from .api.connector import (

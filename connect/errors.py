@@ -1,8 +1,8 @@
 """The exceptions of connectors and of the worker, and how the worker reacts to each.
 
 A connector raises `ConnectError` for a failure that a person must resolve, `RetriableError` for a temporary failure,
-and `DataError` for a record that cannot be converted. The other exceptions are the worker's answers to requests: the
-table in rest/errors.py maps them to HTTP status codes.
+and `DataError` for a record that cannot be converted. Several of the other exceptions refuse a request; the table in
+rest/errors.py maps these to HTTP status codes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MissingConfigError(ConfigValueError):
 
 
 class IncompleteConfigError(ConfigValueError):
-    """A setting has no effect without another one, which is missing."""
+    """A setting has no effect without another setting, which is missing."""
 
     def __init__(self, name: str, problem: str) -> None:
         ConnectError.__init__(self, problem)
@@ -151,7 +151,7 @@ class LeaderRequestError(ConnectError):
 
 
 class NotReadyError(ConnectError):
-    """The worker has not yet read the data that the answer needs (503)."""
+    """The worker has not yet read the data that the request needs (503)."""
 
 
 def _shown(value: object) -> str:

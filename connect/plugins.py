@@ -133,7 +133,7 @@ _SUFFIXES: Final = (
     *("Connector", "HeaderConverter", "Converter", "Predicate"),
     *("ConnectorClientConfigOverridePolicy", "ConfigProvider"),
 )
-"""The suffixes that short names may leave out. The first one that fits counts."""
+"""The suffixes that short names may leave out. The first suffix that fits is left out."""
 
 _WITHOUT_SETTINGS: Final = (
     *(f"{_JAVA}.connector.policy.{kind}ConnectorClientConfigOverridePolicy" for kind in ("All", "None", "Principal")),

@@ -69,7 +69,10 @@ class SourceConnector:
 
     @classmethod
     def version(cls) -> str:
-        """Return the version that `GET /connector-plugins` shows; by default oncelog's for a built-in class."""
+        """Return the version that `GET /connector-plugins` shows.
+
+        By default, this is oncelog's version for a built-in class, and "undefined" for any other class.
+        """
         return VERSION if cls.__module__.startswith(__name__.removesuffix("api.connector")) else "undefined"
 
     def validate(self, config: Mapping[str, str]) -> Awaitable[list[ConfigValue]] | list[ConfigValue]:
@@ -86,7 +89,7 @@ class SourceConnector:
         return None
 
     def task_configs(self, max_tasks: int) -> Awaitable[Sequence[Mapping[str, str]]] | Sequence[Mapping[str, str]]:
-        """Return the settings of each task. Return at most `max_tasks` of them, fewer if the source has fewer parts.
+        """Return the settings of each task, for at most `max_tasks` tasks; for fewer if the source has fewer parts.
 
         By default there is one task with the connector's settings.
         """

@@ -18,7 +18,7 @@ class OffsetReader(Protocol):
         """Return the last committed offset of a source partition, or None if it has none."""
 
     async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
-        """Return the last committed offset of each source partition, in the same order; None for those without one."""
+        """Return the last committed offset of each source partition, or None for a partition without one, in order."""
 
     def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
         """Return the last committed offset as `offset` does, for tasks whose methods run in a thread."""

@@ -25,7 +25,7 @@ class SourceTaskContext(Protocol):
 
     @property
     def transactions(self) -> TransactionContext | None:
-        """The requests for transaction boundaries; None unless transaction.boundary=connector."""
+        """Takes the task's requests to end transactions; None unless transaction.boundary=connector."""
 
 
 class SourceTask(ABC):
@@ -51,8 +51,8 @@ class SourceTask(ABC):
     def poll(self) -> Awaitable[Iterable[SourceRecord] | None] | Iterable[SourceRecord] | None:
         """Return the next records; None or an empty iterable if there are none yet.
 
-        Wait a while for records instead of returning nothing at once. Raise RetriableError for a temporary failure: the
-        worker polls again after a pause.
+        Wait a while for records instead of immediately returning nothing. Raise RetriableError for a temporary failure:
+        the worker polls again after a pause.
         """
 
     def stop(self) -> Awaitable[None] | None:

@@ -11,5 +11,8 @@ _ASKS_FOR_NOTHING: Final = ("", "none", "false", "disable", "disabled")
 
 
 def asks_for_protection(value: str) -> bool:
-    """Return whether the value of a security setting requests protection: it is not empty, none, false or disabled."""
+    """Return whether the value of a security setting requests protection.
+
+    Every value does, except for an empty value, none, false, disable and disabled.
+    """
     return value.strip().lower() not in _ASKS_FOR_NOTHING

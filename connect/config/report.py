@@ -44,7 +44,7 @@ def validation_report(
 ) -> dict[str, Any]:
     """Return the whole response (Java's ConfigInfos): values without a definition first, then one entry per setting.
 
-    If a setting has two values, the later value counts.
+    If `values` has two entries for a setting, the later entry is used.
     """
     outcomes = {value.name: value for value in values}
     undefined = [value for value in outcomes.values() if value.name not in keys]

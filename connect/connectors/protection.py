@@ -31,9 +31,9 @@ _OF_OTHER_PARTS: Final = (
 def unsupported_protection(
     config: Mapping[str, str | None], known: Collection[str], remedy: str
 ) -> Iterator[ConfigValue]:
-    """Yield a result with an error for each setting that requests protection, and is not in `known`.
+    """Yield a result with an error for each setting that requests protection and is not in `known`.
 
-    These are settings with ssl, sasl or tls in their names. Those of clients, converters and transforms do not count.
+    Only settings with ssl, sasl or tls in their names are checked, except those of clients, converters and transforms.
 
     `remedy` says how the connection to the source is protected instead.
     """

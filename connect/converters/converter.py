@@ -16,7 +16,7 @@ CONVERTER_TYPE: Final = ConfigKey(
     Type.STRING,
     REQUIRED,
     Importance.LOW,
-    "Whether it converts keys, values or headers.",
+    "Whether the converter converts keys, values or headers.",
     OneOf("key", "value", "header"),
 )
 
@@ -30,7 +30,7 @@ class HeaderConverter(ABC):
         return ConfigDef()
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Apply the settings. Their names have no prefix: schemas.enable, and not value.converter.schemas.enable.
+        """Apply the settings. Their names have no prefix: schemas.enable instead of value.converter.schemas.enable.
 
         Raises ConfigValueError.
         """

@@ -70,7 +70,7 @@ class JsonConverter(Converter):
     def __init__(self) -> None:
         self._with_schemas, self._numeric, self._defaults, self._cache_size = True, False, True, 1000
         self._schemas: OrderedDict[int, tuple[Schema, bytes]] = OrderedDict()
-        """The JSON of schemas by object identity, because hashing a large schema costs more than writing it."""
+        """The JSON of schemas, by the schema object's id, because hashing a large schema costs more than writing it."""
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -86,7 +86,7 @@ class JsonConverter(Converter):
         self._cache_size = values["schemas.cache.size"]
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the JSON of a value; None, a tombstone, for None without a schema. Raises DataError."""
+        """Return the JSON of a value, or None (a tombstone) if both schema and value are None. Raises DataError."""
         if schema is None and value is None:
             return None
         payload = json_text.dumps(value_to_json(schema, value, self._numeric, self._defaults))

@@ -11,7 +11,7 @@ from typing import Final
 
 _FLOAT32: Final = struct.Struct("<f")
 _MAX_DIGITS: Final = 9
-"""The digits that distinguish any two numbers of 32 bits."""
+"""The number of digits that is enough to distinguish any two 32-bit floats."""
 
 
 def as_float32(number: float) -> float:
@@ -24,7 +24,7 @@ def as_float32(number: float) -> float:
 
 
 def shortest_float32(number: float) -> float:
-    """Return the number with the fewest digits that is the same in 32 bits: 0.1 for 0.10000000149011612."""
+    """Return the number with the fewest digits that has the same 32-bit value: 0.1 for 0.10000000149011612."""
     nearest = as_float32(number)
     if not math.isfinite(nearest):
         return nearest

@@ -1,8 +1,8 @@
 """Infers a value and its schema from text, for headers and for the literals of transforms.
 
 The rules are those of Kafka Connect (Values.parseString): whole numbers take the smallest type that holds them,
-fractions are floats, ISO 8601 dates and times are logical types. JSON-like arrays and maps are parsed if all their
-elements are. Any other text stays a string.
+fractions are floats, and ISO 8601 dates and times are logical types. JSON-like arrays and maps are parsed if all their
+elements can be parsed. Any other text stays a string.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reproduces the order in which Java's HashMap iterates over its keys.
 
-Kafka Connect holds partitions and offsets that a user sets in HashMaps, so their JSON has the names in this order.
+Kafka Connect keeps partitions and offsets from a user's request in HashMaps, so their JSON has the names in this order.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def _number_text(value: float, schema: Schema | None) -> str:
 def _time_text(at: datetime.datetime) -> str:
     """Return a datetime as Kafka Connect writes it.
 
-    Up to 1970-01-01, this is the time alone. After that, it is the date alone at midnight, else date and time.
+    Up to and including 1970-01-01, this is the time alone. On later days, it is the date alone at midnight, and the
+    date and the time otherwise.
     """
     time = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}Z"
     if (at.year, at.month, at.day) <= (1970, 1, 1):

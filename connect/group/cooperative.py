@@ -44,8 +44,8 @@ class AssignorState:
 class Round(NamedTuple):
     """The result of one round.
 
-    For each member: the work to start and the work to stop. `delay_ms` is the time after which all members rejoin; 0
-    means no rejoin.
+    `assigned` is the work that each member starts, and `revoked` the work that it stops. `delay_ms` is the time after
+    which all members rejoin; 0 means no rejoin.
     """
 
     assigned: dict[str, Work]
@@ -64,7 +64,7 @@ def assign_cooperatively(
     now_ms: int,
     max_delay_ms: int,
 ) -> Round:
-    """Compute one round. `running` has the work that each member runs; it needs at least one member.
+    """Compute one round. `running` has the work that each member runs, and must have at least one member.
 
     `completed_generation_id` is the last generation that all members joined and synced. If it differs from the
     generation of `state`, another leader may have assigned work since then, and `state` is ignored.
@@ -112,7 +112,7 @@ def _lost_until(
         return None
     if state.lost_until_ms is not None:
         return state.lost_until_ms if now_ms < state.lost_until_ms else None
-    if state.members <= set(members):  # no member left: an assignment did not arrive
+    if state.members <= set(members):  # no member has left: an assignment did not arrive
         return None
     return now_ms + max_delay_ms
 

@@ -1,4 +1,4 @@
-"""Computes the eager assignment: connectors, then tasks, to the members in turn.
+"""Computes the eager assignment: the members take turns to get the connectors, and then the tasks.
 
 All work stops before each rebalance.
 """

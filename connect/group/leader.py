@@ -1,4 +1,4 @@
-"""`Leader`: computes the group leader's answers to all members, from their metadata and the config topic."""
+"""`Leader`: computes the group leader's assignments for all members, from their metadata and the config topic."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class ConnectorAssignment(Struct):
 class ConnectAssignment(Message):
     """The leader's assignment to one worker. It is sent in SyncGroup, and from v1 on also inside the worker's state.
 
-    In v0 `assigned` is all the work of the worker. From v1 on, `assigned` is the work to start, `revoked` the work to
+    In v0, `assigned` is all the work of the worker. From v1 on, `assigned` is the work to start, `revoked` the work to
     stop (KIP-415), and `delay_ms` the milliseconds after which the group rebalances again. v2 has the fields of v1, and
     means that requests are signed (KIP-507).
     """

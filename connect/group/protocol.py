@@ -70,9 +70,9 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The leader's answer to one worker.
+    """The leader's assignment to one worker.
 
-    With the eager protocol, `assigned` is all the work of the worker from now on. With the other protocols, `assigned`
+    With the eager protocol, `assigned` is all the work that the worker then runs. With the other protocols, `assigned`
     is the work to start in addition to the running work, and `revoked` is the work to stop. All members rejoin after
     `delay_ms` milliseconds, unless it is 0.
     """

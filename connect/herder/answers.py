@@ -1,4 +1,4 @@
-"""Builds the answers of all herders in Kafka Connect's JSON formats: infos, task settings, statuses."""
+"""Builds the data that all herders return, in Kafka Connect's JSON formats: infos, task settings, statuses."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def restart_plan(
 
 
 def task_configs_changed(state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether tasks must restart: their settings, or those of their connector, have changed (KAFKA-9228)."""
+    """Return whether tasks must restart because their or their connector's settings have changed (KAFKA-9228)."""
     tasks = state.tasks(name)
     if list(configs) != [dict(state.task_configs[task]) for task in tasks]:
         return True

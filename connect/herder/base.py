@@ -37,7 +37,7 @@ class Outside:
 
 
 class BaseHerder:
-    """The part of a herder that reads, and the `StatusListener` of its worker."""
+    """The requests that both herders handle in the same way, and the `StatusListener` of a herder's worker."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class BaseHerder:
     async def status(self, what: str | ConnectorTaskId, state: State, trace: str | None, version: str | None) -> None:
         """Report the state of a connector or task.
 
-        A failure or an end is dropped if a newer generation has reported a status, because another worker may run it
-        already.
+        FAILED and UNASSIGNED are dropped if a newer generation has reported a status, because another worker may
+        already run the connector or task.
         """
         safe = state in (State.FAILED, State.UNASSIGNED)
         await self._statuses.put(what, Status(state, self.worker_id, self.generation, trace, version), safe=safe)
@@ -118,7 +118,7 @@ class BaseHerder:
         return list(self._configs.snapshot().connector_configs)
 
     async def expanded_connectors(self, parts: Collection[str]) -> Json:
-        """Return these parts, info and status, of all connectors; leave out connectors without one of them."""
+        """Return the given parts (info, status) of all connectors; leave out connectors that lack one of them."""
         state = self._configs.snapshot()
         known: Json = {}
         for name in state.connector_configs:
@@ -192,7 +192,7 @@ class BaseHerder:
         return await offset_requests.listed(await self._worker.offset_stores(name, config), name)
 
     async def alter_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]]) -> Json:
-        """Set offsets of a stopped connector; return the message of the answer."""
+        """Set offsets of a stopped connector; return the message of the response."""
         if not offsets:
             raise BadRequestError("Partitions / offsets need to be provided for an alter offsets request")
         offset_requests.require_storable(offsets)
@@ -200,7 +200,7 @@ class BaseHerder:
         return {"message": offset_requests.message("altered", checked)}
 
     async def reset_offsets(self, name: str) -> Json:
-        """Delete all offsets of a stopped connector; return the message of the answer."""
+        """Delete all offsets of a stopped connector; return the message of the response."""
         checked = await self._change_offsets(name, None)
         return {"message": offset_requests.message("reset", checked)}
 

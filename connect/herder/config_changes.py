@@ -30,12 +30,12 @@ class Changes:
 
 
 class ConfigChanges:
-    """Collects each change when it is read. A new log level is applied at once."""
+    """Collects each change when it is read. A new log level is applied immediately."""
 
     def __init__(self, wake: Callable[[], None], new_tasks: Callable[[str], None]) -> None:
         """`wake` wakes the tick loop.
 
-        `new_tasks` is called at once with the name of a connector whose tasks have changed or that was removed.
+        `new_tasks` is called immediately with the name of a connector whose tasks have changed or that was removed.
         """
         self._wake, self._new_tasks = wake, new_tasks
         self._known: set[str] = set()
@@ -56,7 +56,7 @@ class ConfigChanges:
                 else:
                     self._changes.rebalance = True
             case ConnectorRemoved(connector):
-                if connector in self._known:  # stopped at once, because it may be created again before the rebalance
+                if connector in self._known:  # stopped immediately: it may be created again before the rebalance
                     self._changes.connectors.add(connector)
                     self._changes.tasks.add(connector)
                     self._changes.rebalance = True
@@ -76,7 +76,7 @@ class ConfigChanges:
         self._wake()
 
     def take(self, known: Iterable[str]) -> Changes:
-        """Return the changes since the last call. Connectors that are not in `known` count as new from now on."""
+        """Return the changes since the last call. After this, connectors not in `known` are treated as new."""
         changes, self._changes = self._changes, Changes()
         self._known = set(known)
         return changes

@@ -1,8 +1,8 @@
 """`DistributedHerder`: the herder of one worker in a group.
 
 The config topic says what the group runs, and the group's leader assigns it to workers. The tick loop makes all
-changes, after a rebalance that is due. A request for another worker raises a RequestTargetError with that worker's
-address, and the REST interface forwards the request.
+changes; a rebalance that is due comes first. A request for another worker raises a RequestTargetError with that
+worker's address, and the REST interface forwards the request.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class DistributedHerder(BaseHerder):
     async def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Put:
         """Change some settings of a connector; None removes a setting.
 
-        Raises as `put_connector` does, and NotFoundError.
+        Raises the errors of `put_connector`, and NotFoundError.
         """
 
         async def present() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`WorkerGroupMember`: a distributed worker's membership of its group, and the assignment of work by the leader.
+"""`WorkerGroupMember`: a distributed worker's membership in its group, and the assignment of work by the leader.
 
 The herder drives the membership: `wait` returns when a rebalance is due, and `join` takes part in it. `join` returns
 the work that the worker must stop and start; this module does not stop or start anything.
@@ -47,9 +47,9 @@ class ConfigReader(Protocol):
 class Rebalance(NamedTuple):
     """The outcome of one rebalance for this worker.
 
-    `received` is the leader's answer, `running` the work that the worker runs once it has followed the answer. With the
-    eager protocol the worker stops all other work. If `received.error` is set, the leader had not read the config topic
-    far enough, and the worker joins again.
+    `received` is the leader's assignment, and `running` the work that the worker runs once it has followed this
+    assignment. With the eager protocol, the worker stops all other work. If `received.error` is set, the leader had not
+    read the config topic far enough, and the worker joins again.
     """
 
     generation_id: int
@@ -60,7 +60,7 @@ class Rebalance(NamedTuple):
 
 
 class WorkerGroupMember:
-    """This worker's membership: `await start()`, then call `wait` and `join` in turn, finally `close`.
+    """This worker's membership: `await start()`, then call `wait` and `join` in turn, and finally `close`.
 
     `url` is the address of the worker's REST interface. Members keep their work while they rejoin. If
     `stops_before_joining` is true, as with the eager protocol, the herder must stop all work before `join`.
@@ -127,7 +127,7 @@ class WorkerGroupMember:
 
     @property
     def rejoin_due(self) -> bool:
-        """Whether `wait` would return or raise at once."""
+        """Whether `wait` would return or raise immediately."""
         over = self._rejoin_at is not None and asyncio.get_running_loop().time() >= self._rejoin_at
         return over or self._membership.rejoin_reason is not None or self._membership.failure is not None
 
@@ -195,7 +195,10 @@ class WorkerGroupMember:
             return True
 
     async def leave(self, reason: str, *, still_running: bool = False) -> None:
-        """Leave the group at once. Forget the running work, unless `still_running`: the worker will rejoin with it."""
+        """Leave the group immediately.
+
+        With `still_running`, the worker keeps its work and will rejoin with it; otherwise, the work is forgotten.
+        """
         if not still_running:
             self._running = None
         await self._membership.leave(reason)

@@ -100,19 +100,19 @@ class GroupWorker:
         return self._worker.metrics(samples)
 
     async def require_counted_in(self) -> None:
-        """Raise NotReadyError if the group has removed this worker, which may not have noticed yet."""
+        """Raise NotReadyError if the group has removed this worker, even if the worker has not noticed yet."""
         if not await self.member.confirm():
             raise NotReadyError("the group has removed this worker, and its work may run on another worker")
 
     async def _fence_tasks(self, connector: str, count: int, config: Mapping[str, str]) -> None:
-        """Fence tasks if this worker is still in the group: a new leader may have started these tasks already."""
+        """Fence tasks only if this worker is still in the group: otherwise, a new leader may have started the tasks."""
         await self.require_counted_in()
         await self._worker.fence_tasks(connector, count, config)
 
     def require_assigned(self, what: str | ConnectorTaskId) -> None:
         """Raise RequestTargetError unless this worker runs the connector or task.
 
-        On the leader the error has the address of the worker that runs it, on other workers the leader's address.
+        On the leader, the error has the address of the worker to ask; on other workers, the leader's address.
         """
         if what in (self.work.assigned.connectors if isinstance(what, str) else self.work.assigned.tasks):
             return

@@ -43,7 +43,7 @@ class Herder(Protocol):
         """Return the names of all connectors."""
 
     async def expanded_connectors(self, parts: Collection[str]) -> Json:
-        """Return these parts, info and status, of all connectors by name."""
+        """Return the given parts (info, status) of all connectors, by name."""
 
     async def connector_info(self, name: str) -> Json:
         """Return a connector's name, config, tasks and type; raises NotFoundError."""
@@ -87,10 +87,10 @@ class Herder(Protocol):
         """Return the committed offsets of a connector."""
 
     async def alter_offsets(self, name: str, offsets: Sequence[tuple[Json, Json | None]]) -> Json:
-        """Set offsets of a stopped connector; None deletes an offset (KIP-875). Return the message of the answer."""
+        """Set offsets of a stopped connector; None deletes an offset (KIP-875). Return the message of the response."""
 
     async def reset_offsets(self, name: str) -> Json:
-        """Delete all offsets of a stopped connector; return the message of the answer."""
+        """Delete all offsets of a stopped connector; return the message of the response."""
 
     async def topics(self, name: str) -> Json:
         """Return the topics that a connector has written to (KIP-558)."""

@@ -57,8 +57,8 @@ class LocalWork:
     async def stop(self, work: Work) -> None:
         """End the starts of these connectors and stop these tasks, in parallel, then stop the connectors in parallel.
 
-        A connector's own offsets topic is closed with the last of the connector and its tasks, and tasks write their
-        last offsets there while they stop.
+        Tasks write their last offsets to the connector's own offsets topic while they stop. This topic is closed once
+        the connector and all its tasks have stopped.
         """
         await asyncio.gather(self._worker.stop_tasks(work.tasks), *map(self._end_jobs, work.connectors))
         await asyncio.gather(*(self._stop_connector(connector) for connector in work.connectors))
@@ -73,7 +73,7 @@ class LocalWork:
         return self._start_connector(connector)
 
     async def follow_settings(self, connectors: Iterable[str]) -> None:
-        """Restart those of these connectors that run on this worker; only stop connectors that were removed."""
+        """Restart the given connectors that run on this worker; only stop connectors that were removed."""
         configured = self._configs.snapshot().connector_configs
         for connector in sorted(set(connectors) & self.started.connectors):
             if connector in configured:

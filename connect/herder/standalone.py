@@ -39,7 +39,7 @@ class StandaloneHerder(BaseHerder):
         self._stopped = False
         self._reconfigurations: set[asyncio.Task[None]] = set()
         self._checks: dict[str, StandaloneStartChecks] = {}
-        """The checks of each connector's present tasks, with exactly-once."""
+        """The start checks of each connector's current tasks; empty without exactly-once delivery."""
 
     async def start(self) -> None:
         """Connect to the cluster and read the offsets; raises KafkaError, ConnectError."""
@@ -69,7 +69,7 @@ class StandaloneHerder(BaseHerder):
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
-        """Wait for other changes before a change; raise NotReadyError when the worker stops before the change ends."""
+        """Make a change after all earlier changes; raise NotReadyError if the worker stops before the change ends."""
         async with self._lock:
             if self._stopped:
                 raise NotReadyError("Worker is shutting down")
@@ -237,7 +237,7 @@ class StandaloneHerder(BaseHerder):
     async def _update_tasks(self, name: str) -> None:
         """Ask the connector for its task settings.
 
-        If they changed, restart all tasks, else start the tasks that do not run.
+        If these settings have changed, restart all tasks; otherwise, start the tasks that are not running.
         """
         state = self._configs.snapshot()
         tasks = state.tasks(name)

@@ -23,7 +23,7 @@ class Confirms(Protocol):
 
 
 class DistributedStartChecks:
-    """The checks for one start of one task, whose settings belong to this generation of task settings."""
+    """The checks before one start of one task; `generation` is that of the task's settings."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class DistributedStartChecks:
 class StandaloneStartChecks:
     """The checks for all starts of the tasks of one connector, until its task settings change.
 
-    `fence` fences all earlier tasks of the connector. It runs until it has succeeded once: a later call would fence
-    tasks that have started in the meantime. Tasks that start at the same time share an attempt and its failure.
+    `fence` fences all earlier tasks of the connector. It is repeated only until it has succeeded: a later call would
+    fence tasks that have started in the meantime. Tasks that start at the same time share an attempt and its failure.
     """
 
     def __init__(self, fence: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -75,7 +75,7 @@ class StandaloneStartChecks:
         self._attempt: asyncio.Task[None] | None = None
 
     async def fence_others(self) -> None:
-        """Fence all earlier tasks of the connector, unless this is done; raises ConnectError."""
+        """Fence all earlier tasks of the connector, unless they are fenced already; raises ConnectError."""
         attempt = self._attempt
         if attempt is None or (attempt.done() and (attempt.cancelled() or attempt.exception() is not None)):
             attempt = self._attempt = asyncio.create_task(self._fence(), name="fence earlier tasks")
@@ -84,7 +84,7 @@ class StandaloneStartChecks:
         await asyncio.shield(attempt)
 
     async def still_wanted(self) -> None:
-        """Return at once: only this worker starts and stops its tasks."""
+        """Return immediately, because only this worker starts and stops its tasks."""
 
     async def close(self) -> None:
         """End an attempt that is under way. The tasks must have been stopped."""

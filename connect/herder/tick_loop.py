@@ -4,8 +4,8 @@ Each tick takes part in a rebalance that is due and follows its outcome, renews 
 requests, carries out restarts, applies changes of the config topic, and then waits for the next event. All changes of
 this worker's work happen in this loop, one step at a time.
 
-A worker that cannot read the config topic leaves the group and tries again. It keeps its work for a while, and stops it
-if it has not caught up by then, because the group reassigns the work.
+A worker that cannot read the config topic leaves the group and tries again. It keeps its work for a while. If it has
+not caught up by then, it stops this work, because the group reassigns it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Follows(Protocol):
 
 
 class TickLoop:
-    """The loop of a distributed herder. It runs from `run` until `stop`; `wake` starts the next tick at once."""
+    """The loop of a distributed herder. It runs from `run` until `stop`; `wake` starts the next tick immediately."""
 
     def __init__(self, config: DistributedConfig, configs: ConfigStore, wall_ms: Callable[[], int]) -> None:
         """Set up the loop; `wall_ms` returns milliseconds since the epoch."""
@@ -148,8 +148,8 @@ class TickLoop:
         stopping = self._work.started - rebalance.running.assigned.work
         dropped = self._member_id not in ("", self._member.member_id)
         if dropped:
-            # Other workers may have run this work since then. The tasks here are fenced or outdated, and the status
-            # topic may have the last states that the other workers reported.
+            # Other workers may have run this work in the meantime. The tasks here are fenced or outdated, and the
+            # status topic may have the last states that the other workers reported.
             stopping = self._work.started
         self._member_id = self._member.member_id
         await self._work.stop(stopping)

@@ -56,7 +56,7 @@ async def validate_connector(
     providers: ConfigProviders,
     creates_topics: bool = True,
 ) -> Json:
-    """Return the response of the validate endpoint, in which variables of `providers` stand for their values.
+    """Return the response of the validate endpoint, which shows variables of `providers` instead of their values.
 
     Raises BadRequestError without a usable connector class, and ConfigValueError for a variable without a value.
     """
@@ -102,7 +102,7 @@ def _without_values(message: str, stored: Mapping[str, str | None], providers: C
 
 
 def _hidden(report: Json, stored: Mapping[str, str | None], providers: ConfigProviders) -> Json:
-    """Return a report with the variables that the settings have in place of the variables' values."""
+    """Return a report that shows the variables in the stored settings instead of the variables' values."""
     variables = {name: value for name, value in stored.items() if value is not None and providers.has_variable(value)}
     for value in (config["value"] for config in report["configs"] if variables and config["value"]):
         name = value["name"]
@@ -205,7 +205,7 @@ def _without_unknown_versions(table: ConfigDef, settings: Mapping[str, str]) -> 
 def _check_converters(settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
     """Add an error to a converter whose name has white space around it, as Kafka Connect does.
 
-    The type of the setting ignores the white space, but the converter is loaded by the name as it is.
+    Parsing the setting removes the white space, but the converter is loaded by the name as it was given.
     """
     for name in (f"{kind}.converter" for kind in _CONVERTERS):
         given = settings.get(name)
@@ -216,7 +216,7 @@ def _check_converters(settings: Mapping[str, str], values: Mapping[str, ConfigVa
 def _check_versions(cls: type[SourceConnector], settings: Mapping[str, str], values: Mapping[str, ConfigValue]) -> None:
     """Add an error to each plugin whose version is not the requested one, and to the setting of the version (KIP-891).
 
-    The version of a converter counts only if the connector's settings name the converter.
+    The version of a converter is checked only if the connector's settings name the converter.
     """
     plugins: list[tuple[str, type | None, str]] = [("connector.class", cls, cls.version())]
     names = [f"{kind}.converter" for kind in _CONVERTERS] + [name for name in values if _PLUGIN.fullmatch(name)]

@@ -1,4 +1,4 @@
-"""`RestAccess`: which requests to a worker's REST interface are admitted."""
+"""`RestAccess`: decides which requests to a worker's REST interface are admitted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _USERS: Final = "rest.users.location"
 _TOKENS: Final = "rest.bearer.token.location"
 
 _INTERNAL: Final = re.compile(r"POST /connectors/[^/?;#]+/tasks/?|PUT /connectors/[^/?;#]+/fence/?")
-"""Requests of workers, which the session key of their group signs (KIP-507). Their handlers check the signature."""
+"""Requests between workers, signed with the group's session key (KIP-507). Their handlers check the signature."""
 
 _HEALTH: Final = re.compile(r"(GET|HEAD) /health/?")
 
@@ -46,7 +46,7 @@ class RestAccess:
         self._files_usable = True
 
     async def refusal(self, method: str, target: str, headers: Mapping[str, str]) -> Response | None:
-        """Return the response to a request that is not admitted, and None for one that is."""
+        """Return the response to a request that is not admitted, or None if the request is admitted."""
         request = f"{method} {target.partition('?')[0]}"
         if self._internal and _INTERNAL.fullmatch(request):
             return None

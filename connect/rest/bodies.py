@@ -18,7 +18,7 @@ def read_json(request: Request, *, numbers: Callable[[str], Any] | None = None) 
     """Return the body's JSON, or None for an empty body. Raises ConnectError for a body that is not JSON.
 
     `numbers` converts the text of a number; by default, numbers become int and float.
-    Raises HttpError for another content type than JSON, and for a body without a content type.
+    Raises HttpError for a content type other than JSON, and for a body without a content type.
     """
     body, content_type = request.body, request.headers.get("content-type")
     if body or content_type is not None:
@@ -32,7 +32,7 @@ def read_json(request: Request, *, numbers: Callable[[str], Any] | None = None) 
 
 
 def read_settings(request: Request) -> dict[str, str | None]:
-    """Return the settings in a body, numbers as the client has written them, such as 1.50.
+    """Return the settings in a body as text, with numbers as the client has written them, such as 1.50.
 
     Raises ConnectError unless the body is a JSON object of plain values.
     """

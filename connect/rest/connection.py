@@ -55,7 +55,7 @@ class Connection:
         self._scheme = "http" if writer.get_extra_info("ssl_object") is None else "https"
         self._http = h11.Connection(h11.SERVER)
         self._early = b""
-        """What was received before the current request began."""
+        """The bytes that arrived together with the previous request, but after its end."""
         self._answering = False
         self._ending = False
 
@@ -174,9 +174,9 @@ class Connection:
             await self._writer.drain()
 
     async def _linger(self) -> None:
-        """Discard the rest of a body, because closing the connection at once could destroy the response on its way.
+        """Discard the rest of a body, because closing the connection too early could destroy the response on its way.
 
-        The client sees the end of the connection at once, unless TLS prevents this.
+        The client sees the end of the connection immediately, unless TLS prevents this.
         """
         if self._writer.can_write_eof():
             self._writer.write_eof()

@@ -1,4 +1,4 @@
-"""Lets the pages of other origins use the REST interface (CORS): access.control.allow.origin and .methods."""
+"""Lets pages of other origins use the REST interface (CORS), as access.control.allow.origin and .methods say."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_AGE_S: Final = 60
 def cross_origin(origins: Sequence[re.Pattern[str]], methods: Sequence[str]) -> Middleware:
     """Return the middleware that adds the headers of CORS for the origins that match one of the patterns.
 
-    Other requests are answered without these headers, so that browsers hide the answers from their pages.
+    Other requests are answered without these headers, so that browsers hide the responses from their pages.
     """
 
     async def with_headers(request: Request, handler: Handler) -> Response:

@@ -22,10 +22,10 @@ _PASSED_ON: Final = ("Authorization", "Content-Type", SIGNATURE_HEADER, ALGORITH
 
 
 def forwarding(client: RestClient) -> Middleware:
-    """Return the middleware that forwards by `client` the requests that another worker has to answer."""
+    """Return the middleware that uses `client` to forward the requests that another worker has to answer."""
 
     async def answered(request: Request, handler: Handler) -> Response:
-        """Answer the request here, or return the answer of the worker that a RequestTargetError names."""
+        """Answer the request here, or return the response of the worker that a RequestTargetError names."""
         given = request.query.get("forward")
         try:
             return await handler(request)

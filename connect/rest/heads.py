@@ -1,4 +1,4 @@
-"""Reads the heads of requests, and refuses what h11 accepts although servers refuse it (RFC 9112)."""
+"""Reads the heads of requests, and refuses requests that h11 accepts but servers must refuse (RFC 9112)."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def headers_of(head: h11.Request, received: bytes) -> dict[str, str]:
     """Return the headers by their names in lower case; the values of a repeated header are joined by commas.
 
     `received` begins with the bytes of the head. Raises HttpError (400) for a header that is continued on the next line
-    (RFC 9112, 5.2), for Transfer-Encoding beside Content-Length or in HTTP/1.0 (6.1), and for a host that is not one of
-    a URL (3.2); HttpError (505) for another version than HTTP/1.0 and 1.1.
-    The connection ends with the response, because the body of such a request is not read.
+    (RFC 9112, 5.2), for Transfer-Encoding together with Content-Length or in HTTP/1.0 (6.1), and for a Host that is not
+    the host of a URL (3.2). Raises HttpError (505) for a version other than HTTP/1.0 and 1.1. The connection ends with
+    such a response, because the body of the request is not read.
     """
     if head.http_version not in (b"1.0", b"1.1"):
         raise HttpError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
@@ -67,7 +67,7 @@ def headers_of(head: h11.Request, received: bytes) -> dict[str, str]:
 
 
 def _is_host(text: str | None) -> bool:
-    """Return whether a host may be addressed; None, for a client of HTTP/1.0 that names none, may."""
+    """Return whether a Host is valid. None is valid, because a client of HTTP/1.0 need not name a host."""
     if text is None:
         return True
     match = _HOST.fullmatch(text)

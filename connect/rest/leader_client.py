@@ -13,7 +13,7 @@ from .client import RestClient
 
 
 class LeaderClient:
-    """Sends one worker's internal requests by `client`. `algorithm` is inter.worker.signature.algorithm."""
+    """Sends one worker's internal requests through `client`. `algorithm` is inter.worker.signature.algorithm."""
 
     def __init__(self, client: RestClient, session_key: Callable[[], SessionKey | None], algorithm: str) -> None:
         self._client, self._session_key, self._algorithm = client, session_key, algorithm

@@ -16,8 +16,7 @@ class Request:
     """A request with its whole body.
 
     `target` is the path and the query as they were sent, without the origin of a target such as http://host/path. The
-    names of `headers` are in lower case; the values of a
-    repeated header are joined by commas.
+    names of `headers` are in lower case; the values of a repeated header are joined by commas.
     """
 
     method: str

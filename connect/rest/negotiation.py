@@ -1,7 +1,7 @@
 """Refuses requests that Kafka Connect's server refuses before it reads their bodies.
 
 The server refuses invalid paths and media types (400), content types other than JSON (415), and clients that do not
-accept JSON (406). Of requests of unknown paths (404) and methods (405), only path and content type are checked.
+accept JSON (406). If the path (404) or the method (405) is unknown, only path and content type are checked.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ async def negotiation(request: Request, handler: Handler) -> Response:
 
 
 def _accepted(header: str) -> list[str]:
-    """Return the media types that a client accepts, none for any; raises HttpError if one is malformed.
+    """Return the media types that a client accepts; raises HttpError if one is malformed. An empty list means any type.
 
-    As in Kafka Connect's server, a comma may follow the last one.
+    As in Kafka Connect's server, a comma may follow the last media type.
     """
     accepted = header.strip().split(",")
     if not accepted[-1].strip():

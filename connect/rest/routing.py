@@ -59,8 +59,8 @@ class _Resource:
 class Router:
     """Calls the handler of each request through the middlewares, the first of which is the outermost.
 
-    A path may end with a slash. Middlewares see requests of unknown paths and methods, too; their handler raises
-    HttpError with the status 404 or 405.
+    A path may end with a slash. Middlewares see requests of unknown paths and methods, too; the handler of such a
+    request raises HttpError with the status 404 or 405.
     """
 
     def __init__(self, routes: Sequence[Route], middlewares: Sequence[Middleware] = ()) -> None:

@@ -66,7 +66,7 @@ async def metrics(request: Request) -> Response:
 MakeConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Connection]
 
 _ACCEPT_AGAIN_S: Final = 1.0
-"""The wait, in seconds, after the system has refused a connection, for example for lack of descriptors."""
+"""The wait, in seconds, after the system has refused a connection, for example because no file descriptor is free."""
 
 STOP_S: Final = 60.0
 """The longest wait, in seconds, for requests in progress when the worker stops."""
@@ -79,7 +79,7 @@ ROOT: Final = (
 
 
 def make_router(client: RestClient, settings: RestSettings) -> Router:
-    """Return the router of the endpoints on `listeners`, which forwards requests to other workers by `client`."""
+    """Return the router of the endpoints on `listeners`, which forwards requests to other workers through `client`."""
     routes = [*ROOT, *connectors.ROUTES, *plugins.ROUTES, *(loggers.ROUTES if settings.serves_admin else ())]
     others = [cross_origin(settings.origins, settings.methods or METHODS)] if settings.origins else []
     return Router(routes, [*others, errors, timeouts, negotiation, forwarding(client)])
@@ -105,7 +105,7 @@ class RestServer:
 
         `access` decides which requests are admitted; None admits all.
 
-        A connection beyond `max_connections` is closed at once.
+        A connection beyond `max_connections` is closed immediately.
         """
         self._addresses, self._setting = addresses, setting
         self._tls, self._access, self._max_connections = tls, access, max_connections
@@ -113,7 +113,7 @@ class RestServer:
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
-        """The open connections; None for one that does not have its TLS session yet."""
+        """The open connections; None for a connection whose TLS handshake is not complete."""
 
     @property
     def port(self) -> int:
@@ -147,7 +147,7 @@ class RestServer:
             self._accepting.append(asyncio.create_task(accepting, name="accept connections of the REST interface"))
 
     async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None, connection: MakeConnection) -> None:
-        """Accept connections until this is cancelled. Each counts from here to its end, including its TLS handshake."""
+        """Accept connections until this is cancelled. Each counts towards the limit, even during its TLS handshake."""
         listener.setblocking(False)
         while True:
             try:

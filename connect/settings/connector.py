@@ -210,7 +210,7 @@ def plugin(name: str, given: object, base: type) -> Any:
 
 
 def storage_problem(settings: Mapping[str, str | None]) -> str | None:
-    """Return why settings cannot be stored: UTF-8 cannot encode the name or value of one. Return None if they can.
+    """Return a message if settings cannot be stored because UTF-8 cannot encode a name or value, else None.
 
     JSON can have half of a surrogate pair, such as "\\ud800".
     """

@@ -18,7 +18,7 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """Read settings from a file. The suffix .toml or .json tells the format; other files are Java properties.
+    """Read settings from a file. The suffix .toml or .json determines the format; other files are Java properties.
 
     Raises ConnectError if the file cannot be read or parsed.
     """

@@ -1,4 +1,4 @@
-"""The classes that a connector may name for its clients: those for bytes.
+"""The classes that a connector may name for its clients: only the serializers and deserializers of bytes.
 
 A worker produces bytes, as in Kafka Connect, and loads no Java classes. The classes for bytes change nothing, so they
 are accepted and left out. A client with any other class would not start.

@@ -1,7 +1,7 @@
-"""`ConfigProviders`: replaces variables in settings by their values, such as ${file:/etc/db.properties:password}.
+"""`ConfigProviders`: replaces variables in settings, such as ${file:/etc/db.properties:password}, with their values.
 
-Only the worker that uses a setting replaces its variables, when it uses it (KIP-297, KIP-421). The config topic and the
-REST interface have the variables themselves.
+A variable is replaced only in the worker that uses the setting, and only when the setting is used (KIP-297, KIP-421).
+The config topic and the REST interface have the variables themselves.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ConfigProviders:
         }
 
     def hidden(self, message: str, settings: Mapping[str, str], own: str | None = None) -> str:
-        """Return a message about settings with their variables in place of the variables' values.
+        """Return a message about settings that shows their variables instead of the variables' values.
 
         `own` is the setting that the message is about; of the others, only refused values are replaced.
         """
@@ -166,7 +166,7 @@ def _environment_provider(setting: str, worker: Mapping[str, str]) -> Provider:
 
 
 def _text(path: Path) -> str:
-    """Return the content of a file, with its ends of lines; raises ConnectError without the content."""
+    """Return the content of a file, with its line ends; raises ConnectError, whose message has no content."""
     try:
         if not path.is_file():
             raise ConnectError(f"{path} is not a file")

@@ -146,7 +146,8 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.keystore.type", Type.STRING, "PEM", _LOW,
-        "Format of ssl.keystore.location; PKCS12 and JKS mean the same. Kafka's default is JKS.", OneOf(*STORE_TYPES),
+        "Format of ssl.keystore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
+        OneOf(*STORE_TYPES),
     ),
     ConfigKey("ssl.keystore.password", Type.PASSWORD, Password(""), _LOW, "Password of a store with the key."),
     ConfigKey("ssl.key.password", Type.PASSWORD, Password(""), _LOW, "Password of the private key, if it has one."),
@@ -157,7 +158,8 @@ SSL: Final = ConfigDef(
     ),
     ConfigKey(
         "ssl.truststore.type", Type.STRING, "PEM", _LOW,
-        "Format of ssl.truststore.location; PKCS12 and JKS mean the same. Kafka's default is JKS.", OneOf(*STORE_TYPES),
+        "Format of ssl.truststore.location; PKCS12 and JKS accept files of both formats. Kafka's default is JKS.",
+        OneOf(*STORE_TYPES),
     ),
     ConfigKey(
         "ssl.truststore.password", Type.PASSWORD, Password(""), _LOW, "Password of a store with certificates."

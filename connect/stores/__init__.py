@@ -2,5 +2,5 @@
 
 The `*_records.py` modules turn records into values and back, without input or output. `cluster_config.py` derives the
 state of the cluster from the records of the config topic. The `*_store.py` modules read and write through a `TopicLog`:
-`kafka_log.py` keeps it in a Kafka topic, `memory_log.py` and `file_log.py` serve a standalone worker.
+`kafka_log.py` implements it with a Kafka topic; `memory_log.py` and `file_log.py` serve a standalone worker.
 """

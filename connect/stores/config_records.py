@@ -33,7 +33,7 @@ class TargetState(Enum):
 
     @classmethod
     def initial(cls, state: object) -> TargetState | None:
-        """Return the state for the initial_state of a new connector: RUNNING, PAUSED or STOPPED, in any case (KIP-980).
+        """Return the state for a new connector's initial_state: RUNNING, PAUSED or STOPPED, ignoring case (KIP-980).
 
         None stays None. Raises ConnectError for any other value.
         """

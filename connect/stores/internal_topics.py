@@ -45,9 +45,10 @@ async def enqueue(
     """Hand a record of an internal topic to a producer; raises KafkaError.
 
     The partition is that of the key, whatever the producer's own partitioner is, because compaction and readers keep
-    the last record of each partition. A deletion also goes to all other partitions of `places`, those with records of
-    the key: these would be valid again when compaction has removed the deletion. There it has their timestamp, so that
-    no reader takes it for newer than a later record of the key.
+    the last record of each partition. A deletion also goes to all other partitions in `places`, which have older
+    records of the key: otherwise, these records would be valid again once compaction has removed the deletion. In such
+    a partition, the deletion has the timestamp of the older records, so that no reader considers the deletion newer
+    than a later record of the key.
     """
     home = partition_for_key(key, await producer.partitions_for(topic))
     others = [] if value is not None else [(number, at) for number, at in places.items() if number != home]

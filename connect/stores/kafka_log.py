@@ -158,7 +158,7 @@ class KafkaLog:
         try:
             described = await self._admin.describe_topics([self.topic])
         except InvalidTopicError:
-            return  # a broker that does not know the topic yet, or a deleted topic: the caller asks for its end next
+            return  # a new topic unknown to the broker, or a deleted topic: the caller asks for the topic's end next
         known, count = len(self._partitions), len(described[self.topic].partitions)
         if count <= known or self._stopped:
             return
@@ -191,7 +191,7 @@ class KafkaLog:
         await asyncio.gather(*deliveries)
 
     def places(self, key: bytes) -> Mapping[int, int]:
-        """Return the partitions that have had records of a key, with the timestamp of the newest of them, in ms."""
+        """Return the partitions that have had records of a key, each with its newest timestamp for the key, in ms."""
         return self._latest.places(key)
 
     async def append_fenced(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -286,5 +286,5 @@ class KafkaLog:
 
 
 def _with(client: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's settings with those that the log needs instead of the client's own, in whatever spelling."""
+    """Return a client's settings, except that those in `needed` replace the client's own, in whatever spelling."""
     return {name: value for name, value in client.items() if name.replace("_", ".") not in needed} | dict(needed)

@@ -24,11 +24,11 @@ class LatestRecords:
         """The timestamps of the records in other partitions, of the few keys that have any."""
 
     def add(self, key: bytes, partition: int, timestamp_ms: int, partitions: int) -> bool:
-        """Return whether a record is newer than the known records of its key. Each partition must be added in order.
+        """Return whether a record is newer than the known records of its key. Add a partition's records in order.
 
-        If the key's records in two partitions have the same timestamp, the partition to which the key belongs in a
-        topic of `partitions` partitions is newer, because producers that know all partitions write to it. If the key
-        belongs to neither, the partition with the higher number is newer.
+        If the key's records in two partitions have the same timestamp, the record in the partition to which the key
+        belongs in a topic of `partitions` partitions is newer, because producers that know all partitions write there.
+        If the key belongs to neither partition, the record in the partition with the higher number is newer.
         """
         known = self._known.get(key)
         if known is not None:
@@ -47,6 +47,6 @@ class LatestRecords:
         return True
 
     def places(self, key: bytes) -> Mapping[int, int]:
-        """Return the partitions that have had records of a key, with the timestamp of the newest of them, in ms."""
+        """Return the partitions that have had records of a key, each with its newest timestamp for the key, in ms."""
         known = self._known.get(key)
         return {} if known is None else {**self._older.get(key, {}), known[0]: known[1]}

@@ -23,7 +23,7 @@ class MemoryLog:
         self._apply = None
 
     async def read_to_end(self, timeout_s: float | None = None) -> None:
-        """Return at once, because appended records are applied immediately."""
+        """Do nothing, because records are applied as they are appended."""
 
     def places(self, key: bytes) -> Mapping[int, int]:
         """Return no partitions, because the log has only one."""
@@ -41,4 +41,4 @@ class MemoryLog:
         await self.append(records)
 
     async def claim(self) -> None:
-        """Return at once, because a log in memory has no other writer to fence."""
+        """Do nothing, because a log in memory has no other writer to fence."""

@@ -27,8 +27,8 @@ FLUSH_S: Final = 5.0
 class _Write(NamedTuple):
     """A record to write. For a safe write, `safe` has the connector or task and its status, else it is None.
 
-    `counted` says whether the write counts towards _QUEUE. The topics in use do not, because they are reported from
-    callbacks, which cannot wait; each is queued once.
+    `counted` says whether the write counts towards _QUEUE. Writes of topics in use do not, because they are reported
+    from callbacks, which cannot wait; each topic is queued once.
     """
 
     record: Record
@@ -128,7 +128,7 @@ class StatusStore:
     def delete_topic(self, connector: str, topic: str) -> None:
         """Forget that a connector uses a topic, and queue the deletion of its record.
 
-        It is queued at once, like the records of `put_topic`, so that the order of both is that of the calls.
+        It is queued immediately, like the records of `put_topic`, so that the order of both is that of the calls.
         """
         self._topics.get(connector, {}).pop(topic, None)
         self._queue.put_nowait(_Write((records.topic_key(connector, topic), None), counted=False))

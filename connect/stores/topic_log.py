@@ -37,7 +37,7 @@ class TopicLog(Protocol):
         """
 
     def places(self, key: bytes) -> Mapping[int, int]:
-        """Return the partitions that have had records of a key, with the timestamp of the newest of them, in ms.
+        """Return the partitions that have had records of a key, each with its newest timestamp for the key, in ms.
 
         The log may leave out the only partition that it has.
         """

@@ -106,7 +106,7 @@ class AtLeastOnceDelivery:
     async def finish(self) -> None:
         """Wait for all records, then write their offsets; raise the error of a record that failed.
 
-        Write nothing if the timeout ends the wait. If it ends the write, the offsets may have been written.
+        Write nothing if the timeout ends the wait. If the timeout ends the write, the offsets may have been written.
         """
         if self._lost or not (self._offsets or self._sent):
             return

@@ -66,8 +66,8 @@ class PendingOffsets:
     def add(self, partition: SourcePartition | None, offset: SourceOffset | None) -> None:
         """Keep a copy of the position after a record; raises DataError for a partition that cannot be stored.
 
-        The copy is needed because a task may change the same offset object for its next records before this one is
-        committed.
+        The copy is needed because a task may change the same offset object for its next records before this offset
+        is committed.
         """
         if partition is None:
             return

@@ -52,7 +52,7 @@ class StartChecks(Protocol):
 
 
 class _Losses:
-    """A context manager that turns the errors after which only a new producer can continue into ProducerLostError.
+    """A context manager that raises ProducerLostError for errors after which only a new producer can continue.
 
     It raises FencedError if another client or the cluster has ended the transaction, and UnknownCommitError if it is
     not known whether the transaction was committed. It is a class because it is entered for each record: a generator

@@ -1,7 +1,7 @@
 """`TaskRunner`: the loop of one source task, from its start to its end.
 
-A pause or a stop takes effect at once, even while the task waits for its source. Records that a poll returns after a
-stop are dropped. They were not acknowledged, so the next instance of the task polls them again.
+A pause or a stop takes effect immediately, even while the task waits for its source. Records that a poll returns after
+a stop are dropped. They were not acknowledged, so the next instance of the task polls them again.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ class TaskRunner:
         return False
 
     async def acknowledged(self, records: Acknowledged) -> None:
-        """Pass acknowledged records to the task's `commit_record`, at once or when its thread is free."""
+        """Pass acknowledged records to the task's `commit_record`, now or when its thread is free."""
         self._late += records
         await self._tell_if_free()
 
     async def committed(self) -> None:
-        """Call the task's `commit` after a commit of offsets, at once or when its thread is free."""
+        """Call the task's `commit` after a commit of offsets, now or when its thread is free."""
         self.metrics.committed()
         self._commit_due = True
         await self._tell_if_free()

@@ -42,7 +42,7 @@ class Window:
     def rate(self) -> float:
         """The sum per second.
 
-        A window that is not complete counts as one sample plus the time since its start, as in Kafka.
+        The length of an incomplete window is one sample plus the time since the window's start, as in Kafka.
         """
         samples = self._recent()
         if not samples:

@@ -45,7 +45,7 @@ class DatePattern:
         self._regex = re.compile("".join(map(self._expression, range(len(self._parts)))), re.IGNORECASE)
 
     def format(self, at: datetime.datetime) -> str:
-        """Format a point in time by the pattern."""
+        """Format a point in time with the pattern."""
         return "".join(_written(letter, count, at) if count else letter for letter, count in self._parts)
 
     def parse(self, text: str) -> datetime.datetime:

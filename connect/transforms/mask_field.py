@@ -1,4 +1,4 @@
-"""`MaskField`: replaces the values of fields by an empty value of the same type, or by a configured replacement."""
+"""`MaskField`: replaces the values of fields with an empty value of the same type, or with a configured replacement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_EXPONENT: Final = 400
 
 
 class MaskField(PartTransformation):
-    """Replaces the values of fields by empty or configured values, as Kafka Connect's transform does."""
+    """Replaces the values of fields with empty or configured values, as Kafka Connect's transform does."""
 
     purpose = "mask fields"
 

@@ -14,7 +14,7 @@ from .transformation import PartTransformation, Transformation, require_map, req
 
 
 class ExtractField(PartTransformation):
-    """Replaces the key or value by one of its fields."""
+    """Replaces the key or value with one of its fields."""
 
     purpose = "field extraction"
 
@@ -122,13 +122,13 @@ class ValueToKey(Transformation):
 
 
 class ExtractFieldKey(ExtractField):
-    """Replaces the key of records by one of its fields."""
+    """Replaces the key of records with one of its fields."""
 
     part = "key"
 
 
 class ExtractFieldValue(ExtractField):
-    """Replaces the value of records by one of its fields."""
+    """Replaces the value of records with one of its fields."""
 
     part = "value"
 

@@ -14,7 +14,7 @@ from .date_patterns import DatePattern
 from .transformation import Transformation
 
 _GROUP: Final = re.compile(r"\\(.)|\$([0-9]+)|\$\{(\w+)\}|[$\\]", re.DOTALL)
-"""An escaped character, the number of a group, the name of a group, or a character that stands for none of them."""
+"""An escaped character, the number of a group, the name of a group, or a $ or backslash that begins none of these."""
 
 
 class RegexRouter(Transformation):
@@ -65,7 +65,7 @@ def _part(part: re.Match[str], match: re.Match[str]) -> str:
     if number is None:
         raise IndexError(part[0])
     used = 1
-    while used < len(number) and int(number[: used + 1]) <= match.re.groups:  # as many digits as name a group
+    while used < len(number) and int(number[: used + 1]) <= match.re.groups:  # take more digits while they name a group
         used += 1
     return (match[int(number[:used])] or "") + str(number[used:])
 

@@ -17,7 +17,7 @@ _NAMES: Final = {"producer": "producer", "consumer": "consumer", "admin": "admin
 
 
 def client_settings(worker: WorkerConfig, connector: ConnectorConfig, kind: str) -> dict[str, str]:
-    """Return the settings of a connector's producer, consumer or admin client: the worker's with its overrides.
+    """Return the settings of a connector's producer, consumer or admin client: the worker's, overridden by its own.
 
     If only the producer has its own `bootstrap.servers`, the other clients use them, too: topics, offsets and
     transactions are in the cluster to which the connector writes.
@@ -31,9 +31,9 @@ def client_settings(worker: WorkerConfig, connector: ConnectorConfig, kind: str)
 async def writes_to_workers_cluster(worker: WorkerConfig, connector: ConnectorConfig) -> bool:
     """Return whether a connector's producer writes to the cluster that has the worker's topics.
 
-    Other bootstrap.servers than the worker's may belong to the same cluster, such as the addresses of another listener.
-    Then the cluster ids decide; brokers that do not report theirs count as another cluster. Raises KafkaError if the
-    brokers do not respond.
+    Addresses other than the worker's bootstrap.servers may belong to the same cluster, such as those of another
+    listener. Then the cluster ids decide; brokers that report no id are treated as another cluster. Raises KafkaError
+    if the brokers do not respond.
     """
     if _addresses(client_settings(worker, connector, "producer")) == set(worker[_SERVERS]):
         return True

@@ -1,8 +1,8 @@
 """`OffsetCopies`: copies the offsets of connectors that have their own offsets topic to the worker's topic (KIP-618).
 
 A connector that goes back to the worker's topic continues from the copies. They are made in the background and repeated
-until they succeed; a newer offset replaces an older offset that still waits. Only a record that the cluster refuses for
-its own sake, because it is too large, is dropped.
+until they succeed; a newer offset replaces an older offset that still waits. A record is dropped only if the
+cluster refuses the record itself, for example because it is too large.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class OffsetCopies:
                 await self._store.write_raw(pairs.items())
             except RetriableError as error:
                 await self._again(pairs, error)
-            except KafkaError:  # perhaps of one record
+            except KafkaError:  # perhaps an error of a single record
                 await self._copy_each(pairs)
 
     async def _copy_each(self, pairs: Mapping[bytes, bytes | None]) -> None:

@@ -22,7 +22,7 @@ class StoredOffsets:
         return (await self.offsets([partition]))[0]
 
     async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
-        """Return the last committed offset of each source partition, in the same order; None for those without one."""
+        """Return the last committed offset of each source partition, or None for a partition without one, in order."""
         wanted = list(partitions)
         answers: list[dict[str, Any] | None] = [None] * len(wanted)
         for store in self._stores:

@@ -85,7 +85,7 @@ class OffsetStores:
 
         If `transactional` has the settings of a producer, the offsets in the connector's first store are written in
         one transaction. Deletions reach the worker's topic before the connector's own topic (KAFKA-15018): a failure
-        in between must not leave an old offset in the worker's topic alone, where a task would find it.
+        in between must not leave an old offset in the worker's topic only, where a task would find it.
         """
         listed = list(offsets)
         stores = await self.of(name, settings)
@@ -114,7 +114,7 @@ class OffsetStores:
             await store.refresh()
 
     async def keep_only(self, connectors: Collection[str]) -> None:
-        """Stop reading the own topics of all connectors except these."""
+        """Stop reading connectors' own topics, except the topics of `connectors`."""
         for connector in set(self._own) - set(connectors):
             await self.forget(connector)
 

@@ -46,7 +46,7 @@ class Worker:
     def __init__(self, config: WorkerConfig, offsets: OffsetStore, listener: StatusListener) -> None:
         self.config = config
         self.resolved = config.providers.resolved
-        """Replaces the variables in the settings of a connector or task by their values; raises ConfigValueError."""
+        """Replaces the variables in the settings of a connector or task with their values; raises ConfigValueError."""
         self.table: ConfigDef = source_config_def(
             {name: config[name] for name in ("key.converter", "value.converter", "header.converter")}
         )
@@ -151,7 +151,7 @@ class Worker:
         return await self._stores.of(name, ConnectorConfig(self.table, self.resolved(config)))
 
     async def keep_offsets_of(self, connectors: Collection[str]) -> None:
-        """Keep reading only these connectors' own offsets topics. A later use opens another topic again."""
+        """Keep reading only these connectors' own offsets topics. Another topic is opened again when it is used."""
         await self._stores.keep_only(connectors)
 
     async def write_offsets(
@@ -180,8 +180,8 @@ class Worker:
     ) -> None:
         """Start a task in the background. If it cannot be set up, report FAILED instead of raising an error.
 
-        A task with checks starts again after it has failed with `restart_after`, because the checks end it if it does
-        not belong to this worker any more.
+        A task with checks starts again after it has failed with `restart_after`. This is safe, because the checks end
+        the task if it does not belong to this worker any more.
 
         Raises ConnectError if the task runs on this worker already.
         """

@@ -5,16 +5,17 @@ An `Entry` has the known state of a file: its source partition {"directory", "fi
 distinguishes files with the same first line. The length and CRC of the last line that was read show whether a file
 still has this line at this position. A file in the directory is compared with the known entries:
 
-- With the device and inode of an entry, and with its last line, it is the same file, even under another name. A device
-  may get another number at a restart of the machine, so the inode is enough if no file has the entry's device.
-- With the device and inode of an entry, but without its last line, it was truncated or rewritten. It counts as a new
-  file, and is read from its start.
-- With another inode, but with the last line of an entry, and with a name that is the entry's file name plus a suffix,
+- If the file has the device and inode of an entry, and still has the entry's last line, it is the same file, even under
+  another name. A device may get another number when the machine restarts, so the inode alone is enough if the listing
+  has no file with the entry's device.
+- If the file has the device and inode of an entry, but not the entry's last line, it was truncated or rewritten. It is
+  treated as a new file, and read from its start.
+- If the file has another inode, but has the last line of an entry, and its name is the entry's file name plus a suffix,
   it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy once the original is gone or
   truncated. Before that, the copy is ignored.
 - Any other file is new.
 
-Therefore a file that is truncated and grows again to the same bytes goes unnoticed. Lines that were written between the
+Therefore, a truncation goes unnoticed if the file grows again to the same bytes. Lines that were written between the
 last read and a truncation exist only in the copy.
 """
 
@@ -34,10 +35,10 @@ log = logging.getLogger(__name__)
 
 _ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
-"""From this position on, equal content is not a coincidence: a plain file may be a copy of a file that is gone."""
+"""From this position on, an equal last line is no coincidence: a plain file is the copy of a file that is gone."""
 
 _LOOKUP: Final = 16
-"""The number of offsets of a fingerprint that are looked up at once."""
+"""The number of a fingerprint's offsets that one call looks up."""
 
 _NEVER: Final = (-1, -1)
 
@@ -91,7 +92,7 @@ class File:
     handle: LineFile | None = None
     gone: bool = False
     cut_off: tuple[int, int] | None = None
-    """The size and modification time of a gz file that ended too early; _NEVER once this was logged."""
+    """The size and modification time of a gz file that ended too early; _NEVER once a warning was logged."""
     copy_of: tuple[File, int, int] | None = None
     """The file with the same content, and this file's size and modification time when the two were compared."""
 
@@ -115,7 +116,7 @@ class Files:
         self._groups: dict[str, list[Entry]] = {}
         self._owners: dict[Entry, File] = {}
         self._devices: set[int] = set()
-        """The devices of the files that the current listing has."""
+        """The devices of the files in the current listing."""
 
     def update(self, listed: Iterable[Listed]) -> list[File]:
         """Process the current listing of the directory. Return the files that may have new lines, the oldest first."""
@@ -238,7 +239,7 @@ class Files:
     def _claim(
         self, file: File, fingerprint: str, method: Callable[[File, LineFile, list[Entry]], Entry | None]
     ) -> bool:
-        """Assign the entry that a method finds to a file; return whether the search is finished."""
+        """Assign to a file the entry that a method finds; return False if the search for an entry must continue."""
         opened = self._look(file)
         if opened is None:
             return True
@@ -262,12 +263,12 @@ class Files:
         return True
 
     def _by_inode(self, file: File, opened: LineFile, free: list[Entry]) -> Entry | None:
-        """Return the entry of the same file if the number of its device has changed."""
+        """Return the entry of the same file if its device now has another number."""
         elsewhere = [entry for entry in free if entry.device not in self._devices and entry.inode == file.id.inode]
         return _newest(elsewhere, opened)
 
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
-        """Return the entry of the file that this file continues as a copy, or a new entry.
+        """Return the entry of the file of which this file is a copy, or a new entry if it is no copy.
 
         Returns None while the original file exists or is still being read to its end.
         """

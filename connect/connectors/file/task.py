@@ -82,7 +82,7 @@ class FileStreamSourceTask(SourceTask):
         return records
 
     async def stop(self) -> None:
-        """Close the file, after a read that is still under way."""
+        """Close the file once a read that is still under way has ended."""
         self._calls.close(self._close)
 
     async def _read(self) -> None:
@@ -123,7 +123,7 @@ class FileStreamSourceTask(SourceTask):
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe, too, without waiting for a writer."""
+    """Open a file without blocking, even a pipe that has no writer yet."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -1,8 +1,8 @@
 """`HeartbeatSourceConnector` and its task, which produces numbered records.
 
-The source partition is {"task": number}, the offset {"count": next count}. A record's value is the count as int64, its
-key is the task's number. A restarted task continues after the last committed count, so that a gap or a repetition is
-visible.
+The source partition is {"task": number}, and the offset is {"count": next count}. A record's value is the count as
+int64, and its key is the task's number. A restarted task continues after the last committed count, so that a gap or a
+repetition is visible.
 """
 
 from __future__ import annotations

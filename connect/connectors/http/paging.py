@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Progress(NamedTuple):
-    """New records, each with the offset after it. If `more` is true, the next request follows at once."""
+    """New records, each with the offset after it. If `more` is true, the next request follows immediately."""
 
     records: list[tuple[Any, dict[str, Any]]]
     more: bool
@@ -171,8 +171,9 @@ class RecordCursor:
 
     The offset is {"cursor", "equal"}, where "equal" is the number of records read with this cursor.
 
-    With an inclusive cursor, a response must have room for more records than share any one cursor. Otherwise no request
-    returns further records. `page.size` distinguishes such a response from one with the last records of the API.
+    With an inclusive cursor, a response begins with the records that share the last cursor. If these records alone fill
+    a response, no request reaches the records after them. `page.size` tells such a full response from one that has only
+    the last records of the API.
     """
 
     def __init__(self, settings: Mapping[str, Any], offset: Mapping[str, Any] | None) -> None:
@@ -192,7 +193,7 @@ class RecordCursor:
     def take(self, answer: Answer, records: list[Any]) -> Progress:
         """Return the records of the response without those at its beginning that were read before.
 
-        Raises ConnectError for a record without a cursor, and for a full page that only has such records.
+        Raises ConnectError for a record without a cursor, and for a full page in which all records were read before.
         """
         skip = self._equal if self._inclusive else 0
         new = []

@@ -3,7 +3,7 @@
 | file | contents |
 |---|---|
 | settings.py, connector.py | the settings and their validation |
-| task.py | snapshot, then stream; offsets, and the log position that the server may forget |
+| task.py | snapshot, then stream; offsets, and the log position up to which the server may discard its log |
 | server.py | publication, slot, tables and their keys, through SQL |
 | snapshot.py | the rows of all tables at one moment |
 | passes.py | tells which changes the rows of an interrupted snapshot already contain |
@@ -12,7 +12,7 @@
 | events.py | turns rows and changes into records: keys, Debezium's envelope or the row alone |
 | types.py | the schemas of columns, and the conversion of their values from text |
 
-The connector implements the replication protocol and the format pgoutput itself, on psycopg's interface to libpq.
-psycopg has no support for replication, and existing decoders of the format are unmaintained or need other drivers. The
-format has ten kinds of messages.
+The connector has its own implementation of the replication protocol and of the format pgoutput, and uses psycopg's
+interface to libpq. psycopg has no support for replication, and existing decoders of the format are unmaintained or need
+other drivers. The format has ten kinds of messages.
 """

@@ -67,9 +67,9 @@ class Events:
     def table(self, relation: Relation, key: Sequence[str]) -> TableEvents:
         """Return what the records of a table need: topic, key, types and schemas.
 
-        The key has the columns of the replica identity, because the server sends only these of a deleted row. `key` is
-        the table's current key (server.py). It gives the order of these columns, and is the key itself if the replica
-        identity is NOTHING or FULL.
+        The key has the columns of the replica identity, because for a deleted row the server sends only these.
+        `key` is the table's current key (server.py). It gives the order of these columns, and is the key itself if the
+        replica identity is NOTHING or FULL.
         """
         topic = f"{self._prefix}.{relation.schema}.{relation.table}"
         names = [column.name for column in relation.columns]

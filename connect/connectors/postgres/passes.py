@@ -3,11 +3,11 @@
 An interrupted snapshot continues after its last row, in another transaction. Each transaction is a pass: its rows range
 from its own starting row to the starting row of the next pass. The stream begins at the slot, which is as old as the
 first pass, so the stream repeats changes that later passes have seen. A pass has seen a change if the change's
-transaction was visible to it (pg_current_snapshot). The transaction id in the stream shows this exactly. All
-transactions that a pass has seen were committed before the log position at its start.
+transaction was visible to the pass. The pass's pg_current_snapshot and the transaction id in the stream show exactly
+whether it was. All transactions that a pass has seen were committed before the log position at its start.
 
-If keys cannot be compared here, for example texts with a collation, a change counts as not seen and is repeated. A
-reader that applies all changes in order still ends with the correct table. The same holds after a TRUNCATE that only
+If keys cannot be compared here, for example texts with a collation, a change is treated as not seen and is repeated. A
+reader that applies all changes in order still ends up with the correct table. The same holds after a TRUNCATE that only
 some passes have seen.
 """
 
@@ -100,7 +100,7 @@ class Passes:
         return False
 
     def contain_truncate(self, begin: Begin, table: TableEvents) -> bool:
-        """Return whether all rows that the snapshot read of a table are newer than a TRUNCATE."""
+        """Return whether all rows that the snapshot read from a table are newer than a TRUNCATE."""
         name = _name(table)
         for each in reversed(self._passes):
             if each.reads_some(name):
@@ -111,7 +111,7 @@ class Passes:
         return False
 
     def truncated(self, table: TableEvents) -> None:
-        """Note that a TRUNCATE of a table became a record, which removes the rows that all passes have read."""
+        """Note that a TRUNCATE became a record, so that readers remove the rows of the table that any pass has read."""
         self._truncated.add(_name(table))
 
 

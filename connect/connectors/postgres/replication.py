@@ -25,7 +25,7 @@ _LOST: Final = "the replication connection was lost"
 
 
 class NewSlot(NamedTuple):
-    """A newly created slot: its stream begins at `lsn`, and `snapshot` exports the rows as of this position."""
+    """A newly created slot: its stream begins at `lsn`, and `snapshot` names the exported snapshot of that position."""
 
     lsn: int
     snapshot: str
@@ -40,7 +40,7 @@ class Replication:
         self.server_lsn = 0
         """The log position up to which the server has sent everything."""
         self.confirmed_lsn = 0
-        """The log position up to which the server may forget its log."""
+        """The log position up to which the server may discard its log."""
 
     async def connect(self) -> None:
         """Open the replication connection; raises RetriableError, ConnectError."""

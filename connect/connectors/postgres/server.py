@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Slot:
-    """A replication slot; the server may forget its log up to `confirmed_lsn`."""
+    """A replication slot; the server may discard its log up to `confirmed_lsn`."""
 
     plugin: str
     database: str
@@ -81,7 +81,7 @@ def connection_info(settings: Mapping[str, Any], *, replication: bool = False) -
 
 
 async def connect(settings: Mapping[str, Any], *, replication: bool = False) -> psycopg.AsyncConnection[Any]:
-    """Open a connection; raises RetriableError if the server does not answer, and ConnectError."""
+    """Open a connection; raises RetriableError after a temporary failure, ConnectError after any other."""
     try:
         return await psycopg.AsyncConnection.connect(
             connection_info(settings, replication=replication), autocommit=True
@@ -91,11 +91,11 @@ async def connect(settings: Mapping[str, Any], *, replication: bool = False) -> 
 
 
 def failure(error: psycopg.Error, what: str) -> ConnectError:
-    """Return RetriableError for a temporary error of the server, ConnectError for an error that needs a person."""
+    """Return RetriableError for a temporary error of the server, ConnectError for an error that a person must fix."""
     state = error.sqlstate or ""
     text = f"{what}: {str(error).strip()}"
-    # 55006: the slot is in use. 57: the server shuts down. 08: connection error. 53: lack of resources. No state: no
-    # connection.
+    # 55006: the slot is in use. 55P03: a lock is not available. 08: connection error. 40: transaction rollback.
+    # 53: insufficient resources. 57: the server shuts down. No state: no connection.
     passing = not state or state[:2] in ("08", "57", "53", "40") or state in ("55006", "55P03")
     wrong = any(word in str(error) for word in ("authentication failed", "does not exist", "no pg_hba.conf entry"))
     return ConnectError(text) if wrong or not passing else RetriableError(text)
@@ -115,7 +115,7 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
     """Return the tables that match table.include.list, sorted by full name, with their keys.
 
     Raises ConnectError for a key with a generated column, whose values the server does not stream. Unless
-    publication.autocreate.mode is disabled, raises ConnectError for a partitioned table none of whose partitions match.
+    publication.autocreate.mode is disabled, raises ConnectError if a partitioned table matches, but no partition of it.
     """
     rows = await (
         await connection.execute(
@@ -135,9 +135,9 @@ async def included_tables(connection: psycopg.AsyncConnection[Any], settings: Ma
             raise ConnectError(
                 f"table {table.full_name} has the generated column {generated[0]} in its key, and the server does not "
                 f"stream generated columns: ALTER TABLE {table.full_name} REPLICA IDENTITY USING INDEX with a unique "
-                "index of other columns, or exclude the table in table.include.list"
+                "index of other columns, or change table.include.list so that it does not match the table"
             )
-    if settings["publication.autocreate.mode"] != "disabled":  # such a publication may publish_via_partition_root
+    if settings["publication.autocreate.mode"] != "disabled":  # with disabled, it may publish_via_partition_root
         await _check_partitions(connection, settings)
     return sorted((table for table, _ in included), key=lambda table: table.full_name)
 

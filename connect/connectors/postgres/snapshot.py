@@ -1,8 +1,8 @@
 """`Snapshot`: reads the rows of all tables at one moment, table by table, in the order of the tables' keys.
 
-An interrupted snapshot continues after the last row of a table with a key; a table without one is read again
-from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes` tells which
-changes the rows contain already.
+An interrupted snapshot continues after the last row that it read of a table with a key; a table without a key is read
+again from its start. The rows are then newer than the slot, whose stream repeats the changes in between. `passes`
+tells which changes the rows contain already.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Snapshot:
         self._ahead: list[Tuple] | None = None
 
     async def start(self, exported: str) -> None:
-        """Start with the rows as of an exported snapshot."""
+        """Start a transaction that sees the rows of an exported snapshot."""
         await self._begin()
         await self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(exported)))
 

@@ -3,8 +3,8 @@
 The source partition is {"server": topic.prefix}. An offset in the snapshot is {"snapshot": true, "lsn", "table", "key"
 or "done"}. The offset of a change is {"lsn": the transaction's commit position, "event": number of its changes that are
 done}, because transactions are streamed in the order of their commits. After an interrupted snapshot, both kinds of
-offsets also have "passes", up to the last change that the snapshot contains. The server may forget a transaction once
-its last record is committed in Kafka.
+offsets also have "passes", until the stream is past the last change that the snapshot may contain. The server may
+forget a transaction once its last record is committed in Kafka.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PostgresSourceTask(SourceTask):
         self._event = 0
         """The number of changes in the current transaction so far."""
         self._made = (0, 0)
-        """The position of the last change that became a record, now or earlier."""
+        """The position of the last change that became a record, on this connection or an earlier one."""
         self._open: deque[tuple[tuple[int, int], int]] = deque()
         """The transactions that the server must keep: (position of the last record, end LSN)."""
         self._failures = 0
@@ -95,7 +95,7 @@ class PostgresSourceTask(SourceTask):
         return records
 
     async def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
-        """Record that a record is committed in Kafka."""
+        """Note that a record is committed in Kafka."""
         self._committed = record.source_offset
 
     async def commit(self) -> None:
@@ -338,7 +338,7 @@ class PostgresSourceTask(SourceTask):
 
 
 def _completed(table: TableEvents, new: Tuple, before: Tuple, *, whole: bool) -> Tuple:
-    """Return the new row with the unchanged values that the old row has: all, or only those of the key."""
+    """Return the new row, filled with UNCHANGED values from the old row: all of them if `whole`, else the key's."""
     known = range(len(new)) if whole else table.key_columns
     return [before[index] if value is UNCHANGED and index in known else value for index, value in enumerate(new)]
 

@@ -1,9 +1,9 @@
 """`SingerSourceTask`: turns the messages of a Singer tap into records.
 
-The source partition is {"tap": name}, the offset {"state": the JSON of the tap's last state message}. A state means
-that all records before it are complete. Therefore the records between two states form one batch. With
-transaction.boundary=connector they form one transaction of several batches, which is committed together with the second
-state.
+The source partition is {"tap": name}, and the offset is {"state": the JSON of the tap's last state message}. A state
+means that all records before it are complete. Therefore, the records between two states form one batch. With
+transaction.boundary=connector, they form one transaction of several batches, which is committed together with the
+second state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class SingerSourceTask(SourceTask):
         self._state: str | None = None if offset is None else offset.get("state")
 
     async def poll(self) -> list[SourceRecord] | None:
-        """Return the records up to the next state, or None if a run of the tap returned no more records."""
+        """Return the records up to the next state, or None if a run of the tap ended without further records.
+
+        With transaction.boundary=connector, a poll may return only a part of these records.
+        """
         transactions = self.context.transactions
         tap = self._tap or await self._started()
         while (line := await tap.line()) is not None:

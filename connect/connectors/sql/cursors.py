@@ -15,7 +15,7 @@ from .source import Row, Source, before_now, has_time_zone
 
 
 class Batch(NamedTuple):
-    """Rows, each with the source offset after it. If `more` is true, the next fetch follows at once.
+    """Rows, each with the source offset after it. If `more` is true, the next fetch follows immediately.
 
     `whole` says whether a transaction may end after the batch.
     """
@@ -73,10 +73,10 @@ class IncrementalCursor:
         """Do nothing, because no resource stays open."""
 
     def _whole_groups(self, connection: sa.Connection, rows: list[Row], before: Any) -> list[Row]:
-        """Return a batch that does not end within rows of equal position.
+        """Return a batch that does not end between rows with equal positions.
 
-        This is either the rows before the last group of equal rows, which may be incomplete, or the whole group if it
-        is the only one. Raises ConnectError if the group is too large.
+        The last group of rows with equal positions may be incomplete. The batch is the rows before this group. If there
+        are none, it is the whole group, which is read again. Raises ConnectError if the group is too large.
         """
         last = rows[-1].position
         earlier = [row for row in rows if row.position != last]

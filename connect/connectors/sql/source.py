@@ -194,7 +194,8 @@ def _source(
 def has_time_zone(connection: sa.Connection, source: Source) -> bool | None:
     """Return whether the values of a source's timestamp have a time zone, or None if there is no value yet.
 
-    A value shows it, because the columns of a query have no declared type, and not every declared type says it.
+    The result comes from a stored value, not from the type of the column: the columns of a query have no declared
+    type, and some declared types do not say whether their values have a time zone.
     """
     filled = source.timestamp.is_not(None)
     value = connection.scalar(sa.select(source.timestamp).select_from(source.selectable).where(filled).limit(1))
@@ -204,8 +205,8 @@ def has_time_zone(connection: sa.Connection, source: Source) -> bool | None:
 def before_now(connection: sa.Connection, timestamp: Any, delay_ms: int, zone: ZoneInfo, *, zoned: bool) -> Any:
     """Return the condition that a timestamp is older than the database's clock minus a delay.
 
-    Timestamps without a time zone (not `zoned`) are in `zone`. Rows with the current time must wait, because other rows
-    with the same timestamp may still be written.
+    Timestamps without a time zone (not `zoned`) are in `zone`. Rows with the current time are left for a later poll,
+    because other rows with the same timestamp may still be written.
     """
     dialect = connection.dialect.name
     delay = timedelta(milliseconds=delay_ms)

@@ -93,8 +93,8 @@ def _decimal(scale: int) -> Callable[[Any], Decimal]:
 class Arrays:
     """Converts the arrays of one column, which all have the same number of dimensions.
 
-    Databases do not declare this number. A column starts with one dimension, and changes to more at the first value
-    that has more. With `fixed`, the number never changes, because elements may be lists themselves.
+    Databases do not declare this number. A column starts with one dimension, and gets more dimensions at the first
+    value that has more. With `fixed`, the number never changes, because elements may be lists themselves.
     """
 
     def __init__(self, item: Schema, convert: Callable[[Any], Any], *, fixed: bool, dimensions: int = 1) -> None:
@@ -120,7 +120,7 @@ class Arrays:
         return self._converted(values, self._dimensions)
 
     def fitting(self, values: Any) -> Arrays:
-        """Return the conversion for arrays that have as many dimensions as this one."""
+        """Return this conversion, or a new one with more dimensions if `values` has more."""
         dimensions = self._dimensions_of(values)
         if dimensions <= self._dimensions:
             return self
