@@ -1,4 +1,4 @@
-"""Compare oncelog (durability os and flush) with Apache Kafka 4.1: medians of alternated rounds (`python -m bench`)."""
+"""Compare oncelog (durability os and flush) with Apache Kafka 4.1 in alternating runs (`python -m bench`)."""
 
 from __future__ import annotations
 

@@ -52,11 +52,11 @@ def rules() -> list[Acl]:
     others += [Acl("TOPIC", f"team-{n}.", f"User:team-{n}", "ALL", pattern="PREFIXED") for n in range(300)]
     others += [Acl("GROUP", f"group-{number}", f"User:reader-{number}", "READ") for number in range(200)]
     others += [Acl("TOPIC", f"secret-{number}", "User:*", "ALL", permission="DENY") for number in range(95)]
-    return [*others, *needed]  # from the last rule on, only these users may change the cluster
+    return [*others, *needed]  # once the last rule exists, only ANONYMOUS may change the cluster
 
 
 async def guard(address: str) -> None:
-    """Create the rules, some of them at a time."""
+    """Create the rules, 100 per request."""
     every = rules()
     assert len(every) == 1000
     async with Admin(bootstrap_servers=address) as admin:
@@ -65,7 +65,7 @@ async def guard(address: str) -> None:
 
 
 def write_one_by_one(address: str, topic: str, count: int) -> float:
-    """Write `count` records, each after the acknowledgement of the former; return the seconds that this takes."""
+    """Write `count` records, each after the one before is acknowledged; return the seconds that this takes."""
     producer = Producer({"bootstrap.servers": address, "acks": "1", "linger.ms": 0})
     producer.produce(topic, b"x")
     producer.flush(TIMEOUT_S)

@@ -1,9 +1,10 @@
-"""Compare our connect worker with Kafka Connect 4.1 (`python -m bench.connect`, needs java 17 and mvn).
+"""Compare oncelog's connect worker with Kafka Connect 4.1 (`python -m bench.connect`, needs java 17 and mvn).
 
-Both run FileStreamSource with exactly-once on the same oncelog broker, one after the other in each round, and each
-time in a new group with new topics. Each worker copies a file of lines of 100 bytes. Kafka Connect's JVM has the
-options that its script `connect-distributed.sh` gives it. Our modules have bytecode, as after an installation by pip.
-The table has the medians of the rounds, the median of their ratios, and the lowest and the highest ratio.
+Both run FileStreamSource with exactly-once support on the same oncelog broker, one after the other in each round, and
+each time in a new group with new topics. Each worker copies a file of lines of 100 bytes. Kafka Connect's JVM has the
+options that the script `connect-distributed.sh` gives it. oncelog's modules are compiled to bytecode before, as by an
+installation with pip. The table has the medians of the rounds, and the median, the lowest and the highest ratio of a
+round.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LESS_IS_BETTER = " (less is better)"
 
 
 class Reader:
-    """A read_committed consumer of a topic with one partition, which has found the partition before it is used."""
+    """A read_committed consumer of a topic with one partition. It looks up the partition before the block begins."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._consumer = Consumer(

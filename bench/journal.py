@@ -1,8 +1,8 @@
 """Measure what the journal saves: syncs, time and CPU per transaction (`python -m bench.journal`).
 
-The load is a number of transactional producers with offsets. The broker runs in a process of its own, which counts its
-calls of fdatasync. Runs with and without the journal alternate, each in a fresh data directory on the file system of
-`--directory`.
+The load is made by transactional producers that also commit offsets. The broker runs in a separate process, which
+counts its calls of fdatasync. Runs with and without the journal alternate, each in a fresh data directory on the file
+system of `--directory`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CountingFileSystem(RealFileSystem):
 
 
 async def serve(directory: str, journal_bytes: int) -> None:
-    """Run a broker until stdin is closed. For each line there, print a line with the syncs and CPU seconds so far."""
+    """Run a broker until stdin is closed. For each line of stdin, print one with the syncs and CPU seconds so far."""
     broker = BrokerNode(directory, {"log.journal.bytes": journal_bytes}, fs=CountingFileSystem())
     await broker.start()
     print(broker.address, flush=True)

@@ -15,7 +15,7 @@ from support.apache_kafka import ApacheKafka
 
 @dataclass(slots=True)
 class Peer:
-    """A running broker. `name`: its column in the table. `start_s`: seconds from process start until it was ready."""
+    """A running broker. `name` is the heading of its column. `start_s` is the time from start to ready, in seconds."""
 
     name: str
     address: str

@@ -37,7 +37,7 @@ from .growth import Figure, Growth, draw, page, table
 
 ROUNDS: Final = 5
 AHEAD: Final = 50
-"""Number of requests that are sent before their answers are read."""
+"""Number of requests that are sent before their responses are read."""
 START_TIMEOUT_S: Final = 180.0
 SAMPLE: Final = 100
 """Number of transactional ids, besides the idle ones, whose transactions are measured."""
@@ -100,9 +100,9 @@ class Link(Wire):
     """A connection that sends encoded requests."""
 
     def run(self, frames: list[Frame], links: list[Link] | None = None) -> None:
-        """Send all frames, over `links` in turns if given, and read their answers, `AHEAD` at a time.
+        """Send all frames, over `links` in turns if given, and read their responses, `AHEAD` at a time.
 
-        Raises RuntimeError if the last answer has an error code.
+        Raises RuntimeError if the last response has an error code.
         """
         links = links or [self]
         for begin in range(0, len(frames), AHEAD):
@@ -121,7 +121,7 @@ def cost_us(process: BrokerProcess, work: Callable[[], int]) -> float:
     for _ in range(ROUNDS):
         begun = cpu_s(process.pid)
         count = work()
-        time.sleep(0.02)  # work that the broker does after its answers counts, too
+        time.sleep(0.02)  # work that the broker does after its responses counts, too
         least = min(least, (cpu_s(process.pid) - begun) / count * 1e6)
     return least
 
@@ -135,7 +135,7 @@ def encoded(request: Request[Any], version: int) -> Frame:
 
 
 def check(answer: Any) -> None:
-    """Raise RuntimeError if an answer or a part of it has an error code, because a refused request costs too little."""
+    """Raise RuntimeError if a response or a part of it has an error code: a refused request would cost too little."""
     if isinstance(answer, list):
         for part in answer:
             check(part)

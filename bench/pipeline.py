@@ -10,9 +10,10 @@ the fixed cost of a query (planning, starting tasks, the connector's wait for po
 additional rows. The fixed cost has a separate column.
 
 Both sides run with their defaults. Reading is measured before writing, because the disk stays busy for a while after a
-large write, which would slow down later reads. The first round is a warm-up. Each later round runs all cases, every
-other round in reverse order, and times are medians of the rounds. No round begins after the time limit. At the end the
-benchmark checks that each target has each row of each round. The connector is fetched with Maven.
+large write, which would slow down later reads. The first round is a warm-up. Each round runs all cases, and every other
+round runs them in reverse order. Times are medians of the rounds after the first. After the second round, no round
+begins after the time limit. At the end the benchmark checks that each target has each row of each round. The connector
+is fetched with Maven.
 
 `--quick` runs a shorter form with fewer rows and rounds, for development.
 """
@@ -96,7 +97,7 @@ async def make(bootstrap: str, *names: str) -> None:
 
 
 def rows_of(spark: SparkSession, rows: int, size: int, mixed: bool) -> DataFrame:
-    """Return a frame of rows with a key and a value of `size` bytes; `mixed`: of 0.5 to 1.5 times that size.
+    """Return a frame of rows with a key and a value of `size` bytes or, if `mixed`, of 0.5 to 1.5 times that size.
 
     The values contain hashes, so that they do not compress to almost nothing.
     """
@@ -106,7 +107,7 @@ def rows_of(spark: SparkSession, rows: int, size: int, mixed: bool) -> DataFrame
 
 
 def ready_batches() -> type[DataSource]:
-    """Return a data source with prepared rows. It measures only what Spark takes to receive rows from Python."""
+    """Return a data source with prepared rows, to measure only how long Spark takes to receive rows from Python."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
@@ -214,7 +215,7 @@ def read_cases(spark: SparkSession, bootstrap: str, topic: str, rows: int, size:
 def write_cases(options: dict[str, str], targets: list[str], few: DataFrame, many: DataFrame) -> dict[str, Run]:
     """Return the cases that write both frames. Each case writes to a separate topic.
 
-    The frames are cached before, so that their computation is not measured.
+    The frames are cached beforehand, so that their computation is not measured.
     """
     place = sf.expr(f"int(pmod(hash(key), {PARTITIONS}))")
     laid_out = [

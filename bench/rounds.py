@@ -1,4 +1,4 @@
-"""Show figures that two peers have measured in turns."""
+"""Show the figures of two peers that were measured in turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show_ratios(
     digits: int = 1,
     ratio_digits: int = 2,
 ) -> None:
-    """Print the medians of each figure, and the median of the ratios of the rounds with the lowest and the highest.
+    """Print each figure's median for each peer, and the median, the lowest and the highest ratio of all rounds.
 
     `values` has the values of all rounds by figure and by peer. A ratio divides the first peer's value by the second's.
     """

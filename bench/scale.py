@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def made(directory: Path, ids: int, groups: int, offsets: int) -> Path:
-    """Return the directory with the coordinators' state, of a cleanly stopped broker; create it if necessary."""
+    """Return the data directory of a cleanly stopped broker with the coordinators' state; create it if necessary."""
     if not directory.exists():
         half_made = directory.with_suffix(".tmp")
         shutil.rmtree(half_made, ignore_errors=True)

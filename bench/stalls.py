@@ -1,9 +1,9 @@
 """Measure how long a small Produce waits while the broker does something large (`python -m bench.stalls`).
 
 A probe in a separate process sends records of 100 bytes one after another, with a pause of 2 ms, to a separate topic.
-Each case first prepares its work without the probe. Then the broker does the work, and the p99 and the maximum of the
-probe's response times are taken. The probe uses acks=1, or acks=all if the case's name says so. The names of the cases
-contain their sizes, which `--scale` divides.
+Each case first prepares its work without the probe. Then the broker does the work while the probe runs. The figures are
+the p99 and the maximum of the probe's response times. The probe uses acks=1, or acks=all if the case's name says so.
+The names of the cases contain their sizes, which `--scale` divides.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from support.raw_connection import RawConnection, batch
 PROBE_TOPIC = "probe"
 PROBE_PAUSE_S = 0.002
 AFTERWARDS_S = 1.0
-"""Seconds after the response in which the probe still counts, because the broker finishes part of the work then."""
+"""Seconds after a case in which the probe's requests still count, because the broker finishes part of the work then."""
 LIMIT_S = 90.0
 TOPIC_RESOURCE = 2
 SETTINGS = {
@@ -89,13 +89,13 @@ class Scene:
         return name
 
     async def _serves(self, topic: str, partitions: int) -> bool:
-        """Whether all partitions have a leader. Apache Kafka creates them some time after its answer."""
+        """Whether all partitions have a leader. Apache Kafka creates partitions some time after its response."""
         asked = [ListOffsetsPartition(index, -1, -1) for index in range(partitions)]
         response = await self.wire.call(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]), 7)
         return not any(part.error_code for part in response.topics[0].partitions)
 
     async def fill(self, topic: str, megabytes: int, records: bytes, in_flight: int = 16) -> None:
-        """Write the batch `records` repeatedly with acks=1, until the topic has `megabytes` divided by the scale."""
+        """Write the batch `records` repeatedly with acks=1, until the topic has `megabytes` MB divided by the scale."""
         count = max(1, megabytes * 1_000_000 // self.divisor // len(records))
         data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, records)])
         request = ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[data])
@@ -205,7 +205,7 @@ async def tiny_records_compacted(scene: Scene) -> AsyncIterator[None]:
 
 
 def _tiny(scene: Scene, key: bytes | None) -> bytes:
-    """Return a batch of 1,000,000 records with an empty value, divided by the scale."""
+    """Return a batch of 1,000,000 records, divided by the scale, with empty values."""
     return encode_batch([Record(n, 1_700_000_000_000, key, b"", []) for n in range(1_000_000 // scene.divisor)])
 
 

@@ -67,10 +67,10 @@ def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
 def client_settings(bootstrap: str) -> dict[str, object]:
     """Return the settings for the running command's clients as keyword arguments.
 
-    They are the settings of `--client-config` or `--profile`, and an address. The first of these that is given is the
-    address: `--bootstrap`, the address of a file or profile that the command line names, ONCELOG_BOOTSTRAP, the address
-    of a file or profile that the environment names, and the default `bootstrap`. Raises ClickException if the file or
-    the profile cannot be read.
+    They are the settings of `--client-config` or `--profile`, and an address. The address is the first of these that is
+    given: `--bootstrap`; the address in a file or profile that the command line names; ONCELOG_BOOTSTRAP; the address
+    in a file or profile that the environment names; the default. The argument `bootstrap` is the value of the option:
+    `--bootstrap`, ONCELOG_BOOTSTRAP or the default. Raises ClickException if the file or the profile cannot be read.
     """
     context = click.get_current_context()
     settings, source = _given_settings(context)
@@ -113,7 +113,7 @@ def _given_settings(context: click.Context) -> tuple[dict[str, object], Paramete
 
 
 def connect_admin(bootstrap: str) -> Admin:
-    """Return an admin client that is not started yet. Start it by `async with connect_admin(bootstrap) as admin`."""
+    """Return an admin client that is not started yet. Start it with `async with connect_admin(bootstrap) as admin`."""
     from ..client.admin import Admin
 
     return Admin({"default_api_timeout_ms": PATIENCE_MS, **client_settings(bootstrap)})
@@ -153,7 +153,7 @@ async def _until_signal(coroutine: Coroutine[Any, Any, T]) -> T:
         number
         for number in (signal.SIGTERM, signal.SIGHUP)
         if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL
-    ]  # nohup ignores SIGHUP
+    ]  # a command that runs under nohup continues to ignore SIGHUP
     for number in handled:
         loop.add_signal_handler(number, end, number)
     try:

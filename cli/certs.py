@@ -81,7 +81,7 @@ def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], as_
 
 
 def _check_names(clients: Iterable[str]) -> None:
-    """Raise BadParameter for a name that is not a file name, is too long, or is the name of another file."""
+    """Raise BadParameter for a name that is not a file name, is too long, or is taken by a file of the command."""
     for name in clients:
         if Path(name).name != name or name in ("", "ca", "ca-key", "broker") or len(name) > MAX_COMMON_NAME:
             raise click.BadParameter(
@@ -101,7 +101,7 @@ def _check_hosts(hosts: Iterable[str]) -> None:
 
 
 def _host_of(broker: Path) -> str:
-    """Return a host for which the broker's certificate is valid, as it is written in an address."""
+    """Return a host for which the broker's certificate is valid, in brackets if it is an IPv6 address."""
     from ..auth.development import hosts_of
 
     try:

@@ -107,8 +107,8 @@ def alter(
 ) -> None:
     """Set and remove configs of brokers while they run. All other configs keep their values.
 
-    The values come before those in the brokers' configuration, and stay when a broker starts again. A value for one
-    broker comes before a value for all brokers.
+    The values take precedence over those in the brokers' configuration, and are kept when a broker restarts. A value
+    for one broker takes precedence over a value for all brokers.
 
     \b
     oncelog cluster alter --set log.retention.ms=86400000 --set max.connections=5000

@@ -74,7 +74,7 @@ def _run(name: str, work: Callable[[ModuleType, Callable[[str], None], Event], C
     """Run a worker until a signal stops it. Return the exit code: 0, 2 for wrong settings, or 1 for other errors."""
     import gc
 
-    gc.disable()  # imports create several 10,000 objects, but hardly any garbage: collections would free nothing
+    gc.disable()  # imports create tens of thousands of objects, but hardly any garbage that a collection could free
     import asyncio
     import logging
     import signal

@@ -99,7 +99,7 @@ def create(file: Path, state: str | None, wait: bool, timeout: float, url: str, 
     """Create a connector from FILE.
 
     FILE is a .properties or .toml file, or a JSON file with settings, or with {"name", "config"} and perhaps
-    "initial_state". - reads JSON from stdin.
+    "initial_state". If FILE is -, the command reads JSON from stdin.
 
     \b
     oncelog connect create --wait lines.properties
@@ -270,7 +270,7 @@ def offsets(name: str, file: Path | None, reset: bool, url: str, as_json: bool) 
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @worker_options
 def delete(names: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Stop and delete connectors. Their offsets are kept, and a new connector of the same name continues there."""
+    """Stop and delete connectors. Their offsets are kept, and a new connector of the same name continues from them."""
     for name in names:
         answer = request(url, "DELETE", path("connectors", name))
         _done(answer, as_json, f"Deleted connector {name}.")
@@ -344,7 +344,7 @@ def _each(names: tuple[str, ...], action: str, done: str, url: str, as_json: boo
 
 
 def _read(file: Path) -> tuple[str | None, dict[str, Any], Any]:
-    """Return the name, the settings and the initial state of a connector file; without name or state, None."""
+    """Return the name, the settings and the initial state in a file. A missing name or state is None."""
     if file.suffix in (".properties", ".toml"):
         from ..connect.settings.files import read_settings
 

@@ -12,7 +12,7 @@ INTERRUPTED: Final = 130
 
 
 class Terminated(Exception):
-    """A signal has ended the command, whose clients are closed. The exit code is that of a shell."""
+    """A signal has ended the command, and its clients are closed. The exit code is 128 plus the signal's number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

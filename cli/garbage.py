@@ -1,10 +1,12 @@
 """Keep Python's garbage collector from pausing a broker.
 
-CPython runs a full collection of all tracked objects whenever their number has grown by a quarter. It runs on the event
-loop's thread and stops it for 0.4 s with 10,000 partitions. `Garbage` therefore freezes the objects that survive the
-collections of young objects, which excludes them from all later collections. Reference counts still free nearly all of
-them. The garbage that only a full collection can free is bounded, because `Garbage` runs a full collection when the
-number of frozen objects has doubled, not counting the objects of newly opened logs.
+CPython runs a full collection of all tracked objects whenever their number has grown by a quarter. Such a collection
+runs on the event loop's thread, and with 10,000 partitions it stops the loop for 0.4 s. `Garbage` therefore freezes the
+objects that survive the collections of young objects. A frozen object is excluded from all later collections, but
+nearly all frozen objects are still freed by their reference counts. The amount of garbage that only a full collection
+can free is bounded: `Garbage` runs a full collection when the number of frozen objects exceeds twice the expected
+number. The expected number is the number after the previous full collection, plus the objects of the logs that were
+opened since then.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ A count takes a few milliseconds per million objects.
 
 
 class Garbage:
-    """A controller of this process's garbage collection, which works from `start` on.
+    """A controller of this process's garbage collection. It takes effect when `start` is called.
 
-    `logs` returns the number of open logs. `soon` schedules a function that must not run during a collection. It has to
-    be safe to call from any thread, as `loop.call_soon_threadsafe` is.
+    `logs` returns the number of open logs. `soon` schedules a function that must not run during a collection, and is
+    safe to call from any thread, as `loop.call_soon_threadsafe` is.
     """
 
     def __init__(self, logs: Callable[[], int], soon: Callable[[Callable[[], None]], object]) -> None:

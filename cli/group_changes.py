@@ -64,7 +64,7 @@ def reset(
     --execute, like Kafka's tool.
 
     TIME is 2026-03-01T12:30 (local time), 2026-03-01T12:30:00Z, 15m, 2h or 7d (that long ago), or milliseconds since
-    1970. An offset outside of a partition is replaced by the nearest offset inside it, which is its start or its end.
+    1970. An offset outside of a partition is replaced by the nearest offset inside it: the partition's start or end.
 
     \b
     oncelog group reset billing --to-earliest --dry-run

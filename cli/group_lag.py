@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..client.admin import Admin
 
 AT_ONCE: Final = 16
-"""Groups whose offsets are read at the same time."""
+"""The largest number of groups whose offsets are read at the same time."""
 
 
 class PartitionLag(NamedTuple):

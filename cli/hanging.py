@@ -80,10 +80,10 @@ def hanging(topic: str | None, partition: int | None, older_than: float, as_json
 @json_option
 @bootstrap_option
 def abort(topic: str, partition: int, start_offset: int, force: bool, yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Abort the hanging transaction that begins at OFFSET in PARTITION of TOPIC, by an abort marker.
+    """Abort the hanging transaction that begins at OFFSET in PARTITION of TOPIC, by writing an abort marker.
 
-    The marker is written to that partition only, without the coordinator. The command refuses a transaction that a
-    coordinator knows: `oncelog txn fence` aborts it in all of its partitions.
+    The marker is written to that partition only, without the coordinator. The command refuses to abort a transaction
+    that a coordinator knows. Use `oncelog txn fence` to abort such a transaction in all of its partitions.
 
     \b
     oncelog txn hanging

@@ -29,7 +29,7 @@ def health(as_json: bool, bootstrap: str, url: str | None) -> int:
     """Exit with code 0 if the broker answers and can write to its data directory, else with code 1.
 
     The command sends a request of Kafka's protocol to --bootstrap or, with --url, `GET /health` to metrics.listener.
-    The files of authorities, certificates, users and tokens concern --url only.
+    --ca-file, --cert-file, --user-file and --token-file have an effect only with --url.
 
     \b
     oncelog health --bootstrap 127.0.0.1:9092
@@ -50,7 +50,7 @@ def health(as_json: bool, bootstrap: str, url: str | None) -> int:
 
 
 def _problem_at(url: str) -> str | None:
-    """Return the problem that `GET /health` of a broker has, or None."""
+    """Return the problem that `GET /health` of a broker reports, or None."""
     try:
         status, body = exchange("GET", f"{url.rstrip('/')}/health", timeout_s=TIMEOUT_S)
     except (OSError, ValueError) as error:
@@ -89,9 +89,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 async def _answer(bootstrap: str) -> DescribeLogDirsResponse:
-    """Ask a PLAINTEXT listener, without the client's modules, so that the command is fast.
+    """Send DescribeLogDirs to a PLAINTEXT listener, and return the response.
 
-    The version is one that all brokers have. If the request is refused, the response has no rows and no reason.
+    The client's modules are not imported, so that the command is fast. All brokers support the version of the request.
+    If the broker refuses the request, the response has no rows and no reason.
     """
     import asyncio
 
@@ -109,7 +110,10 @@ async def _answer(bootstrap: str) -> DescribeLogDirsResponse:
 
 
 async def _answer_to_client(settings: dict[str, object]) -> DescribeLogDirsResponse:
-    """Ask with the settings of a client, such as those of TLS and SASL. Raises ConfigError and AuthenticationError."""
+    """Send DescribeLogDirs with the settings of a client, such as those for TLS and SASL, and return the response.
+
+    Raises ConfigError, AuthenticationError, and OSError if the connection fails.
+    """
     from ..client.cluster import connection_options
     from ..client.config import ClientConfig
     from ..client.connection import Connection
@@ -130,9 +134,9 @@ async def _answer_to_client(settings: dict[str, object]) -> DescribeLogDirsRespo
 
 
 def _problem_in(answer: DescribeLogDirsResponse) -> str | None:
-    """Return the problem that the response to DescribeLogDirs has, or None.
+    """Return the problem that the response to DescribeLogDirs reports, or None.
 
-    The request tests the broker's event loop, and its response has the errors of the data directories.
+    Any response shows that the broker's event loop works. The response contains the errors of the data directories.
     """
     from ..protocol.errors import ErrorCode, error_code
 

@@ -50,7 +50,7 @@ def exchange(
 ) -> tuple[int, bytes]:
     """Send a request with the running command's credentials; return the status and the body of the response.
 
-    Raises OSError and ValueError if there is no response, and ClickException if the address or a file cannot be used.
+    Raises OSError or ValueError if there is no response, and ClickException if the address or a file cannot be used.
     """
     import urllib.error
     import urllib.request
@@ -59,7 +59,7 @@ def exchange(
         raise click.UsageError(f"--url {url}: the address has to begin with http:// or https://")
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)
     if (authorization := _authorization()) is not None:
-        request.add_unredirected_header("Authorization", authorization)  # other servers must not receive it
+        request.add_unredirected_header("Authorization", authorization)  # the target of a redirect must not get it
     context = _context() if url.startswith("https://") else None
     try:
         with urllib.request.urlopen(request, timeout=timeout_s, context=context) as response:
@@ -75,7 +75,7 @@ def _file(name: str) -> Path | None:
 
 
 def _authorization() -> str | None:
-    """Return the value of the header `Authorization`, None without credentials."""
+    """Return the value of the header `Authorization`, or None without credentials."""
     user, token = _secret("user_file", "ONCELOG_HTTP_USER"), _secret("token_file", "ONCELOG_HTTP_TOKEN")
     if user and token:
         raise click.UsageError("there are a user and a token. Give one of --user-file and --token-file")
@@ -87,7 +87,7 @@ def _authorization() -> str | None:
 
 
 def _secret(option: str, variable: str) -> str:
-    """Return the first line of the option's file, else the environment variable, "" for neither."""
+    """Return the first line of the option's file, else the value of the environment variable, else an empty text."""
     if (path := _file(option)) is None:
         return os.environ.get(variable, "")
     try:

@@ -4,8 +4,8 @@ Importing this module and those of the commands must stay cheap, so that --help 
 quickly. Command modules import only click at the top. They import broker, client, asyncio and rich inside the function
 that needs them.
 
-An expected error prints one sentence with its remedy on stderr, and the exit code is 1. Wrong usage and wrong settings
-end with exit code 2, an interrupt with 130, and the signals SIGTERM and SIGHUP with 143 and 129. A traceback means a
+For an expected error, the command prints one sentence with a remedy on stderr, and exits with code 1. Wrong usage and
+wrong settings end with exit code 2, an interrupt with 130, SIGTERM with 143 and SIGHUP with 129. A traceback means a
 bug in oncelog.
 """
 
@@ -62,7 +62,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(VERSION, prog_name="oncelog")
 def oncelog() -> None:
-    """A Kafka-compatible broker in one process, specialised in exactly-once, and tools for any Kafka.
+    """A Kafka-compatible broker in one process, specialised in exactly-once delivery, and tools for any Kafka cluster.
 
     \b
     oncelog serve --data-dir data                     start a broker (127.0.0.1:9092)

@@ -22,7 +22,7 @@ def print_outcomes(
     """Print the outcome of each item. Return the exit code, which is 1 if an item failed, else 0.
 
     `done` and `absent` are sentences with {} in place of the item. An item whose error has the code `absent_code` does
-    not exist. This is not a failure, and `absent` is printed.
+    not exist. It does not count as failed, and the sentence `absent` is printed.
     """
     failed = 0
     results: list[dict[str, object]] = []

@@ -14,7 +14,7 @@ MAX_INT16: Final = 2**15 - 1
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 MAX_SECONDS: Final = 10.0**9
-"""The longest time that an option accepts, 31 years. Milliseconds of it fit into every request."""
+"""The longest time that an option accepts: 31 years, whose number of milliseconds fits into every request."""
 
 _EPOCH_MS: Final = re.compile(r"[0-9]{12,16}")
 _DURATION: Final = re.compile(r"-?([0-9]+) ?(ms|s|m|min|h|d)(?: ago)?")
@@ -23,14 +23,14 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 
 
 class Number(click.IntRange):
-    """The type of an option whose number is sent to a broker: from `at_least` to `at_most`, the largest that fits."""
+    """The type of an option with a number from `at_least` to `at_most`, the largest number that fits into a request."""
 
     def __init__(self, at_least: int = 0, at_most: int = MAX_INT32) -> None:
         super().__init__(at_least)  # the help text shows only this limit
         self._most = at_most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number as an int. Raise BadParameter if it is none, or is out of range."""
+        """Return the number as an int. Raise BadParameter if `value` is not a number or is out of range."""
         number = super().convert(value, param, ctx)
         if number > self._most:
             self.fail(f"{number} is not between {self.min} and {self._most}.", param, ctx)
@@ -38,15 +38,15 @@ class Number(click.IntRange):
 
 
 class Seconds(click.FloatRange):
-    """The type of an option for a time in seconds: from `at_least` to `MAX_SECONDS`, so neither inf nor nan."""
+    """The type of an option for a time in seconds, from `at_least` to `MAX_SECONDS`, which excludes inf and nan."""
 
     def __init__(self, at_least: float = 0) -> None:
         super().__init__(at_least)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the time as a float. Raise BadParameter if it is none, or is out of range."""
+        """Return the time as a float. Raise BadParameter if `value` is not a number or is out of range."""
         seconds = super().convert(value, param, ctx)
-        if not seconds <= MAX_SECONDS:  # nan is not, either
+        if not seconds <= MAX_SECONDS:  # true for nan, too
             self.fail(f"{value} is not a time of at most {MAX_SECONDS:.0f} seconds.", param, ctx)
         return seconds
 

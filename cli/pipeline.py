@@ -1,4 +1,4 @@
-"""Define `oncelog pipeline`: run jobs on Spark, exactly-once from topics to topics."""
+"""Define `oncelog pipeline`: run jobs on Spark, with exactly-once delivery from topics to topics."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Run data pipelines on Spark.")
 def pipeline() -> None:
-    """Run data pipelines on Spark, exactly-once. A job file defines their sources, SQL or Python transforms and sinks.
+    """Run data pipelines on Spark, with exactly-once delivery from topics to topics.
 
-    Needs Java 17 or newer, and an extra: pip install 'oncelog[pipeline]'.
+    A job file defines one pipeline: its sources, its transforms in SQL or Python, and its sinks. The commands need Java
+    17 or newer, and an extra: pip install 'oncelog[pipeline]'.
     """
 
 
@@ -45,7 +46,9 @@ def run(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Run a job until Ctrl-C or SIGTERM. With trigger = "available-now", a job ends when its sources are read.
+    """Run a job until Ctrl-C or SIGTERM.
+
+    With trigger = "available-now", the job ends when it has processed the records that its sources had at the start.
 
     \b
     oncelog pipeline run flights.toml --dry-run

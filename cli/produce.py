@@ -127,7 +127,7 @@ def produce(
 async def _check_topic(bootstrap: str, topic: str) -> None:
     """Raise ClickException if the topic does not exist and the brokers do not create topics.
 
-    A producer alone would wait for the topic until `max_block_ms`.
+    Without this check, the producer would wait `max_block_ms` for the topic before it fails.
     """
     from ..client.errors import AuthorizationError, InvalidTopicError, UnknownTopicError, UnsupportedVersionError
     from ..client.values import TopicPartition
@@ -149,7 +149,7 @@ async def _check_topic(bootstrap: str, topic: str) -> None:
         except (AuthorizationError, UnsupportedVersionError):
             return
         try:
-            # The client repeats this request, because the answer of a single broker may be outdated.
+            # The client repeats this request, because a single broker may have outdated metadata.
             await admin.list_offsets({TopicPartition(topic, 0): -1})
         except UnknownTopicError:
             raise click.ClickException(

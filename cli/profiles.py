@@ -26,7 +26,8 @@ def location() -> Path:
 def named(profile: str) -> dict[str, str]:
     """Return the settings of a profile by their names.
 
-    Raises ConnectError if the file cannot be read or parsed, and UsageError if it has no such profile.
+    Raises ConnectError if the file cannot be read or parsed, and UsageError if it does not exist or does not have the
+    profile.
     """
     file = location()
     if not file.exists():

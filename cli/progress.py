@@ -1,4 +1,4 @@
-"""Show the progress of a long command in a line on stderr that is overwritten, if stderr is a terminal."""
+"""Show the progress of a long command if stderr is a terminal, in one line that each update overwrites."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _OWNERS = {"user": "USER", "client-id": "ID", "ip": "ADDRESS"}
 
 @click.group(short_help="List, set and remove quotas.")
 def quota() -> None:
-    """List, set and remove quotas, which limit how much of the broker users, client ids and addresses may use."""
+    """List, set and remove quotas. A quota limits how much of a broker a user, a client id or an address may use."""
 
 
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -130,7 +130,7 @@ def set_quotas(quotas: tuple[str, ...], owner: dict[str, str | None], as_json: b
 @json_option
 @bootstrap_option
 def remove(keys: tuple[str, ...], owner: dict[str, str | None], yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Remove quotas of an owner. The next quotas that match the owner then apply, such as those of the default.
+    """Remove quotas of an owner. The owner then has the next quota that matches, for example a default.
 
     \b
     oncelog quota remove producer_byte_rate --user alice

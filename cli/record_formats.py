@@ -1,4 +1,4 @@
-"""Format the records that `oncelog consume` prints, by a named format or by a template as in kcat."""
+"""Format the records that `oncelog consume` prints, with a named format or with a template as in kcat."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Format: TypeAlias = "Callable[[ConsumerRecord], bytes]"
 
 TOMBSTONE: Final = b"<tombstone>"
-"""The output of the format `value` for a record without a value. `null` could also be the text of a value."""
+"""What the formats `value` and `key-value` print for a missing value. `null` could also be the text of a value."""
 
 
 def _value(record: ConsumerRecord) -> bytes:
@@ -59,7 +59,7 @@ _FIELDS: Final[dict[str, Format]] = {
     "h": _headers,
     "%": lambda record: b"%",
 }
-"""The fields of a template by the letter after %, as in kcat -f."""
+"""The fields of a template, by the letter after %, as in kcat -f."""
 
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 _PART: Final = re.compile(r"%(?P<field>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)

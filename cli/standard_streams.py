@@ -1,6 +1,6 @@
 """Handle missing and blocked standard streams.
 
-A process may be started with closed streams, the process that reads its output may end first, or it may not read.
+A process may be started with closed streams. The process that reads its output may end first, or may stop reading.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MISSING: Final = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("
 STANDARD_OUTPUT: Final = 1
 STANDARD_ERROR: Final = 2
 LAST_LINE_S: Final = 1.0
-"""How long the end of the process waits for the reader of stderr, in seconds."""
+"""The longest time, in seconds, for which the process waits for the reader of stderr before it ends."""
 
 
 def open_missing() -> None:
     """Open /dev/null for each closed standard stream, so that no socket or data file gets the stream's descriptor.
 
-    A read from a closed stdin and a write to a closed stdout still fail with EBADF, so that no command takes records as
-    printed that nobody can read. What is written to a closed stderr is lost.
+    A read from a closed stdin and a write to a closed stdout still fail with EBADF, so that no command regards records
+    as printed if nobody can read them. What is written to a closed stderr is lost.
     """
     for descriptor, (name, flags, mode) in enumerate(_MISSING):
         try:
@@ -66,7 +66,7 @@ def _discard_output() -> None:
 
 
 def write_last_line(writer: LineWriter | None, line: str) -> None:
-    """Write the line that says why the process ends to stderr, after the lines in `writer`.
+    """Write to stderr, after the lines in `writer`, the line that says why the process ends.
 
     If nothing reads stderr, give up after `LAST_LINE_S`.
     """
@@ -79,7 +79,7 @@ def write_last_line(writer: LineWriter | None, line: str) -> None:
 
 @cache
 def log_writer() -> LineWriter | None:
-    """Return the writer to stderr of a process that logs through `LogLines`, or None if stderr is not open."""
+    """Return the writer with which `LogLines` writes to stderr, or None if stderr is not open."""
     from ..broker.observability.line_writer import LineWriter, own_copy
 
     def notices(lost: int) -> Iterator[str]:
@@ -91,10 +91,10 @@ def log_writer() -> LineWriter | None:
 
 
 class LogLines(logging.Handler):
-    """A handler of Python's `logging` that writes to stderr, and never waits for the reader of stderr or raises."""
+    """A handler of Python's `logging` that writes to stderr. It neither waits for the reader of stderr nor raises."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue the line of a record."""
-        with contextlib.suppress(Exception):  # the arguments of a record may not fit its text
+        with contextlib.suppress(Exception):  # formatting fails if the arguments do not fit the format string
             if (writer := log_writer()) is not None:
                 writer.put(self.format(record))

@@ -16,7 +16,7 @@ GROWTH: Final = 4
 
 
 async def seek_to_time(consumer: Consumer, partitions: Sequence[TopicPartition], time_ms: int) -> None:
-    """Seek each partition to its first record at or after a time, in ms since 1970, or to its end if there are none."""
+    """Seek each partition to its first record at or after a time, in ms since 1970, or to its end if there is none."""
     at_time = await consumer.offsets_for_times(dict.fromkeys(partitions, time_ms))
     for partition, first in at_time.items():
         if first is None:
@@ -58,7 +58,7 @@ async def _offsets_between(
     ends: dict[TopicPartition, int],
     count: int,
 ) -> dict[TopicPartition, deque[int]]:
-    """Read the partitions in `begin` from these offsets to `ends`. Return the offsets of their last records.
+    """Read each partition from its offset in `begin` to its offset in `ends`. Return the offsets of its last records.
 
     The result has at most `count` offsets per partition.
     """

@@ -1,4 +1,4 @@
-"""Define `oncelog token`: delegation tokens, by which other processes log in as a user (KIP-48)."""
+"""Define `oncelog token`: delegation tokens, with which other processes log in as a user (KIP-48)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _COLUMNS = ("id", "owner", "requester", "renewers", "expires", "ends")
 
 
-@click.group(short_help="Manage delegation tokens, by which other processes log in as a user.")
+@click.group(short_help="Manage delegation tokens, with which other processes log in as a user.")
 def token() -> None:
-    """Manage delegation tokens, by which other processes log in as a user without the user's password.
+    """Manage delegation tokens, with which other processes log in as a user without the user's password.
 
-    The commands need the settings of a login (--client-config). A login with a token is not accepted. The broker needs
-    delegation.token.secret.key.
+    The commands need the settings of a login (--client-config), which must not itself use a token. The broker needs the
+    setting delegation.token.secret.key.
     """
 
 
@@ -156,7 +156,7 @@ def renew(token_id: str, period: int | None, as_json: bool, bootstrap: str) -> N
 @json_option
 @bootstrap_option
 def expire(token_id: str, after: int | None, yes: bool, as_json: bool, bootstrap: str) -> None:
-    """Remove the delegation token TOKEN_ID, or with --after, let it expire later. Connections that are open stay open.
+    """Remove the delegation token TOKEN_ID or, with --after, let it expire later. Connections that are open stay open.
 
     Its owner and its renewers may do so.
     """

@@ -24,8 +24,8 @@ def txn() -> None:
 
     A transactional id identifies one producer across its restarts. The id's coordinator, a broker, knows whether a
     transaction is open and which partitions it has. The coordinator ends the transaction when the producer requests it,
-    when the transaction times out, or when the id is fenced. Consumers with the isolation level read_committed receive
-    no records from the first record of an open transaction on.
+    when the transaction times out, or when the id is fenced. Consumers with the isolation level read_committed stop
+    before the first record of an open transaction, and receive no later record of that partition until it has ended.
 
     \b
     oncelog txn list --state Ongoing              open transactions

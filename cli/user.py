@@ -37,7 +37,7 @@ def _password() -> str:
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
     try:
         password = sys.stdin.readline().rstrip("\n")
-        password.encode()  # depending on the locale, other bytes fail here or above
+        password.encode()  # bytes that are not UTF-8 fail here or, depending on the locale, in the line above
     except UnicodeError:
         raise click.UsageError("the password is not valid UTF-8") from None
     if not password:
@@ -49,7 +49,7 @@ def _password() -> str:
 @json_option
 @bootstrap_option
 def list_users(as_json: bool, bootstrap: str) -> None:
-    """List the users who can log in with SCRAM, and the iterations of their passwords' hashes by mechanism."""
+    """List the users who can log in with SCRAM, and for each mechanism the iterations of the password's hash."""
 
     async def work() -> list[ScramUser]:
         async with connect_admin(bootstrap) as admin:
@@ -69,7 +69,7 @@ def list_users(as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def set_password(name: str, mechanism: str, as_json: bool, bootstrap: str) -> None:
-    """Set the password of the user NAME for logins with SCRAM. Only a salted hash of it is sent.
+    """Set the password of the user NAME for logins with SCRAM. Only a salted hash of the password is sent.
 
     The command prompts for the password, or reads it from stdin if that is not a terminal.
 
@@ -111,8 +111,8 @@ def hash_password(name: str, mechanism: str) -> int:
     """Read a password, and print the line NAME:HASH.
 
     Write the line into a file of users (plain.users.location, metrics.users.location or rest.users.location), or pass
-    it to `oncelog serve --add-scram`. The password cannot be computed from it. The command prompts for the password, or
-    reads it from stdin if that is not a terminal.
+    it to `oncelog serve --add-scram`. The password cannot be computed from the hash. The command prompts for the
+    password, or reads it from stdin if that is not a terminal.
 
     \b
     oncelog user hash alice >> users

@@ -15,9 +15,9 @@ SILENT_S: Final = 1.0
 
 
 class Waiting:
-    """A line on stderr for a wait, which is removed when the context ends.
+    """A line on stderr about a wait. The line is removed when the context ends.
 
-    `with Waiting("waiting for the worker")` shows `waiting for the worker (3 s)`. `what` may be changed meanwhile.
+    `with Waiting("waiting for the worker")` shows `waiting for the worker (3 s)`. `what` may change during the wait.
     """
 
     def __init__(self, what: str) -> None:

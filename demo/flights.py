@@ -162,7 +162,7 @@ def delay_class(flight: Flight) -> str:
 
 
 class Enrichment:
-    """The job's work on a flight. A process creates one instance, because it holds the tables of names."""
+    """The job's work on a flight. An instance holds the tables of names, so a process creates only one."""
 
     def __init__(self) -> None:
         self._airlines = airline_names()

@@ -16,8 +16,8 @@ PIPELINE_TARGETS: Final = ("broker", "driver")
 class Kill:
     """A kill of the process `target`.
 
-    It happens when the job has done the fraction `at` of all flights, and `delay_s` more seconds have passed. If it is
-    `aimed`, it also waits some seconds until the log has records of an open transaction.
+    The kill is due when the job has done the fraction `at` of all flights, and happens `delay_s` seconds later. Before
+    this delay, an `aimed` kill waits, for some seconds at most, until the log has records of an open transaction.
     """
 
     at: float

@@ -1,11 +1,11 @@
-"""Run the second half of the demo: the flights job on Spark, by `oncelog pipeline run`, with kills.
+"""Run the second half of the demo: run the flights job with `oncelog pipeline run`, and kill its processes.
 
 The module starts the driver, which reads the topic `flights`, and follows its output. It kills driver and broker on
 schedule, and starts them again. In the end it passes the topics and files to the checks of `verify_delays.py`. The
 broker is that of the first half.
 
-A driver is killed together with its JVM and their child processes, as by a crash of its machine. When it has read all
-flights, it must end by itself with exit code 0. Any other end without a kill fails the job.
+A driver is killed together with its JVM and their child processes, as by a crash of its machine. When the driver has
+read all flights, it must end by itself with exit code 0. Any other end without a kill fails the job.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def show(console: Console, outcome: Outcome, skipped: str = "") -> None:
 
     Its columns are the numbers of flights that were computed, read, lost, read twice, altered, and out of their
     aircraft's order. For `airport-hours`, the flights in the last value of each hour are counted. `skipped` is the
-    reason for which the second half was not run.
+    reason why the second half was not run.
     """
     table = Table(
         title="What a read_committed reader sees, against a plain in-memory computation",

@@ -33,7 +33,7 @@ class CleanedCheck(FlightCheck):
 
 
 class HoursCheck:
-    """The check of the hours of airports. The last value of each key is compared with the computation.
+    """The check of the counts by airport and hour. The last value of each key is compared with the computation.
 
     `lost` and `doubled` are numbers of flights, not of hours.
     """

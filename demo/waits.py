@@ -1,4 +1,4 @@
-"""Limit the waits of a run. Each wait has a name and a limit, is reported while it is long, and fails at its limit.
+"""Limit the waits of a run. Each wait has a name and a limit. Long waits are reported, and a wait fails at its limit.
 
 Blocking calls run in daemon threads. A daemon thread that hangs ends with the process, while a thread of asyncio's pool
 would prevent the process from ending.
@@ -33,7 +33,7 @@ class Limits:
     transform_s: float = 300.0
     """Limit for the next flight that the transformers commit."""
     pipeline_s: float = 600.0
-    """Limit for the next micro-batch that the pipeline finishes, and in the end for its stop."""
+    """Limit for the next micro-batch that the pipeline finishes, and after the last one, for its driver to end."""
     compute_s: float = 600.0
     """Limit for the plain computation of the right result."""
     read_s: float = 900.0

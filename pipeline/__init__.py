@@ -3,7 +3,8 @@
     from oncelog.pipeline import register, spark_session
     spark = register(spark_session())
 
-It needs the extra `pipeline` (pyspark, pyarrow, numpy) and Java 17 or newer. docs/pipeline.md explains how it works.
+The pipeline needs the extra `pipeline` (pyspark, pyarrow, numpy) and Java 17 or newer. docs/pipeline.md explains how it
+works.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a terminal sends Ctrl-C only to us; killing the group ends executors
+                start_new_session=True,  # Ctrl-C does not reach the process; killing its group also ends executors
             )
 
     def news(self) -> Iterator[str]:
@@ -147,7 +147,10 @@ class StandaloneCluster:
         self.workers: list[Daemon] = []
 
     def start(self) -> str | None:
-        """Return the URL after all workers have registered, or None after `request_stop`. Raises ClusterError."""
+        """Start all processes. Return the URL when all workers have registered, or None after `request_stop`.
+
+        Raises ClusterError.
+        """
         self._require_free_port()
         self.directory.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + START_TIMEOUT_S

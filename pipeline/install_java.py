@@ -1,8 +1,8 @@
 """Install the Java that Spark needs on a machine without Java: `python -m oncelog.pipeline.install_java`.
 
-`make setup` runs it. It installs a JRE with apt-get if there is no Java at all and it runs as root. Otherwise it says
-in one line what to do. A machine that has a Java of any version, or a JAVA_HOME, is not changed. The program never
-fails, because everything except the pipeline works without Java.
+`make setup` runs this program. If there is no Java at all and the user is root, the program installs a JRE with
+apt-get. Otherwise it says in one line what to do. A machine that has a Java of any version, or a JAVA_HOME, is not
+changed. The program never fails, because everything except the pipeline works without Java.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Installing has no limit: an interrupted dpkg would leave the system's packages b
 
 
 def main() -> None:
-    """Install Java if possible, and print what happens. Print nothing if Java is installed already."""
+    """Install Java if possible, and print what happens. Print nothing if there is a Java that Spark can use."""
     problem = java_problem()
     if problem is None:
         return

@@ -114,15 +114,18 @@ class Options(Table):
         return ConfigError(key, f'is not an option of format("oncelog"); {hint}')
 
     def of_spark(self, name: str) -> str:
-        """Return the text of an option of Spark itself, "" if it is not given."""
+        """Return the text of an option of Spark itself, or "" if the option is not given."""
         return self._given.get(name.lower(), "")
 
     def of_query(self, name: str) -> str:
-        """Return the text of an option that `write_stream` has added, "" if it has not."""
+        """Return the text of an option that `write_stream` has added, or "" if the option is not given."""
         return self._given.get(name, "")
 
     def number_of_query(self, name: str) -> int | None:
-        """Return a number that `write_stream` has added, None if it has not. Raises ConfigError for a wrong value."""
+        """Return the number in an option that `write_stream` has added, or None if the option is not given.
+
+        Raises ConfigError for a wrong value.
+        """
         given = self.of_query(name)
         row: Setting = long(None, at_least(0), doc="", name=name)
         number: int | None = self.parse_value(row, given or None)
@@ -296,7 +299,11 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, options: SourceOptions, side: str, default: int) -> Position:
-        """Read the options of one side, "starting" or "ending". As in Spark, the most specific option counts."""
+        """Read the options of one side, "starting" or "ending".
+
+        If several are given, they take precedence as in Spark: first the timestamp for all partitions, then the
+        timestamps by partition, then the offsets.
+        """
         or_latest = side == "ending" or options.starting_offsets_by_timestamp_strategy == "latest"
         timestamp = options.get(f"{side}Timestamp")
         if timestamp is not None:

@@ -19,7 +19,10 @@ _M: Final = np.uint32(0x5BD1E995)
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """Return the hash of each key in a binary array. Null hashes like an empty key. Raises TypeError otherwise."""
+    """Return the hash of each key in a binary array. Null has the hash of an empty key.
+
+    Raises TypeError for an array of another type.
+    """
     if keys.type != pa.binary():
         raise TypeError(f"keys are {keys.type}: cast them to binary")
     count = len(keys)

@@ -77,10 +77,10 @@ def _check_directory(what: str, location: str) -> None:
 
 
 def check_kafka(job: Job, tell: Callable[[str], None]) -> None:
-    """Ask a job's brokers for the topics that it reads.
+    """Check that a job's brokers can be reached, and that the topics that the job reads exist.
 
-    `tell` is called with a message about missing topics for which a stream can wait. Raises KafkaAbsentError, and
-    JobError for invalid settings and for missing topics without which the job cannot run.
+    `tell` is called with a message about missing topics for which a stream can wait. Raises KafkaAbsentError if no
+    broker can be reached, and JobError for invalid settings and for missing topics without which the job cannot run.
     """
     for source in job.sources:
         if source.format == NAME:
@@ -159,12 +159,15 @@ class SilenceWatch:
         self._looked_at = time.monotonic()
 
     def look(self) -> None:
-        """Check the brokers if no micro-batch has ended for SILENCE_S, or for PROBE_S while brokers are away."""
+        """Check the brokers if no micro-batch has ended and no check was made for SILENCE_S.
+
+        While brokers cannot be reached, the limit is PROBE_S.
+        """
         if time.monotonic() - self._looked_at >= (PROBE_S if self._away else SILENCE_S):
             self.all_there()
 
     def all_there(self) -> bool:
-        """Check the brokers now. Return whether a broker answers at each address in the job."""
+        """Check the brokers now. Return whether each list of bootstrap servers in the job has a reachable broker."""
         for config in self._configs:
             servers = _servers(config)
             why = reachable(config)
@@ -179,7 +182,7 @@ class SilenceWatch:
 
 
 def _configs(job: Job) -> Iterator[ClientConfig]:
-    """Yield the settings of one client for each broker address in the job."""
+    """Yield the settings of one client for each distinct list of bootstrap servers in the job."""
     seen = set()
     for source in job.sources:
         if source.format == NAME:

@@ -59,7 +59,7 @@ _REMEDIES: Final = {
 """Texts in Spark's messages, each with an explanation and remedy."""
 
 SPARK_FAILURES: Final = (PySparkException, Py4JError, OSError)
-"""The errors that calls into Spark raise. OSError is raised when its JVM has ended."""
+"""The errors that calls into Spark raise. OSError is raised when Spark's JVM has ended."""
 
 
 class JobSupersededError(JobError):
@@ -151,5 +151,5 @@ def is_gone(spark: SparkSession) -> bool:
 
 
 def _entry(text: str) -> str:
-    """Return an analysis error without the plan that follows it."""
+    """Return the text of an analysis error without the plan that follows. Return any other text as it is."""
     return text.splitlines()[0] if _ENTRY.match(text) and _TRACEBACK not in text else text

@@ -43,7 +43,10 @@ class JobFrames:
                 self.of(sink)
 
     def of(self, sink: Sink) -> DataFrame:
-        """Return the frame of a sink. If the sink has a key or json, its rows become columns key and value."""
+        """Return the frame of a sink.
+
+        For an oncelog sink with key or json, each row becomes JSON in the column value, and a key the column key.
+        """
         frame = self.frames[sink.frame]
         if sink.format == NAME and (sink.key or sink.json):
             value = sf.to_json(sf.struct("*")).alias("value")
@@ -58,7 +61,7 @@ class JobFrames:
         return options
 
     def start(self, sink: Sink) -> StreamingQuery | None:
-        """Start a stream's query and return it. Write a batch frame before this returns, and return None."""
+        """Start the query of a streaming frame and return the query. Write a batch frame now and return None."""
         frame, options = self.of(sink), self.options(sink)
         if not frame.isStreaming:
             self._write(frame, sink, options)
@@ -134,7 +137,7 @@ def _function(transform: Transform, directory: Path) -> Callable[..., DataFrame]
 
 
 def _lies_in(module: ModuleType, directory: Path) -> bool:
-    """Return whether a module is a file, or a package a folder, directly in the directory."""
+    """Return whether the file of a module, or the folder of a package, is directly in the directory."""
     file = getattr(module, "__file__", None)
     paths = [Path(file).parent] if file else [Path(one) for one in getattr(module, "__path__", ())]
     is_package = hasattr(module, "__path__")

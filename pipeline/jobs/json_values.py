@@ -1,9 +1,9 @@
-"""Parse JSON values into columns, and apply the job's policy to records without such a value: `columns_of`.
+"""Parse JSON values into columns, and apply the job's policies to bad records and tombstones: `columns_of`.
 
 A bad record has a value that is not one JSON object of the source's columns: text that is not JSON, a field whose type
 differs from its column's, bytes that are not UTF-8, or anything after the object. A tombstone has no value and is not
-bad: it says that its key was deleted. A bad record or a tombstone becomes a row of nulls only if the job asks for it.
-Both are counted.
+bad: it says that its key was deleted. A bad record or a tombstone becomes a row of nulls only with the policy "keep".
+Both are counted with every policy.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SHOWN: Final = 120
 def columns_of(frame: DataFrame, source: Source) -> DataFrame:
     """Return the columns of the JSON value, and those of the record as `_key`, `_offset`, …
 
-    With on_bad_record = "keep", add `_bad`, the value of a bad record. With on_tombstone = "keep", add `_tombstone`.
-    Raises JobError if `source.json` is not a list of columns in DDL.
+    With on_bad_record = "keep", add `_bad`, the value of a bad record. With on_tombstone = "keep", add `_tombstone`,
+    which is true for a tombstone. Raises JobError if `source.json` is not a list of columns in DDL.
     """
     schema = _parse_datatype_string(source.json)
     if not isinstance(schema, StructType):
@@ -74,7 +74,7 @@ def columns_of(frame: DataFrame, source: Source) -> DataFrame:
 def _is_more(text: Column) -> Column:
     """Return whether the text has invalid UTF-8, or anything after one JSON object. Spark's parser ignores both."""
     behind = ~text.rlike(r"\}\s*$")
-    # Nested objects end like consecutive objects, so the objects are counted.
+    # Nested objects have two closing braces, as consecutive objects do, so the objects are counted.
     count = sf.json_array_length(sf.concat(sf.lit("["), text, sf.lit("]")))
     second = sf.when(text.rlike(r"(?s)\}.*\}"), sf.coalesce(count, sf.lit(0)) != 1).otherwise(sf.lit(False))
     return ~sf.is_valid_utf8(text) | behind | second
@@ -91,7 +91,7 @@ def _without(frame: DataFrame, condition: Column, policy: str, error: Column) ->
 
 
 def _error(source: Source, what: str, remedy: str, text: Column | None) -> Column:
-    """Return the error message about a record that ends the query."""
+    """Return the message of the error with which a record ends the query."""
     shown = sf.lit("") if text is None else sf.concat(sf.lit(": "), _shown(text))
     return sf.concat(
         sf.lit(f"{BAD_RECORD}source {source.name!r}: the record at offset "),

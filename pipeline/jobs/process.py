@@ -100,7 +100,7 @@ class JobProcess:
 
 
 def _be_quiet() -> None:
-    """Silence Python's and pyspark's own reports of failures, which the runner reports instead."""
+    """Silence Python's and pyspark's own reports of failures, because the runner reports the failures itself."""
     logging.getLogger().addHandler(logging.NullHandler())
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # pyspark's loggers of failures in queries
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

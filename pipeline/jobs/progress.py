@@ -1,4 +1,4 @@
-"""Report a running job's batches, rows, rate and lag of each query, as values, text and metrics."""
+"""Report the batches, rows, rate and lag of each query of a running job, as values, text and metrics."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Progress(NamedTuple):
     """One micro-batch of one query.
 
     `lag` is the number of offsets that wait at the sources, or None if the sources do not report it. `late` is the
-    number of rows that came after the watermark and were dropped. `bad` and `tombstones` are the numbers of records of
-    JSON sources with a value that is not the expected JSON, and without a value.
+    number of rows that came after the watermark and were dropped. `bad` is the number of records of JSON sources whose
+    value is not the expected JSON, and `tombstones` is the number of those without a value.
     """
 
     query: str
@@ -47,7 +47,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def read(cls, line: str) -> Progress | None:
-        """Parse a line that `str()` of a Progress made. Return None for any other line."""
+        """Parse a line that is the `str()` of a Progress. Return None for any other line."""
         found = _LINE.match(line)
         if found is None:
             return None
@@ -88,7 +88,10 @@ def _lag(source: Mapping[str, Any]) -> int | None:
 
 
 def _offsets(value: Any) -> dict[tuple[str, str], int]:
-    """Return offsets such as `{"topic": {"0": 23}}`, parsed or as text. Return no offsets for any other value."""
+    """Return the offsets in JSON such as `{"topic": {"0": 23}}`, which may be text or already parsed.
+
+    Return no offsets for any other value.
+    """
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
         return {(topic, one): int(offset) for topic, some in parsed.items() for one, offset in some.items()}

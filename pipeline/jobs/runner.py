@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 POLL_S: Final = 0.2
 STOP_S: Final = 3.0
-"""The limit in seconds of stopping the queries, and also of ending their open transactions afterwards."""
+"""The time limit in seconds for stopping the queries, and again for ending their open transactions afterwards."""
 
 
 class _Running:
@@ -59,8 +59,9 @@ class _Running:
 class JobRunner:
     """A job that runs: `JobRunner(spark, job).run()`. Raises JobError for a job whose frames cannot be built.
 
-    `on_progress` gets each micro-batch, `on_restart` the sink's name and the reason, `on_notice` messages about what
-    the job waits for, and `on_waiting` what Spark does while a micro-batch takes long.
+    `on_progress` is called after each micro-batch that read rows, and `on_restart` with the sink's name and the reason.
+    `on_notice` is called with messages about Kafka and open transactions, and `on_waiting` with texts that say what
+    Spark does while a micro-batch takes long.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class JobRunner:
             self._start(one)
 
     def _start(self, one: _Running) -> None:
-        """Start a query once its brokers can be reached. Spark would wait for them too, but could not be stopped."""
+        """Start a query once its brokers can be reached. Spark would wait for them, too, but could not be stopped."""
         assert self._watch is not None
         while not self._watch.all_there() and not self.stopping:
             self._pause(PROBE_S)
@@ -217,7 +218,7 @@ class JobRunner:
             time.sleep(min(left, POLL_S))
 
     def _settings(self) -> dict[str, SinkSettings]:
-        """Return the settings of the streaming oncelog sinks by name, which are used to end their transactions."""
+        """Return the settings of the streaming oncelog sinks by name. They are needed to end the transactions."""
         found = {}
         for sink in self._job.sinks:
             frame = self.frames.of(sink)

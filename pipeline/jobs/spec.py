@@ -27,7 +27,7 @@ METRICS: Final = "oncelog.json."
 """Prefix of the names of Spark's observed metrics that count the bad records and tombstones of a JSON source."""
 
 BAD_RECORD: Final = "oncelog.pipeline.jobs.BadRecord: "
-"""Prefix of the error of a record that ends a query. It marks the message within Spark's text."""
+"""Prefix of the error message about a record that ends a query. The prefix marks the message within Spark's text."""
 
 
 class JobError(ValueError):
@@ -39,7 +39,7 @@ class JobError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Watermark:
-    """How late rows may arrive, by a timestamp column."""
+    """How late rows may arrive, measured by a timestamp column."""
 
     column: str
     delay: str
@@ -131,7 +131,7 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Job:
 
 
 def parse(raw: Mapping[str, Any], where: str, directory: Path) -> Job:
-    """Check the content of a job file and return the job. `where` begins every message. Raises JobError."""
+    """Check the content of a job file and return the job. Every error message begins with `where`. Raises JobError."""
     raw = dict(raw)
     sources = _tables(Source, raw.pop("source", []), f"{where}: source")
     transforms = _tables(Transform, raw.pop("transform", []), f"{where}: transform")
@@ -156,7 +156,8 @@ def check_master(master: str) -> None:
         )
     if not _MASTER.match(master):
         raise JobError(
-            f'master = {master!r} is not one of local[*], local[2], "spark://host:7077", "yarn", "k8s://..."'
+            f'master = {master!r} is not the URL of a Spark master, for example "local[*]", "spark://host:7077", '
+            '"yarn" or "k8s://https://host:443"'
         )
 
 

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FIRST_S: Final = 8.0
-"""The seconds after which a micro-batch is reported for the first time. Each further report takes twice as long."""
+"""The seconds after which a slow micro-batch is first reported.
+
+Each further report follows when the waiting time has doubled.
+"""
 
 
 LONGEST_PAUSE_S: Final = 10.0
@@ -33,7 +36,7 @@ class Waiting:
         self._next_s = self._first_s
 
     def due(self, now: float) -> float | None:
-        """Return the seconds waited so far if the next report is due, else None. Each report doubles the interval."""
+        """Return the seconds waited so far if a report is due, else None. The next is due at twice that time."""
         waited = now - self._since
         if waited < self._next_s:
             return None

@@ -1,12 +1,12 @@
-"""Store what the driver must remember outside of Spark: a small file on its machine, per driver and query.
+"""Store what a driver must remember about a query outside of Spark, in a small file on the driver's machine.
 
 An attempt is one transaction in which a batch is written. Spark runs a stream's commit and abort in processes other
 than the one that began the attempt, and passes them only the results of tasks. If all tasks were killed and returned
 nothing, `abort` finds the attempt in this file. The file also stores the state that this driver committed last. If a
 query has nothing to write for so long that its state in Kafka expires, it reads the state from this file.
 
-A driver never reads the file of another driver, even if that one had the same process id. Losing the file costs only
-time: the transaction then ends with the next batch, or at its timeout.
+A driver never reads the file of another driver, even if the other driver had the same process id. Losing the file costs
+only time: the transaction then ends with the next batch, or at its timeout.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _driver() -> str:
 
 
 def driver_started_at() -> float | None:
-    """Return when the driver started, in seconds since the epoch, or None if the system does not tell."""
+    """Return when the driver started, in seconds since the epoch, or None if the system does not report it."""
     try:
         ticks = int(_stat(int(_stat(os.getppid())[1]))[19])
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

@@ -3,8 +3,8 @@
 Spark writes the offsets of a batch into `<checkpoint>/offsets/<number>` before the batch runs, and
 `<checkpoint>/commits/<number>` after it. If the first note exists without the second, Spark runs the batch again. If
 the first note was lost (a checkpoint restored from a copy, a disk that lost power), Spark plans another batch with the
-same number. The sink must not take that batch for the committed one: the rows that only the new batch has would never
-be written.
+same number. The sink must not mistake that batch for the committed one: otherwise, the rows that only the new batch has
+would never be written.
 
 `Notes` are read from this machine's disk (`LocalNotes`), or through Hadoop by the driver (`hadoop_notes.py`).
 """
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
 
     batch_id: int
     digest: str
-    """Digest of Spark's note of the batch, which has its sources, offsets and time of planning."""
+    """Digest of Spark's note about the batch. The note has the batch's sources, offsets and time of planning."""
 
 
 class Notes(Protocol):
@@ -89,7 +89,7 @@ def normalised(location: str) -> str:
 
 
 def _folded(path: str) -> str:
-    """Return a path without doubled slashes and dots. Like Hadoop's Path, this looks only at the text."""
+    """Return a path without doubled slashes, `.` and `..`. Like Hadoop's Path, this looks only at the text."""
     return posixpath.normpath(_SLASHES.sub("/", path))
 
 
@@ -112,7 +112,7 @@ def done_and_pending(notes: Notes) -> tuple[int | None, int | None]:
 
 
 def planned_at(notes: Notes, batch_id: int) -> float | None:
-    """Return when a batch was planned, in seconds since the epoch, or None if it is not noted. Raises OSError."""
+    """Return when a batch was planned, in seconds since the epoch, or None if its note has no time. Raises OSError."""
     try:
         _, metadata, *_ = notes.read("offsets", batch_id).decode().splitlines()
         return float(json.loads(metadata)["batchTimestampMs"]) / 1000

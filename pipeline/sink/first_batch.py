@@ -21,7 +21,7 @@ LAST_VERSION_WITH_NAMES = 12
 
 
 async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data: bytes) -> bool:
-    """Return whether the batch at this offset has the content of `data`. Raises KafkaError, retriable if temporary."""
+    """Return whether the batch at this offset has the content of `data`. Raises KafkaError."""
     leader = cluster.leader_of(partition)
     if leader is None:
         raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
@@ -45,7 +45,7 @@ async def is_mine(cluster: Cluster, partition: TopicPartition, offset: int, data
 
 
 def _same(found: BatchHeader, sent: BatchHeader) -> bool:
-    """Return whether a batch in the log has the content of the batch sent, as far as their headers tell."""
+    """Return whether a batch in the log has the content of the batch sent, as far as the two headers show it."""
     if found.crc == sent.crc:
         return True
     who = (found.producer_id, found.producer_epoch, found.base_sequence, found.record_count)

@@ -6,9 +6,9 @@ Kafka's hash, else a hash of the value. Then all rows of a Kafka partition go to
 topic are distributed evenly among the tasks.
 
 A row must get the same partition whenever Spark computes it again. When a shuffle file is lost, Spark repeats the task
-that wrote the file, and only the writing tasks that have not read it yet. A row that then went to another writing task
-would be written twice or not at all. The numbers of partitions are therefore decided once, by the driver
-(`partition_counts.py`).
+that made the file. Of the tasks that write to Kafka, it repeats only those that have not read the file yet. A row that
+then went to another writing task would be written twice or not at all. The numbers of partitions are therefore decided
+once, by the driver (`partition_counts.py`).
 
 The shuffle is the price of one writer per partition. A frame that already has this layout, or only one task, can be
 written with plain `format("oncelog")`.
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 def write_stream(
     df: DataFrame, options: Mapping[str, str], *, output_mode: str = "append", tasks: int | None = None
 ) -> DataStreamWriter:
-    """Return the writer of a streaming frame, repartitioned, with these options. Start it with `.trigger(...).start()`.
+    """Repartition a streaming frame, and return its writer with these options. Start it with `.trigger(...).start()`.
 
     `options` are those of the sink and of Spark; `checkpointLocation` is required. `tasks` is the number of Spark tasks
-    that write at once, by default the number of the cluster's cores. Raises ConfigError for invalid options or columns,
-    and KafkaError if the cluster cannot tell the topics' numbers of partitions.
+    that write at the same time, by default the number of the cluster's cores. Raises ConfigError for invalid options or
+    columns, and KafkaError if the topics' numbers of partitions cannot be read from the cluster.
 
     Rows without a partition are distributed among the partitions that a topic has at the time of this call, because
-    Spark may compute them again. Partitions that are added later are used after the next call.
+    Spark may compute the rows again. Partitions that are added later are used after the next call.
 
     `output_mode` is append, complete or update. Spark refuses update for data sources in Python. In this mode each
     micro-batch is therefore written as a batch, with the same transaction, state and checks, and with the partitions
@@ -109,9 +109,9 @@ def _plan(notes: Notes, number: int, location: str) -> str:
 def _taking_over(
     writer: DataStreamWriter, settings: SinkSettings, notes: Notes | None, use: Callable[..., object]
 ) -> DataStreamWriter:
-    """Replace the writer's `start` by one that first makes this driver the owner of the query. Return the writer.
+    """Make the writer's `start` first make this driver the owner of the query. Return the writer.
 
-    The new `start` passes the run and the newest finished batch to `use`, as options of the sink.
+    The new `start` passes two options of the sink to `use`: the run, and the newest batch that is done.
     """
     start = writer.start
 

@@ -1,7 +1,8 @@
 """Read the batch plans of a checkpoint in any file system that Spark knows, in the driver: `notes_of`.
 
-Spark runs sinks in Python processes that cannot reach its JVM. The driver's own process can reach the JVM by py4j. It
-reads the plan of a batch in s3a://, hdfs://, abfss://, gs:// or dbfs:/ with the credentials of the session.
+Spark runs sinks in Python processes that cannot reach its JVM. The driver's own process can reach the JVM through
+py4j. This module uses that to read the plan of a batch in s3a://, hdfs://, abfss://, gs:// or dbfs:/, with the
+credentials of the session.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decide which start of a query owns it. The driver calls `take_over` at each start, before Spark reads the checkpoint.
 
 The newest start wins. A replaced driver must not take the query back when it restarts a failed query. Each process
-therefore remembers the runs that it has started. If another run owns the query since then, the process raises
-SupersededError. Only a later start, which a user has requested, counts as a new one.
+therefore remembers its newest run of each query. If another run has taken over the query since then, the process raises
+SupersededError. After that, another start in the same process counts as a new one, because a user has requested it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST_BATCH: Final = (
     "the checkpoint has a plan of batch 0 and no note that the batch is done, but Kafka has no state of this query, so "
     "it is unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
     "offsets.retention.minutes, and its state has expired, or the checkpoint belonged to another sink. Check what was "
-    "written last, then set adoptQuery=true to write the batch, for this start only"
+    "written last, then set adoptQuery=true for one start, to write the batch; remove it afterwards"
 )
 
 
@@ -42,9 +42,9 @@ _runs: dict[tuple[str, str], str] = {}
 def take_over(settings: SinkSettings, notes: Notes | None = None, timeout_s: float | None = None) -> Start:
     """Make this driver the owner of the query: fence older drivers, and end the transaction that they left open.
 
-    Readers wait for such a transaction. `notes` are those of the checkpoint, None if this process cannot read them.
-    Raises KafkaError: SupersededError if a newer driver owns the query, StateError if it is unknown whether the pending
-    batch is committed.
+    Readers would otherwise wait for that transaction. `notes` are those of the checkpoint, or None if this process
+    cannot read them. Raises KafkaError: SupersededError if a newer driver owns the query, StateError if it is unknown
+    whether the pending batch is committed.
     """
     key = _key(settings)
     start = Start("")

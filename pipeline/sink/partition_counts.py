@@ -22,7 +22,7 @@ MAX_AGE_S: Final = 60.0
 
 
 async def partition_counts(cluster: Cluster, topic: str, timeout_s: float) -> dict[str, int]:
-    """Return the number of partitions of a topic, or with an empty name, of all topics that exist now.
+    """Return the number of partitions of a topic or, with an empty name, of all topics that exist now.
 
     A topic that does not exist is left out, unless brokers and client allow its creation. Raises KafkaError.
     """

@@ -6,8 +6,8 @@ batches that it already has.
 
 Only one task may write each Kafka partition. Another task's records show themselves in two ways: the leader refuses a
 sequence number, or the first batch in the log is not this task's. Therefore no second batch is sent before the first
-one was compared (`first_batch.py`). A partition with another task's records is in conflict. The conflict is a result
-and not an exception, so that the commit can name both tasks.
+one has been compared (`first_batch.py`). A partition with another task's records is in conflict. The conflict is
+reported as a result instead of an exception, so that the commit can name both tasks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Batch(NamedTuple):
 class TransactionProducer:
     """A producer of one task: `open` partitions, `write` batches, then `finish`, which waits for all of them.
 
-    Partitions that are known together are best opened together. All methods raise KafkaError.
+    Opening several partitions in one call takes fewer requests. All methods raise KafkaError.
     """
 
     def __init__(self, cluster: Cluster, attempt: Attempt, config: ProducerConfig, now_ms: Callable[[], int]) -> None:
@@ -107,7 +107,7 @@ class TransactionProducer:
             task.add_done_callback(self._lane_done)
 
     async def write(self, payloads: Iterable[tuple[TopicPartition, Payload]]) -> None:
-        """Send these batches after earlier ones, each as soon as it is encoded. Wait while buffer.memory is in use."""
+        """Send these batches after earlier ones, each as soon as it is encoded. Wait while buffer.memory is used up."""
         for partition, payload in payloads:
             await self.open([partition])
             while self._buffered > self.config.buffer_memory and self.failure is None:
@@ -241,8 +241,8 @@ class _Lane:
                 failing_since, attempt = None, 0
                 continue
             if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                # All batches before it are acknowledged. If it is refused again, alone, another task's records have its
-                # place.
+                # All batches before this one are acknowledged. If it is sent again and refused again, another task's
+                # records have its place.
                 if refused is batch:
                     await self._give_way()
                 else:
@@ -286,7 +286,7 @@ class _Lane:
         return await cluster.retrying(look, self._producer.config.delivery_timeout_s, what)
 
     def _fill(self) -> None:
-        """Send waiting batches: one until the first batch is known to be this task's, then up to MAX_IN_FLIGHT."""
+        """Send waiting batches: only one until the first batch is known to be this task's, then up to MAX_IN_FLIGHT."""
         while self._waiting and len(self._in_flight) < (MAX_IN_FLIGHT if self._claimed else 1):
             batch = self._waiting.popleft()
             self._in_flight.append((batch, asyncio.create_task(self._send(batch))))

@@ -141,7 +141,7 @@ def _checked(topic: str, numbers: NDArray[np.int32], counts: PartitionCounts) ->
 
 
 def _by_topic(columns: dict[str, pa.Array], topic: str, count: int) -> Iterator[tuple[str, pa.Array | None]]:
-    """Yield (topic, indexes of its rows), with None for all rows. Raises RowError."""
+    """Yield each topic with the indexes of its rows, or with None if all rows belong to it. Raises RowError."""
     if topic:
         yield topic, None
         return

@@ -1,10 +1,10 @@
-"""Run one Kafka transaction per micro-batch or batch write. The driver's side begins and ends it, and many tasks write.
+"""Run one Kafka transaction per micro-batch or batch write. The driver begins and ends it, and many tasks write in it.
 
-The order of the steps makes it exactly-once:
+The order of the steps makes the writes exactly-once:
 
 1. `begin`: InitProducerId fences older producers of this transactional id. Before the response arrives, the transaction
-   that they left open is aborted, or completed if its commit or abort was decided. Only then is the state read: from
-   here on, no other producer can change it.
+   that they left open is aborted, or completed if its commit or abort was decided. The state is read after the
+   response, when no older producer can change it any more.
 2. The tasks write with the producer id and epoch of the attempt, one task per Kafka partition (`produce.py`).
 3. `commit`: the state is added to the same transaction, as offsets of a group that has no members, and EndTxn decides
    both.
@@ -14,8 +14,8 @@ The order of the steps makes it exactly-once:
    with that epoch outside of a transaction, and would commit them with the next transaction of this producer id.
 
 The record says "batch n of query q is committed, and run r owns the query". It is stored as the offset of (state topic,
-0) in the group whose id is the transactional id. This works with Kafka 2.5 and newer: KIP-447 for stable offsets,
-KIP-360 for the new epoch.
+0) in the group whose id is the transactional id. This works with Kafka 2.5 and newer, which have stable offsets
+(KIP-447) and let a producer request a new epoch (KIP-360).
 
 Ownership: each start of a query is a run. `claim` writes the run into the record once, when the query starts, and the
 last claim wins. Before each batch, a run reads the record. If the record names another run, the query ends
@@ -62,8 +62,8 @@ class SinkState(NamedTuple):
     """The query's id, or the write's id."""
     batch_id: int
     plan: str = ""
-    """Digest of Spark's plan (`checkpoint.py`), which distinguishes the batch from others with its number, or empty.
-    """
+    """Digest of Spark's plan (`checkpoint.py`), which distinguishes the batch from others with the same number. May be
+    empty."""
 
 
 class Record(NamedTuple):
@@ -72,7 +72,7 @@ class Record(NamedTuple):
     state: SinkState | None = None
     """None if no batch is committed, or if the state has expired."""
     run: str = ""
-    """The start of the query that owns it. Empty if no start has claimed it."""
+    """The run that owns the query. Empty if no run has claimed the query."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,11 @@ class SinkTransaction:
         previous: str = "",
         allow: Callable[[Record], None] = lambda record: None,
     ) -> str:
-        """Make a new start of the query its owner, fence all older ones, and return the new run.
+        """Make a new run the owner of the query, fence the producers of all older runs, and return the new run.
 
-        `previous` is an earlier run of the same driver. If another run owns the query since then, SupersededError is
-        raised and no producer is fenced. `allow` gets the record when no other producer can change it any more. If
-        `allow` raises, the record stays as it was.
+        `previous` is an earlier run of the same driver. If another run has taken over the query since then, raises
+        SupersededError, before any producer is fenced if the record already names the other run. `allow` is called with
+        the record when no older producer can change it any more. If `allow` raises, the record stays as it was.
         """
         run = uuid.uuid4().hex
         if previous:
@@ -187,8 +187,8 @@ class SinkTransaction:
                     raise
                 await asyncio.sleep(self._cluster.retry_backoff(tries))
             else:
-                # EndTxn is answered before the markers are written, but the first batch looks for its run in the
-                # record.
+                # The response to EndTxn arrives before the markers are written. Wait for the markers, because the first
+                # batch looks for its run in the record.
                 await self._record(transactional_id, state_topic, stable=True)
                 return run
         raise AssertionError("unreachable")
@@ -216,7 +216,7 @@ class SinkTransaction:
     async def commit(self, attempt: Attempt, written: Collection[TopicPartition], state: SinkState) -> None:
         """Commit the tasks' records together with the state.
 
-        Raises CommitUnknownError, and UnclaimedPartitionsError, after which the transaction is still open.
+        Raises CommitUnknownError and UnclaimedPartitionsError. After the latter, the transaction is still open.
         """
         manager = self._manager(attempt)
         calls = self._calls(manager)
@@ -235,7 +235,8 @@ class SinkTransaction:
                 manager.become(State.ABORTING_TRANSACTION)
                 await calls.end(committed=False)
             else:
-                # InitProducerId would also abort a newer driver's transaction. This request is refused if there is one.
+                # InitProducerId would also abort a newer driver's transaction. AddOffsetsToTxn does not: it is refused
+                # if there is a newer driver.
                 await calls.add_offsets(attempt.transactional_id)
                 await calls.init_producer_id(bump_epoch=True)
         except ProducerFencedError:

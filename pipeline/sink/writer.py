@@ -3,10 +3,11 @@ Kafka.
 
 Spark runs a writer in several processes. The first one, on the driver's machine, plans a batch: the writer begins the
 transaction and is pickled. Then each task writes its rows. A last process, on the driver's machine again, commits or
-aborts: with the pickled writer for a batch; with a new writer and only the tasks' messages for a stream.
+aborts. For a batch write, this process has the pickled writer. For a stream, it has a new writer and only the tasks'
+messages.
 
-Invariants: only the first attempt of a task writes. A commit happens only if one task wrote each partition. After any
-failure the transaction is aborted at once.
+Invariants: only the first attempt of a task writes. A commit happens only if no partition was written by several tasks.
+After any failure the transaction is aborted at once.
 """
 
 from __future__ import annotations
@@ -102,13 +103,13 @@ class _Writer:
         self.settings = settings
         self.attempt: Attempt | None = None
         self.counts: dict[str, int] = {}
-        """The number of partitions of each topic when the batch began. All tasks distribute their rows among these."""
+        """The number of partitions of each topic when the batch began. All tasks distribute rows by these numbers."""
         self.plans: dict[int, str] = {}
         """Digests of the newest plans, by batch."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark pickles a writer several times in a row when it sends the writer to the tasks. The first time begins a
-        # batch.
+        # Spark pickles a writer several times in a row when it sends the writer to the tasks. A batch begins when the
+        # writer is pickled for the first time.
         if self.attempt is None:
             settings = self.settings
             with settings.open() as kafka:
@@ -143,7 +144,10 @@ class _Writer:
         return attempt
 
     def _claimed(self, kafka: BlockingCluster, transaction: SinkTransaction) -> str:
-        """Make this driver the owner. Raises StateError if the first batch may be committed and Kafka has no record."""
+        """Make this driver the owner of the query, and return the new run.
+
+        Raises StateError if Kafka has no record of the query, although its first batch may have been committed.
+        """
         uncertain = self._may_have_expired(kafka)
 
         def allow(record: Record) -> None:
@@ -155,7 +159,7 @@ class _Writer:
     def _may_have_expired(self, kafka: BlockingCluster) -> bool:
         """Return whether an earlier driver planned batch 0 so long ago that the state of its commit may have expired.
 
-        Spark plans the batch before it asks for a writer, so the plan alone does not identify a new query.
+        Spark plans batch 0 before it asks for a writer, so a new query has a plan of batch 0, too.
         """
         path = local_path(self.settings.checkpoint)
         if self.settings.adopt or path is None:
@@ -174,7 +178,7 @@ class _Writer:
     # -- in a task
 
     def plan_of(self, batch_id: int) -> str:
-        """Return the digest of this batch's plan, which distinguishes it from other plans with its number, or ""."""
+        """Return the digest of this batch's plan, which distinguishes it from other plans of the same number, or ""."""
         return self.plans.get(batch_id, "")
 
     def is_committed(self, query: str, batch_id: int) -> bool:
@@ -202,15 +206,15 @@ class _Writer:
             raise StateError(
                 f"batch {batch_id} is to be written, but the last batch committed here is {state.batch_id}: the "
                 "batches between them were written by another sink, or with another transactionalId, and it is unknown "
-                "whether this batch was written as well. Check what was written last, then set adoptQuery=true to "
-                "write the batch, for this start only"
+                "whether this batch was written as well. Check what was written last, then set adoptQuery=true for "
+                "one start, to write the batch; remove it afterwards"
             )
-        found = "none" if state is None else f"only of query {state.owner}"
+        found = "" if state is None else f", only of query {state.owner}"
         raise StateError(
-            f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query ({found}), so it is "
+            f"the checkpoint is at batch {batch_id}, but Kafka has no state of this query{found}, so it is "
             "unknown whether that batch is committed. Either the query was stopped for longer than the broker's "
             "offsets.retention.minutes, and its state has expired, or the checkpoint belonged to another sink. Check "
-            "what was written last, then set adoptQuery=true to write the batch, for this start only"
+            "what was written last, then set adoptQuery=true for one start, to write the batch; remove it afterwards"
         )
 
     def _is_new(self, query: str, batch_id: int) -> bool:
@@ -221,7 +225,8 @@ class _Writer:
             return batch_id == 0
         if state is not None and state.batch_id == batch_id - 1:
             return True
-        # When the driver started, all planned batches were done, so this batch was planned later.
+        # If `done` is set, all planned batches were done when the driver started, so the batch after `done` was planned
+        # later.
         return batch_id == 0 if self.settings.done is None else batch_id == self.settings.done + 1
 
     @staticmethod
@@ -242,7 +247,7 @@ class _Writer:
         )
 
     def write_rows(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int, committed: bool) -> TaskWritten:
-        """Write the rows of one task, unless the batch is committed, and return the message to the commit.
+        """Write the rows of one task, unless the batch is committed, and return the task's message for the commit.
 
         Raises RetriedTaskError if this is not the task's first attempt.
         """
@@ -328,7 +333,7 @@ class _Writer:
         self._decided(None)
 
     def _decided(self, state: SinkState | None) -> None:
-        """Store that the attempt is decided. `state` is the committed state, None if it has not changed."""
+        """Store that the attempt is decided. `state` is the committed state, or None if it has not changed."""
         if self.settings.streaming:
             attempts.decided(self.settings.transactional_id, state)
         else:

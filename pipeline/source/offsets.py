@@ -1,8 +1,9 @@
 """Find the offsets at which a read begins and ends in each partition, and divide them into Spark tasks.
 
-The module resolves a subscription into partitions and positions into offsets, applies the rate limit, and splits
-ranges. Offsets are `{TopicPartition: offset}`. In Spark's checkpoint they are `{"topic": {"0": 23}}`, as in Spark's
-Kafka source. An end is exclusive. Under read_committed it is never above the last stable offset.
+The module finds the partitions of a subscription and the offsets of positions such as "earliest", applies the rate
+limit, and splits ranges. Offsets are `{TopicPartition: offset}`. In Spark's checkpoint they are
+`{"topic": {"0": 23}}`, as in Spark's Kafka source. An end offset is exclusive. Under read_committed, the latest offset
+is the last stable offset.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ def from_json(parsed: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 async def find_partitions(cluster: Cluster, subscription: Subscription, timeout_s: float) -> set[TopicPartition]:
-    """Return the partitions that a subscription selects. Raises InvalidTopicError if an assigned one does not exist.
+    """Return the partitions that a subscription selects.
 
-    A subscribed topic that does not exist has no partitions yet. A stream begins to read it when it appears.
+    Raises InvalidTopicError if an assigned partition does not exist. A subscribed topic that does not exist has no
+    partitions yet. A stream begins to read such a topic when it appears.
     """
     if subscription.pattern is not None:
         cluster.track_all()
@@ -156,7 +158,7 @@ class OffsetFinder:
         return found | await self.latest(late)
 
     async def _ask(self, times: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the offset of each timestamp, -1 if a partition has no record that late."""
+        """Return the offset of each partition's timestamp, or -1 if the partition has no record that late."""
         if not times:
             return {}
         listed = await list_offsets(
@@ -178,8 +180,8 @@ def _check_complete(offsets: Mapping[tuple[str, int], int], partitions: Collecti
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     """Return ends that include at most `most` offsets in all, shared in proportion to the unread offsets.
 
-    A partition with unread offsets gets at least one offset, as long as the total allows it: first the partitions with
-    the most unread offsets, then by name.
+    Each partition with unread offsets gets at least one offset until `most` is used up. The partitions with the most
+    unread offsets come first. Partitions with equally many are sorted by name.
     """
     waiting = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in waiting.values() if size > 0)
@@ -196,7 +198,10 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 
 
 def split(ranges: list[OffsetRange], least: int | None, most_records: int | None) -> list[OffsetRange]:
-    """Divide ranges into tasks: at least `least`, if there are enough offsets, and none above `most_records`."""
+    """Divide ranges into tasks of at most `most_records` offsets each.
+
+    There are at least `least` tasks, if there are enough offsets.
+    """
     total = sum(one.end - one.start for one in ranges)
     found = []
     for one in ranges:

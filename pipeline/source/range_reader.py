@@ -1,8 +1,8 @@
 """Read a range of offsets of one partition as Arrow record batches, up to its exact end, in a Spark task of the source.
 
 The reader handles leader changes, lost connections and waiting for the last stable offset. It hides control batches
-and, under read_committed, records of aborted transactions. It requests the next response before it decodes the last
-one, so that the broker works meanwhile.
+and, under read_committed, records of aborted transactions. It sends the next request before it decodes the current
+response, so that the broker works meanwhile.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SCHEMA: Final = pa.schema(_FIELDS)
 SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, pa.field("headers", HEADER_TYPE)])
 
 _LATEST_MS: Final = 2**63 // 1000 - 1
-"""The latest timestamp in ms that fits into Spark's 64-bit microseconds. Later timestamps are replaced by it."""
+"""The latest timestamp in ms that fits into Spark's 64-bit microseconds. It replaces later timestamps."""
 
 
 class RangeReader:
@@ -67,8 +67,8 @@ class RangeReader:
         self._config = config
         self._headers = headers
         self._fail = fail_on_data_loss
-        # These columns have the same value in every row. They are kept for the largest batch, and other batches take a
-        # slice.
+        # These columns have the same value in every row. They have as many rows as the largest batch so far, and
+        # smaller batches take a slice.
         self._topic = pa.nulls(0, pa.string())
         self._partition = pa.nulls(0, pa.int32())
 
@@ -97,7 +97,8 @@ class RangeReader:
         """Handle deleted records at the position: raise DataLossError, or return the offset where reading continues."""
         wanted = self._wanted
         begin = kafka.run(fetches.log_start())
-        # Above the log's end: the log was truncated, and the records there now are not the requested ones.
+        # A position above the log's end means that the log was truncated. Records that are written there later are not
+        # the requested ones.
         behind = min(begin, wanted.end) if begin > position else wanted.end
         lost(deleted(TopicPartition(wanted.topic, wanted.partition), position, behind), self._fail)
         if behind < wanted.end:

@@ -149,8 +149,9 @@ class BatchReader(DataSourceReader):
         return self._settings.read(partition.range) if partition.range.topic else iter(())
 
     def _within_the_log(self, kafka: BlockingCluster, start: Offsets, end: Offsets) -> Offsets:
-        """Return the end offsets, after a check that each lies between its start and the end of the log.
+        """Check that each end offset lies between its start and the end of the log. Return the end offsets.
 
+        With failOnDataLoss=false, an end offset beyond the end of the log is replaced with the end of the log.
         Records of an open transaction count as part of the log: a read that ends there waits for the transaction, and a
         read that begins there has no records. Raises ConfigError and DataLossError.
         """
@@ -260,8 +261,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest = self._open.run(self._finder.earliest(sorted(until)))
         for one, offset in earliest.items():
             if one not in begin:
-                # Added while the query ran. As in Spark's Kafka source, records deleted before this look-up are
-                # missing.
+                # The partition was added while the query ran. As in Spark's Kafka source, records that were deleted
+                # before this look-up are not read.
                 if offset and until[one]:
                     lost(deleted(one, 0, min(offset, until[one])), self._fail)
                 begin[one] = min(offset, until[one])
@@ -325,7 +326,7 @@ def _found(kafka: BlockingCluster, settings: SourceSettings) -> set[TopicPartiti
 def _found_again(
     kafka: BlockingCluster, settings: SourceSettings, complete: Callable[[set[TopicPartition]], bool]
 ) -> set[TopicPartition]:
-    """Return the partitions that the subscription selects. Ask several times until `complete` returns True for them."""
+    """Return the partitions that the subscription selects. Ask again, up to five times, until they are `complete`."""
     found = _found(kafka, settings)
     for wait_s in ASK_AGAIN_S:
         if complete(found):
