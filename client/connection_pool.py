@@ -53,8 +53,9 @@ class ConnectionPool:
         return state.connection
 
     async def connection(self, node: Node, channel: str = "") -> Connection:
-        """Return an open connection to a node; if there is none, connect after the backoff. Raises as Connection.open
-        does.
+        """Return an open connection to a node; if there is none, connect after the backoff.
+
+        Raises the same errors as `Connection.open`.
         """
         state = self._states.get((node.id, channel))
         if state is None:

@@ -230,7 +230,7 @@ class SinkOptions(Options):
     )
     transactional_id: str = text(
         "",
-        doc="Transactional id of the query, and id of the group that stores its state. It must stay the same over"
+        doc="Transactional id of the query, and id of the group that stores its state. It must stay the same across"
         " restarts, and no other query may use it: the query that starts last with an id fences the others.",
         default_text="from checkpointLocation (stream)",
     )
@@ -242,8 +242,8 @@ class SinkOptions(Options):
     )
     state_topic: str = text(
         "__oncelog_pipeline",
-        doc="Topic to which the group offsets that store the sink's state refer. No record is written to it. If"
-        " the topic is missing, it is created with one partition.",
+        doc="The sink stores its state as committed offsets of this topic. No record is written to it. If the"
+        " topic is missing, it is created with one partition.",
     )
     adopt_query: bool = boolean(
         False,

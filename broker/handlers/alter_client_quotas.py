@@ -85,7 +85,7 @@ def _changed(context: RequestContext, item: RequestEntryData) -> tuple[QuotaEnti
     if values and not metadata.has_room_for_quotas(entity, limit):
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"Quotas are set for max.client.quotas = {limit} entities. Remove quotas, or raise the setting.",
+            f"{limit} entities have quotas already (max.client.quotas = {limit}). Remove quotas, or raise the limit.",
         )
     return entity, values
 

@@ -116,7 +116,7 @@ def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredenti
     if not change.salt or not change.salted_password or len(change.salt) > MAX_SALT_BYTES:
         raise KafkaError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"Salt and salted password must not be empty, and the salt has at most {MAX_SALT_BYTES} bytes.",
+            f"The salt and the salted password must not be empty, and the salt must not exceed {MAX_SALT_BYTES} bytes.",
         )
     limit = context.broker.config.scram_max_users
     if not context.broker.metadata.has_room_for_user(user, limit):

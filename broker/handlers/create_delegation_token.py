@@ -66,7 +66,7 @@ async def _created(
     if sum(len(each.name.encode()) for each in (owner, *renewers)) > MAX_NAMES_BYTES:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"The names of the owner and the renewers have more than {MAX_NAMES_BYTES} bytes. Name fewer renewers.",
+            f"The names of owner and renewers have more than {MAX_NAMES_BYTES} bytes in total. Name fewer renewers.",
         )
     manager = enabled_manager(context)
     return manager, await manager.create(owner, requester, renewers, request.max_lifetime_ms)

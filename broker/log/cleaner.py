@@ -111,7 +111,7 @@ class CleaningPlan:
     unreadable: int = 0
 
     def look_up(self) -> None:
-        """Build the tables by producer id. This takes long if there are very many producers."""
+        """Build the tables that are keyed by producer id. This takes a long time if there are very many producers."""
         self.last_offsets = {entry.producer_id: entry.last_offset for entry in self.producers}
         self.epochs = {entry.producer_id: entry.producer_epoch for entry in self.producers}
         for entries in self.ended:

@@ -1,4 +1,4 @@
-"""Write the snapshots of a log's producers in a thread, because a snapshot of very many producers takes long.
+"""Write the snapshots of a log's producers in a thread, because a snapshot of very many producers takes a long time.
 
 Owns the snapshots that were begun and are not written yet, their limit, and the rebuilding of a missing snapshot.
 

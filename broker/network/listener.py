@@ -178,9 +178,9 @@ class Listener:
     # ---- connections
 
     def principal_of(self, connection: Any) -> Principal | None:
-        """Return the principal that the TLS connection of a client proves, or None if no mapping rule fits it.
+        """Return the principal that a client's TLS certificate proves, or None if no mapping rule matches its subject.
 
-        A client of a SASL listener is ANONYMOUS until it has logged in.
+        A client without TLS is ANONYMOUS, and so is a client of a SASL listener until it has logged in.
         """
         return ANONYMOUS if self._tls is None or self._logins is not None else self._tls.principal(connection)
 

@@ -20,7 +20,11 @@ CLIENT_AUTH: Final = ("none", "requested", "required")
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The settings of one listener: `own` has the values for this listener alone, `common` returns any other value."""
+    """The settings of one listener.
+
+    `own` has the values that are set for this listener alone. `common` returns the value that a setting has for all
+    listeners.
+    """
 
     own: Mapping[str, Any]
     common: Callable[[str], Any]

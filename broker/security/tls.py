@@ -55,8 +55,9 @@ class ListenerTls:
         if not (location or key):
             raise ConfigError(
                 "ssl.keystore.location",
-                f"is not set, but the listener {self.listener.name} uses {self.listener.protocol}. Name the file with"
-                " its private key and certificate chain; `oncelog certs DIR` makes one for development",
+                f"is not set, but the listener {self.listener.name} uses {self.listener.protocol}. Set it to the path"
+                " of a file with the broker's private key and certificate chain; `oncelog certs DIR` makes one for"
+                " development",
             )
         if location and key:
             raise ConfigError("ssl.keystore.key", "is set together with ssl.keystore.location. Keep one of them")

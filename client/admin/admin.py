@@ -89,7 +89,7 @@ class Admin:
         """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
             raise IllegalStateError(
-                "start() was called already, and an admin client is started once only: make a new one"
+                "the admin client was started or closed before. It is started once only: make a new one"
             )
         self._started = True
         self._thread = OwnThread("an admin client")
@@ -417,8 +417,8 @@ class Admin:
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
         """Let the delegation token with this secret expire; return its new expiry in ms since the epoch.
 
-        It expires after `period_ms`; None removes it at once. Open connections stay open. Raises as
-        `renew_delegation_token` does.
+        It expires after `period_ms`; None removes it at once. Open connections stay open. Raises the
+        same errors as `renew_delegation_token`.
         """
         period = -1 if period_ms is None else whole_number(period_ms, "period_ms", MAX_INT64)
         return await delegation_tokens.expire(self._calls, hmac, period)

@@ -138,7 +138,9 @@ class Consumer(Generic[K, V]):
     async def start(self) -> None:
         """Connect to the cluster; raises KafkaTimeoutError if no broker responds within default.api.timeout.ms."""
         if self._started or self._closed:
-            raise IllegalStateError("start() was called already, and a consumer is started once only: make a new one")
+            raise IllegalStateError(
+                "the consumer was started or closed before. It is started once only: make a new one"
+            )
         self._started = True
         self._thread = OwnThread("a consumer")
         self._loop = asyncio.get_running_loop()

@@ -156,7 +156,7 @@ class TransactionalProducerPool(Generic[SentK, SentV]):
     async def start(self) -> None:
         """Connect to the cluster and begin to acquire suffixes; raises KafkaTimeoutError after max.block.ms."""
         if self._open or self._was_closed:
-            raise IllegalStateError("start() was called already, and a pool is started once only: make a new one")
+            raise IllegalStateError("the pool was started or closed before. It is started once only: make a new one")
         self._loop = asyncio.get_running_loop()
         await self._leases.start(self._max_block_s)
         self._open = True

@@ -109,7 +109,10 @@ class WorkerProcesses:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Run the workers until `stop()`; raises WorkerDiedError."""
+        """Run the workers until `stop()`, or until all of them have ended with exit code 0.
+
+        Raises WorkerDiedError if a worker dies and may not be started again.
+        """
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
         for signum in signals:

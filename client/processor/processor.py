@@ -56,7 +56,7 @@ class Processor(Generic[K, V, SentK, SentV]):
     its transaction aborted.
 
     `consumer_group_aware_transaction`: with True (default) each worker has one producer, named `transactional_id`. Each
-    worker needs its own `transactional_id`, which must stay the same over restarts. On a broker without group-aware
+    worker needs its own `transactional_id`, which must stay the same across restarts. On a broker without group-aware
     transactions the worker uses KIP-447 instead; "require" raises UnsupportedVersionError there. With False each input
     partition has a producer, named `{application_id}-{topic}-{partition}` (`application_id` defaults to the group's
     id). The function then gets the records of one partition, and an async function runs for several partitions at the

@@ -103,7 +103,9 @@ class Producer(Generic[SentK, SentV]):
     async def start(self) -> None:
         """Connect to the cluster, and get a producer id if idempotent; raises KafkaTimeoutError after max.block.ms."""
         if self._started or self._was_closed:
-            raise IllegalStateError("start() was called already, and a producer is started once only: make a new one")
+            raise IllegalStateError(
+                "the producer was started or closed before. It is started once only: make a new one"
+            )
         self._started = True
         self._thread = OwnThread("a producer")
         loop = asyncio.get_running_loop()

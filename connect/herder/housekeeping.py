@@ -36,7 +36,10 @@ class Housekeeping:
         self._leadership, self._changes, self._work = leadership, changes, work
 
     async def before_rebalance(self) -> None:
-        """Write the queued statuses: after the rebalance, another worker may report the same connectors and tasks."""
+        """Write the queued statuses.
+
+        After the rebalance, another worker may write statuses of the same connectors and tasks.
+        """
         await self._statuses.flush()
 
     async def rebalanced(self) -> None:

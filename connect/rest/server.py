@@ -90,7 +90,7 @@ ADMIN_ROUTER: Final = Router(loggers.ROUTES, [errors, timeouts, negotiation])
 
 
 class RestServer:
-    """The listeners of a worker."""
+    """The REST listeners of a worker that one setting names: `listeners` or `admin.listeners`."""
 
     def __init__(
         self,

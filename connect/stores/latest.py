@@ -14,8 +14,8 @@ from ...client.producer.partitioner import partition_for_key
 class LatestRecords:
     """The partition and the timestamp, in ms since the epoch, of the last known record of each key.
 
-    The last record of a key is its last record in the partition with the key's highest timestamp. So all readers get
-    the same result, in whatever order they read the partitions.
+    If several partitions have records of a key, the partition with the highest timestamp decides: the key's last record
+    there is the last one of the key. So all readers get the same result, in whatever order they read the partitions.
     """
 
     def __init__(self) -> None:

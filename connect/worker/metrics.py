@@ -52,7 +52,7 @@ METRICS: Final = (
     Metric(f"{_SOURCE}poll_batch_max_time_ms", _GAUGE, _TASK, "Longest duration of a poll that returns records."),
     Metric(f"{_SOURCE}transaction_size_min", _GAUGE, _TASK, "Fewest records in a transaction or offset commit."),
     Metric(f"{_SOURCE}transaction_size_max", _GAUGE, _TASK, "Most records in a transaction or offset commit."),
-    Metric(f"{_SOURCE}transaction_size_avg", _GAUGE, _TASK, "Mean records in a transaction or offset commit."),
+    Metric(f"{_SOURCE}transaction_size_avg", _GAUGE, _TASK, "Mean records per transaction or offset commit."),
     Metric(f"{_CONNECTOR_TASK}status", _GAUGE, (*_TASK, "status"), "1 for the task's current state."),
     Metric(f"{_CONNECTOR_TASK}running_ratio", _GAUGE, _TASK, "Share of time that the task was running, 0–1."),
     Metric(f"{_CONNECTOR_TASK}pause_ratio", _GAUGE, _TASK, "Share of time that the task was paused, 0–1."),
@@ -268,10 +268,11 @@ def metrics_markdown() -> str:
 
 _PAGE: Final = """# Metrics of a connect worker
 
-A worker answers `GET /metrics` of its REST interface in Prometheus' text format, about the connectors and tasks that it
-runs itself. Names and meanings are those of Kafka Connect: attribute `source-record-poll-total` of
-`kafka.connect:type=source-task-metrics` is `kafka_connect_source_task_source_record_poll_total`. Rates, means, maxima
-and minima are of the last 30 to 60 seconds.
+`GET /metrics` on a worker's REST interface returns metrics in Prometheus' text format, about the worker, its group, and
+the connectors and tasks that it runs. Names and meanings are those of Kafka Connect: attribute
+`source-record-poll-total` of `kafka.connect:type=source-task-metrics` is
+`kafka_connect_source_task_source_record_poll_total`. Rates, means, maxima, minima and percentages cover the last 30 to
+60 seconds.
 
 | name | kind | labels | meaning |
 |---|---|---|---|"""

@@ -61,7 +61,7 @@ class JobRunner:
 
     `on_progress` is called after each micro-batch that read rows, and `on_restart` with the sink's name and the reason.
     `on_notice` is called with messages about Kafka and open transactions, and `on_waiting` with texts that say what
-    Spark does while a micro-batch takes long.
+    Spark does during a long micro-batch.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class JobRunner:
                 self._on_progress(progress)
 
     def _report_waiting(self, one: _Running, query: StreamingQuery) -> None:
-        """Report what Spark does if the query's micro-batch takes long and the next report is due."""
+        """Report what Spark does if the query's micro-batch takes a long time and the next report is due."""
         if (waited := one.waiting.due(time.monotonic())) is None:
             return
         doing = activity(self.spark, query)

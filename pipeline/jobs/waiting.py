@@ -1,4 +1,4 @@
-"""Report what a job does while a micro-batch takes long. The first micro-batch of a query may take a minute."""
+"""Report what a job does during a long micro-batch. The first micro-batch of a query may take a minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pause_s(first_s: float, attempt: int) -> float:
 
 
 class Waiting:
-    """A timer for reports about a micro-batch that takes long. Times are in seconds of one clock."""
+    """A timer for reports about a long micro-batch. Times are in seconds of one clock."""
 
     def __init__(self, now: float, first_s: float = FIRST_S) -> None:
         self._first_s = first_s

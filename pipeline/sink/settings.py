@@ -65,7 +65,7 @@ def _of_checkpoint(location: str) -> str:
         raise ConfigError(
             "checkpointLocation",
             "is required as an option of this query, .option('checkpointLocation', ...), because its transactional id "
-            "is derived from it. Or set transactionalId to an id that stays the same over restarts",
+            "is derived from it. Or set transactionalId to an id that stays the same across restarts",
         )
     return f"oncelog-query-{hashlib.sha256(normalised(location).encode()).hexdigest()[:32]}"
 

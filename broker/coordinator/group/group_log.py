@@ -187,7 +187,7 @@ class GroupLog:
     def _check_size(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         """Raise KafkaError UNKNOWN_SERVER_ERROR if the group is certainly too large for a batch, as an append would.
 
-        Encoding a group of many megabytes, only to refuse it, takes long.
+        Encoding a group of many megabytes, only to refuse it, takes a long time.
         """
         protocol = group.protocol_name or ""
         size = sum(map(len, assignments.values()))

@@ -1,4 +1,4 @@
-"""Contains the base of the transaction coordinator: its parts, and the only code path that changes a transactional id.
+"""Contains the base of the transaction coordinator: its parts, and the only code path that changes an id's state.
 
 It looks up transactional ids and appends their transitions. When a transition is durable, it starts what follows:
 markers, timers and events. The rules are in `decisions.py`. The requests are handled in `registration.py`, `fencing.py`

@@ -37,8 +37,9 @@ class Repair:
 def repairs(known: Iterable[TransactionMetadata], found: Iterable[OpenTransaction]) -> list[Repair]:
     """Return the markers that the open transactions in `found` need, given the `known` transactional ids.
 
-    An ongoing transaction needs no marker, nor does a decided one, which the marker writer is about to finish. A repair
-    without a transactional id belongs to an unknown producer and is valid only if `known` is complete.
+    A transaction needs no marker if its id is in state ONGOING at the same epoch with this partition, or in a PREPARE_*
+    state, because the marker writer is about to write its markers. A repair without a transactional id belongs to an
+    unknown producer and is valid only if `known` is complete.
     """
     by_producer_id: dict[int, TransactionMetadata] = {}
     for metadata in known:

@@ -40,7 +40,7 @@ class PostgresSourceConnector(SourceConnector):
         """Raise ConnectError for offsets that are not a position in the server's log; return True."""
         for partition, offset in offsets:
             if partition.keys() != {"server"}:
-                raise ConnectError('a partition must be {"server": topic.prefix}')
+                raise ConnectError('a partition must be {"server": NAME}, where NAME is the value of topic.prefix')
             if offset is not None and not (
                 isinstance(offset.get("lsn"), int) and isinstance(offset.get("event", 0), int)
             ):
