@@ -6,9 +6,10 @@ All are `KafkaError`s and keep the error `code` from which they were made. `erro
 |---|---|
 | `RetriableError` | call again later; includes `KafkaTimeoutError` and `NetworkError` |
 | `AbortableError` | abort the transaction and run it again; the producer stays usable |
-| `FatalError` | close the client and make a new one; after `ProducerFencedError` a newer producer does the work |
-| `AuthenticationError` | fatal as well: correct the credentials, then make a new client |
-| `ConcurrentProducerCommitError` | fatal as well: take the group's current assignment, then initialise again |
+| `FatalError` | close the client and make a new one |
+| `ProducerFencedError` | a `FatalError`: if a newer producer does the work, close this one, else initialise again |
+| `AuthenticationError` | a `FatalError`: correct the credentials, then make a new client |
+| `ConcurrentProducerCommitError` | a `FatalError`: take the group's current assignment, then initialise again |
 | `CommitUnknownError` | neither redo nor skip: call `commit_transaction()` again, or read what was committed |
 | `UnknownTopicError` | create the topic, or correct its name; a `KafkaTimeoutError` |
 | others | correct the problem that the message names |
@@ -162,9 +163,13 @@ class AuthenticationError(FatalError):
 
 
 class ProducerFencedError(FatalError):
-    """A newer producer with the same transactional.id has taken over. This producer's open transaction is aborted."""
+    """This producer was fenced, and its open transaction is aborted.
 
-    remedy = "close this producer, because the newer one does the work; or take over again with init_transactions()"
+    Usually, a newer producer with the same transactional.id has taken over. The transaction may also have exceeded
+    transaction.timeout.ms, or an operator has fenced the producer.
+    """
+
+    remedy = "if a newer producer does the work, close this one; otherwise take over again with init_transactions()"
 
 
 class ConcurrentProducerCommitError(FatalError):

@@ -15,7 +15,13 @@ import json
 import os
 from collections.abc import AsyncGenerator
 
-from oncelog import AbortableError, CommitUnknownError, PoolExhaustedError, TransactionalProducerPool
+from oncelog import (
+    AbortableError,
+    CommitUnknownError,
+    PoolExhaustedError,
+    ProducerFencedError,
+    TransactionalProducerPool,
+)
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -49,7 +55,7 @@ async def create_order(request: Request) -> JSONResponse:
         async with pool.transaction() as txn:  # commits at the end of the block, aborts on an exception
             txn.send("orders", json.dumps({"customer": customer}).encode(), key=key)
             txn.send("invoices", json.dumps({"customer": customer, "cents": cents}).encode(), key=key)
-    except (PoolExhaustedError, AbortableError) as error:  # the transaction was not committed
+    except (PoolExhaustedError, AbortableError, ProducerFencedError) as error:  # the transaction was not committed
         return JSONResponse({"error": str(error)}, 503, headers={"Retry-After": "1"})
     except CommitUnknownError as error:  # the HTTP client has to look up its order before it tries again
         return JSONResponse({"error": f"it is not known whether the order was written: {error}"}, 504)
