@@ -35,7 +35,7 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str], versions: Sequence[
         if newer and newer != TLS13_SUITES and ssl.TLSVersion.TLSv1_3 in allowed:
             raise SuitesError(
                 "ssl.cipher.suites",
-                "names only some suites of TLS 1.3. OpenSSL offers them together: name"
+                "names only some suites of TLS 1.3. Python offers them only together: name"
                 f" {', '.join(sorted(TLS13_SUITES))}, or none of them",
             )
         if not newer:

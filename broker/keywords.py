@@ -54,7 +54,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The versions of TLS that the broker accepts."""
     ssl_cipher_suites: str | Iterable[str]
     """The cipher suites that the broker accepts, by their standard names or OpenSSL's. Empty: OpenSSL's defaults. A
-    list without a suite of TLS 1.3 excludes that version. OpenSSL offers the suites of TLS 1.3 only together, so a
+    list without a suite of TLS 1.3 excludes that version. Python offers the suites of TLS 1.3 only together, so a
     list names all of them or none.
     """
     ssl_reload_interval_ms: int

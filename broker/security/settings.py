@@ -123,7 +123,7 @@ class SecuritySettings(Table):
     ssl_cipher_suites: list[str] = text_list(
         [],
         doc="The cipher suites that the broker accepts, by their standard names or OpenSSL's. Empty: OpenSSL's"
-        " defaults. A list without a suite of TLS 1.3 excludes that version. OpenSSL offers the suites of TLS 1.3 only"
+        " defaults. A list without a suite of TLS 1.3 excludes that version. Python offers the suites of TLS 1.3 only"
         " together, so a list names all of them or none.",
         per_listener=True,
     )
