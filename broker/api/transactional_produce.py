@@ -20,7 +20,6 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from ...protocol.records import BatchHeader, CorruptBatch, read_batch_header
 from ...protocol.schema import Buffer
-from ..coordinator.transaction.state import TransactionVersion
 from ..log import AppendOrigin, Inspection, InvalidRecords
 from ..scheduling.steps import Steps, run_at_once, run_in_slices
 from ..system.ports import Threads
@@ -191,19 +190,11 @@ def _join(
         if done % _BATCHES_PER_STEP == 0:
             yield _BATCHES_PER_STEP
     partitions = [(p.topic, p.index) for append in joining if (p := append.partition) is not None]
-    registering = context.api_version >= FIRST_VERSION_REGISTERING
-    version = TransactionVersion.TV_2 if registering else TransactionVersion.TV_0
-    registration = context.broker.transaction_coordinator.registration
-    identity = (first.producer_id, first.producer_epoch)
+    registers = context.api_version >= FIRST_VERSION_REGISTERING
     try:
-        if (
-            not registering
-        ):  # the session may have ended since `_unregistered` found that the batches open a transaction
-            code = registration.check_session(transactional_id, *identity, partitions)
-            if code is not ErrorCode.NONE:
-                registration.refuse(transactional_id, *identity, code, context)
-                raise KafkaError(code)
-        step = registration.add_partitions_now(transactional_id, *identity, partitions, version, by=context)
+        step = context.broker.transaction_coordinator.registration.join_now(
+            transactional_id, first.producer_id, first.producer_epoch, partitions, registers=registers, by=context
+        )
     except KafkaError as error:
         fenced = error.code is ErrorCode.PRODUCER_FENCED
         failure = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) if fenced else error

@@ -187,17 +187,34 @@ class PartitionRegistration:
         is Step.WAIT, await `until_settled` and call again. Raise KafkaError with the code for the response if the batch
         is refused.
         """
-        code = self.verify(transactional_id, producer_id, producer_epoch, partition)
-        if code is ErrorCode.NONE:
+        if self.verify(transactional_id, producer_id, producer_epoch, partition) is ErrorCode.NONE:
             return None
-        if registers:
-            return self.add_partitions_now(transactional_id, producer_id, producer_epoch, [partition], by=by)
-        if self.opens(transactional_id, producer_id, producer_epoch, partition):
-            return self.add_partitions_now(
-                transactional_id, producer_id, producer_epoch, [partition], TransactionVersion.TV_0, by=by
-            )
-        self.refuse(transactional_id, producer_id, producer_epoch, code, by)
-        raise KafkaError(code)
+        return self.join_now(transactional_id, producer_id, producer_epoch, [partition], registers=registers, by=by)
+
+    def join_now(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        registers: bool,
+        by: Caller = UNKNOWN_CALLER,
+    ) -> asyncio.Future[None] | Step | None:
+        """Add partitions to the transaction, because batches for them have arrived. `registers`: as for `admit_now`.
+
+        The partitions of an older request must belong to the session at this moment. If they did when the request was
+        examined, and the session has ended since, they would begin a transaction with batches of an aborted one. Return
+        and raise the same as `add_partitions_now`; raise KafkaError also if the partitions are refused.
+        """
+        version = TransactionVersion.TV_2
+        if not registers:
+            version = TransactionVersion.TV_0
+            code = self._check_session(transactional_id, producer_id, producer_epoch, partitions)
+            if code is not ErrorCode.NONE:
+                self.refuse(transactional_id, producer_id, producer_epoch, code, by)
+                raise KafkaError(code)
+        return self.add_partitions_now(transactional_id, producer_id, producer_epoch, partitions, version, by=by)
 
     def opens(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
         """Whether an older client's batch opens the next transaction, now or when the previous one is complete.
@@ -208,14 +225,10 @@ class PartitionRegistration:
         entry = self._core.state.peek(transactional_id)
         return entry is not None and sessions.opens(_decided(entry), producer_id, producer_epoch, partition)
 
-    def check_session(
+    def _check_session(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
     ) -> ErrorCode:
-        """Return NONE if an older client's batches open the next transaction of their session, or are part of it.
-
-        Otherwise return the error code for the batches. The caller must register the partitions before the next await.
-        If the session ended in between, the registration would open a new transaction for batches of an aborted one.
-        """
+        """Return NONE if all partitions are in the ongoing transaction, or in the session, else an error code."""
         first = next(iter(partitions))
         code = self.verify(transactional_id, producer_id, producer_epoch, first)
         entry = self._core.state.peek(transactional_id)
