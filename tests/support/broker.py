@@ -22,11 +22,11 @@ __all__ = ["BrokerProcess", "StartFailed"]
 
 
 class BrokerProcess(processes.BrokerProcess):
-    """A process `oncelog serve` on 127.0.0.1, whose imports are made before it starts."""
+    """A process `oncelog serve` on 127.0.0.1, forked, where possible, from a process that has made the imports."""
 
     def _popen(self, stdout: int | IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[str]:
         environment = os.environ if self._environment is None else self._environment
-        if not CAN_FORK or _is_read_at_start(environment):
+        if not CAN_FORK or _changes_the_start(environment):
             return super()._popen(stdout, stderr)
         assert stdout == subprocess.PIPE
         reading, writing = os.pipe()
@@ -37,8 +37,8 @@ class BrokerProcess(processes.BrokerProcess):
         return cast("subprocess.Popen[str]", process)
 
 
-def _is_read_at_start(environment: Mapping[str, str]) -> bool:
-    """Whether the environment has other variables for the start of Python than this process."""
+def _changes_the_start(environment: Mapping[str, str]) -> bool:
+    """Whether a variable that is read when Python starts differs from that of this process, which a fork would keep."""
     return any(
         environment.get(name) != os.environ.get(name)
         for name in {*environment, *os.environ}

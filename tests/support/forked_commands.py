@@ -46,7 +46,7 @@ PRELOADED = (
 
 
 class ForkedProcess:
-    """A command in a forked process. It has the part of `subprocess.Popen` that tests use.
+    """A command in a forked process, with those methods of `subprocess.Popen` that tests use.
 
     `streams`: the file descriptors of stdin, stdout and stderr. If this object is dropped, or this process ends, while
     the command runs, the command is killed.

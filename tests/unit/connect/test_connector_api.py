@@ -52,12 +52,12 @@ def test_a_connector_is_found_by_its_path_and_by_an_entry_point(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     assert load_class(f"{__name__}:Own") is Own
-    points = {ENTRY_POINTS: [importlib.metadata.EntryPoint("OwnSource", f"{__name__}:Own", ENTRY_POINTS)]}
+    point = importlib.metadata.EntryPoint("OwnSource", f"{__name__}:Own", ENTRY_POINTS)
     reads: list[str] = []
 
-    def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
+    def entry_points(group: str) -> importlib.metadata.EntryPoints:
         reads.append(group)
-        return points[group]
+        return importlib.metadata.EntryPoints([point]).select(group=group)
 
     monkeypatch.setattr("oncelog.connect.plugins.entry_points", entry_points)
     _entry_points.cache_clear()
