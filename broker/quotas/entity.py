@@ -36,7 +36,7 @@ _EPSILON: Final = 1e-6
 """How far a float may differ from a whole number to be accepted as one, as in Kafka."""
 
 MAX_PAIRS: Final = 3
-"""The number of types of clients, and so the largest number of pairs of an entity."""
+"""The largest number of (type, name) pairs in an entity: one each of user, client-id and ip."""
 
 MAX_NAME_CHARACTERS: Final = 1000
 """The longest name of a user or client id that may have a quota, because all quotas are kept in memory."""

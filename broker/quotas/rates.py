@@ -47,7 +47,7 @@ class WindowedRate:
         return elapsed + max(missing, 0) * self._window_s
 
     def left(self, now: float, quota: float) -> float:
-        """Return how much may be used before `quota`, per second, is exceeded; negative if it is already."""
+        """Return how much more may be used until `quota` (per second) is exceeded, or a negative number if it is."""
         measured_s = self._measured_s(now)
         return quota * measured_s - self._total
 

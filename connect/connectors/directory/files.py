@@ -35,7 +35,10 @@ log = logging.getLogger(__name__)
 
 _ROTATION: Final = re.compile(r"([.\-_]\d[\d.\-_T:]*)?(\.gz)?$")
 _CERTAIN_BYTES: Final = 1024
-"""From this position on, an equal last line is no coincidence: a plain file is the copy of a file that is gone."""
+"""The position, in bytes, from which on an equal last line shows that a file is the copy of one that is gone.
+
+In shorter files, equal lines may be a coincidence.
+"""
 
 _LOOKUP: Final = 16
 """The number of a fingerprint's offsets that one call looks up."""
