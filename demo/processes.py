@@ -110,9 +110,12 @@ class ChildProcess:
             self._process = self._popen(output, stderr)
         self.starts += 1
 
+    def _command(self) -> list[str]:
+        return [sys.executable, "-P", "-m", self.module, *self.arguments]
+
     def _popen(self, stdout: int | IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", self.module, *self.arguments],
+            self._command(),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

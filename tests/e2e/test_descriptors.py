@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import struct
 from pathlib import Path
 
@@ -27,15 +26,11 @@ BESIDE_THE_POOL = 24
 
 
 class LimitedBroker(BrokerProcess):
-    """A broker process that may have `descriptors` open, whenever it starts."""
+    """A broker process that may have `descriptors` open."""
 
     def __init__(self, directory: Path, descriptors: int, *arguments: str) -> None:
         super().__init__(directory, *arguments)
-        self.descriptors = descriptors
-
-    def spawn(self) -> None:
-        super().spawn()  # the interpreter is still starting: the broker asks for its limit much later
-        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
+        self.descriptors: int = descriptors
 
     def open_data_files(self) -> int:
         """How many files of the data directory the process has open."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import shutil
 import signal
 from pathlib import Path
@@ -124,9 +123,7 @@ async def transaction_into_full_disk(producer: Producer, disk: Path) -> None:
 class LimitedBroker(FaultyBroker):
     """A broker with 256 descriptors and no right to more."""
 
-    def spawn(self) -> None:
-        super().spawn()
-        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (256, 256))
+    descriptors = 256
 
 
 @pytest.mark.slow

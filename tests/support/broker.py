@@ -24,9 +24,19 @@ __all__ = ["BrokerProcess", "StartFailed"]
 class BrokerProcess(processes.BrokerProcess):
     """A process `oncelog serve` on 127.0.0.1, forked, where possible, from a process that has made the imports."""
 
+    descriptors: int | None = None
+    """How many descriptors the process may have open. None: as many as this process. With a limit, it is not forked."""
+
+    def _command(self) -> list[str]:
+        command = super()._command()
+        if self.descriptors is None:
+            return command
+        # A limit that is set when the process runs would come after the broker has read it, now and then.
+        return ["sh", "-c", f'ulimit -n {self.descriptors} && exec "$@"', "sh", *command]
+
     def _popen(self, stdout: int | IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[str]:
         environment = os.environ if self._environment is None else self._environment
-        if not CAN_FORK or _changes_the_start(environment):
+        if self.descriptors is not None or not CAN_FORK or _changes_the_start(environment):
             return super()._popen(stdout, stderr)
         assert stdout == subprocess.PIPE
         reading, writing = os.pipe()
