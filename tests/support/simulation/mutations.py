@@ -122,6 +122,18 @@ def _decision_told_too_early() -> Iterator[None]:
 
 
 @contextmanager
+def _registration_told_too_early() -> Iterator[None]:
+    original = registration.PartitionRegistration.add_partitions_now
+
+    def now(self: Any, *args: Any, **options: Any) -> Any:
+        pending = original(self, *args, **options)
+        return pending if isinstance(pending, decisions.Step) else None
+
+    with mock.patch.object(registration.PartitionRegistration, "add_partitions_now", now):
+        yield
+
+
+@contextmanager
 def _pending_offsets_committed_at_restart() -> Iterator[None]:
     original = keyed_batches
 
@@ -186,6 +198,7 @@ MUTATIONS: dict[str, Mutation] = {
     "ongoing transactions are forgotten at restart": _ongoing_forgotten,
     "InitProducerId leaves a transaction open": _init_leaves_transaction_open,
     "decisions are told before they are on disk": _decision_told_too_early,
+    "registrations are told before they are on disk": _registration_told_too_early,
     "offsets are told before they are on disk": replaced(GroupLog, "settled", lambda *_: None),
     "transactions never time out": replaced(maintenance.TransactionMaintenance, "abort_timed_out", lambda *_: iter(())),
     "decided transactions are not finished at start": replaced(

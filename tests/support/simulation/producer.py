@@ -39,7 +39,7 @@ class Transaction:
     """One transaction. `inputs` maps each consumed partition to (first offset, next offset).
 
     `wish` is what EndTxn requested (True: commit), or None if it was never sent. `told` is the outcome in its response.
-    `whole` says that everything in the transaction was acknowledged before.
+    `whole` says that everything in the transaction was acknowledged before. `refused` says that a batch was refused.
     """
 
     number: int
@@ -54,6 +54,7 @@ class Transaction:
     told: bool | None = None
     identity: tuple[int, int] = (-1, -1)
     whole: bool = False
+    refused: bool = False
     wrote_extra: bool = False
     keyed: KeyedWrite | None = None
 
@@ -139,7 +140,7 @@ class Producer:
                 await self._register([0], KEYED)
         await self.worker.maybe_stall()
         sends: list[object] = [
-            self._produce(partition, values) for partition, values in sorted(transaction.outputs.items())
+            self._produce(transaction, partition, values) for partition, values in sorted(transaction.outputs.items())
         ]
         if kind.tv2 and self.worker.world.scenario.extra and self.worker.rng.random() < 0.5:
             sends.append(self._produce_extra(transaction))
@@ -170,7 +171,7 @@ class Producer:
             ],
         )
 
-    async def _produce(self, partition: int, values: list[str]) -> None:
+    async def _produce(self, transaction: Transaction, partition: int, values: list[str]) -> None:
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = sequence + len(values)
         batch = encode_batch(
@@ -189,7 +190,7 @@ class Producer:
             )
             self.worker.world.acknowledged("records")
         except (Abortable, Fenced):
-            self._uncertain = True
+            transaction.refused = self._uncertain = True
             raise
 
     async def _produce_extra(self, transaction: Transaction) -> None:

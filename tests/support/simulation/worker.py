@@ -313,8 +313,9 @@ class Worker:
                 left = began + self.plan.ponders * self.plan.timeout_ms / 1000 - asyncio.get_running_loop().time()
                 await self.process.sleep(self.rng.random() * max(0.0, left))
         except Abortable as error:
-            self.world.note(f"{self.name} aborts {transaction.number}: {error!r}")
-            await producer.end(transaction, False, knows_what_is_written=False)
+            careless = transaction.refused and self.world.carelessness.random() < 0.5
+            self.world.note(f"{self.name} {'commits' if careless else 'aborts'} {transaction.number}: {error!r}")
+            await producer.end(transaction, careless, knows_what_is_written=False)
             raise Rejoin from None
         await producer.end(transaction, commit)
         self.world.told(transaction)
