@@ -67,6 +67,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # The tests of the pipeline take longest, and all run in one worker. So they begin first.
+    items.sort(key=lambda item: not item.nodeid.startswith("pipeline/"))
     if not config.getoption("--kafka"):
         return
     for item in items:

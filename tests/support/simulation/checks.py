@@ -199,20 +199,10 @@ def _exactly_once(world: World) -> None:
         there = sorted(by_transaction.get(transaction.number, []))
         meant = sorted(value for values in transaction.outputs.values() for value in values)
         assert there in ([], meant), f"{transaction} is torn: {there}"
-        if transaction.told is not None and not _may_be_told_wrongly(world, transaction):
+        if transaction.told is not None:
             assert bool(there) == transaction.told, f"{transaction} was told {transaction.told}: {there}"
         if there:
             assert transaction.wish is True, f"nobody asked to commit {transaction}"
-
-
-def _may_be_told_wrongly(world: World, transaction: Transaction) -> bool:
-    """Whether a program that commits although a batch was refused may be told that the transaction is committed.
-
-    It may if transaction.version 0 has ended a session of EndTxn v3-4. All transactions of such a session have the same
-    epoch, so this commit looks like a repetition of the commit before.
-    """
-    kind = KINDS[transaction.kind]
-    return transaction.refused and kind.session and kind.end < 5 and world.had_lower_level
 
 
 def _last_values(world: World) -> dict[bytes, Record]:

@@ -205,7 +205,6 @@ class World:
         self.readers = Readers(self)
         self.naming = Random(f"names of {scenario.seed}")
         self.carelessness = Random(f"carelessness of {scenario.seed}")
-        """Which programs commit although a batch was refused, because they ignore the results of their sends."""
         self.consumer = Consumer(self) if scenario.consumed and not scenario.may_lose else None
         self.lives_of_work = 0
         """The number of starts of the broker until the work was over."""
