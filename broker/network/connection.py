@@ -175,14 +175,13 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the requests of a connection that was closed, except a request that must be carried out fully.
 
-        While that request runs, the connection still counts as open, and its memory as used.
+        While that request runs, the connection still counts as open, its memory as used, and its client as logged in.
         """
         self._transport = self.below_tls = None
         self._pending.clear()
         for timer in (self._deadline, self._unmute):
             if timer is not None:
                 timer.cancel()
-        self.login = None  # it refers to this object, whose memory would be kept until the next garbage collection
         for task in self._tasks:
             if task is not self._outliving:
                 task.cancel()
@@ -194,6 +193,8 @@ class Connection(asyncio.BufferedProtocol):
             self._leave()
 
     def _leave(self) -> None:
+        """Let go of what the connection has used, now that no request of it is executed any more."""
+        self.login = None  # it refers to this object, whose memory would be kept until the next garbage collection
         self._listener.memory.leave(self)
         self._listener.lost(self)
 
@@ -271,6 +272,10 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms = self._listener.config.connection_authentication_timeout_ms
         reason = "the client has not logged in within connection.authentication.timeout.ms"
         self._deadline = self._loop.call_later(timeout_ms / 1000, self.evict, reason)
+
+    def login_begins(self) -> None:
+        """Limit the size of the login's messages, as in the first login, until the client has logged in again."""
+        self._buffer.limit = self._listener.config.sasl_server_max_receive_size
 
     def logged_in(self, principal: Principal) -> None:
         """Serve the client, which has proved its identity."""

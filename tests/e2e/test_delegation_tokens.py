@@ -105,6 +105,23 @@ async def test_a_client_that_has_logged_in_by_a_token_may_not_ask(request_: Any,
             assert (await wire.call(request_, version)).error_code == NOT_ALLOWED
 
 
+async def test_a_client_that_has_logged_in_by_a_token_may_not_ask_even_if_it_closes() -> None:
+    """The creation is carried out although the client is gone, so it must still be known how the client logged in."""
+    async with broker_with_sasl(**ON, **{"max.concurrent.large.requests": 1}) as broker, client(broker, "alice") as own:
+        token = await create(own)
+        async with broker.dispatcher._large.slot():
+            async with RawConnection(sasl_address(broker)) as wire:
+                assert (await log_in_with(wire, token)).error_code == 0
+                renewers = [CreatableRenewers("User", f"{number:03}") for number in range(1000)]
+                wire.send(CreateDelegationTokenRequest(None, None, renewers, -1), 3)
+                await described(own)  # the request before it waits for the slot now
+            for _ in range(20):
+                await described(own)
+        for _ in range(20):
+            tokens = (await described(own)).tokens
+        assert [each.token_id for each in tokens] == [token.token_id]
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 async def test_a_refusal_has_the_times_and_names_of_apache_kafkas(version: int) -> None:
     def content(answer: CreateDelegationTokenResponse) -> list[Any]:
