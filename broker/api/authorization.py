@@ -31,7 +31,7 @@ from .requirements import CONFIG_RESOURCES, REQUIREMENTS, Requirement, Scope
 NOT_ASKED: Final = -(2**31)
 """The value of `authorized_operations` in a response whose request did not ask for the operations."""
 
-_ITEMS_PER_STEP: Final = 50
+_UNITS_PER_STEP: Final = 200
 
 
 def cluster_operations(access: Access) -> int:
@@ -107,15 +107,17 @@ def _handled_in_part(context: RequestContext, request: Request[Any], handle: Han
     if _suffices_on_cluster(access, row):
         allowed = items
     else:
-        for start in range(0, len(items), _ITEMS_PER_STEP):
-            portion = items[start : start + _ITEMS_PER_STEP]
+        units = 2 + access.units
+        at_once = max(1, _UNITS_PER_STEP // units)
+        for start in range(0, len(items), at_once):
+            portion = items[start : start + at_once]
             for item in portion:
                 resource_type, name = _resource(row, item)
                 if access.allows(row.operation, resource_type, name):
                     allowed.append(item)
                 else:
                     denied.setdefault(CODES[resource_type], []).append(item)
-            yield 2 * len(portion)
+            yield units * len(portion)
     if not denied:
         reply = handle(context, request)
         return (yield from reply) if isinstance(reply, GeneratorType) else reply

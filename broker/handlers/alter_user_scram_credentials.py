@@ -34,7 +34,8 @@ REFUSED_AT_A_TIME: Final = 100
 Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
 MAX_NAME_BYTES: Final = 1000
-MAX_SALT_BYTES: Final = 1000
+MAX_PART_BYTES: Final = 1000
+"""The most bytes of a salt, and of a salted password, which is hashed on the event loop."""
 
 
 @handles(AlterUserScramCredentialsRequest, carried_out=True)
@@ -113,10 +114,10 @@ def _change(context: RequestContext, change: Change) -> tuple[str, ScramCredenti
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"Too {'few' if few else 'many'} iterations. Use {MIN_ITERATIONS} to {MAX_ITERATIONS}.",
         )
-    if not change.salt or not change.salted_password or len(change.salt) > MAX_SALT_BYTES:
+    if not (0 < len(change.salt) <= MAX_PART_BYTES and 0 < len(change.salted_password) <= MAX_PART_BYTES):
         raise KafkaError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"The salt and the salted password must not be empty, and the salt must not exceed {MAX_SALT_BYTES} bytes.",
+            f"The salt and the salted password must have 1 to {MAX_PART_BYTES} bytes each.",
         )
     limit = context.broker.config.scram_max_users
     if not context.broker.metadata.has_room_for_user(user, limit):

@@ -39,7 +39,7 @@ def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> 
     for token in list(context.broker.metadata.delegation_tokens.values()):
         if owners is None or token.concerns_any(owners):
             if token.concerns_any(client) or _may_describe(access, token):
-                context.rows(1 + len(token.renewers))
+                yield context.rows(1 + len(token.renewers))
                 response.tokens.append(_described(token, manager.hmac(token.token_id), context.api_version))
             yield 2 * access.units
         yield _UNITS

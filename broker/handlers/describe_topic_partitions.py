@@ -39,7 +39,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
     response = DescribeTopicPartitionsResponse()
     offline = context.broker.replica_manager.offline_partitions()
     for name in names:
-        yield 2
+        yield 2 + access.units
         if request.cursor is not None and name < request.cursor.topic_name:
             continue
         if not access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, quiet=not request.topics):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 EXAMINED_AT_ONCE: Final = 200
 """The largest number of tokens that are examined, and removed if they have expired, in one turn of the event loop."""
 
+_HMAC_BYTES: Final = 64
+
 NEXT_PORTION_S: Final = 0.1
 """The time in seconds before the search examines the next tokens."""
 
@@ -169,7 +171,7 @@ class DelegationTokenManager:
         return changed.expiry_timestamp
 
     def _of_secret(self, secret: bytes) -> DelegationToken:
-        token_id = self._token_ids.get(secret)
+        token_id = self._token_ids.get(secret) if len(secret) <= _HMAC_BYTES else None
         # A token whose removal is being written must not be stored again.
         token = None if token_id is None else self._metadata.newest_delegation_token(token_id)
         if token is None:

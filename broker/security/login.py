@@ -98,6 +98,9 @@ class LoginOwner(Protocol):
     def peer_host(self) -> str:
         """The client's address, without port."""
 
+    def login_begins(self) -> None:
+        """Take note that the client has chosen a mechanism; also called when it begins to log in again."""
+
     def logged_in(self, principal: Principal) -> None:
         """Take note that the client has proved its identity; also called when it logs in again."""
 
@@ -177,6 +180,7 @@ class Login:
         self.mechanism, self._exchange = mechanism, make(self._owner.peer_host)
         self.takes_bare_messages = version == 0
         self.admits_until = -math.inf
+        self._owner.login_begins()
         return True
 
     async def answer(self, message: Buffer) -> tuple[bytes, int]:

@@ -78,7 +78,7 @@ class PlainExchange:
         Raises LoginRefused, and LoginNotChecked if too many logins wait.
         """
         try:
-            parts = message.decode().split("\0")
+            parts = message.decode().split("\0", 3)
         except UnicodeDecodeError:
             parts = []
         if len(parts) != 3:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from oncelog.auth.principal import ANONYMOUS, Principal
 from oncelog.broker.acls.acl import Acl
 from oncelog.broker.handlers import create_delegation_token, describe_delegation_token
 from oncelog.broker.node import BrokerNode
@@ -26,7 +27,9 @@ from oncelog.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
+from oncelog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from oncelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from oncelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from oncelog.protocol.schema import Request
 from support.counted_lines import lines_of_longest_turn
 from support.raw_connection import RawConnection
@@ -90,6 +93,42 @@ async def test_no_turn_goes_through_all_rules_of_a_name(api: str) -> None:
     async with limited_broker(CLIENT) as broker:
         broker.metadata.acls.add(rule("t", f"User:{number}") for number in range(ROWS))
         assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
+
+
+OF_MANY_TOPICS: dict[str, tuple[Callable[[], Request[Any]], int]] = {
+    "DescribeTopicPartitions": (
+        lambda: DescribeTopicPartitionsRequest([TopicRequest(name) for name in long_names()], 2000, None),
+        0,
+    ),
+    "ListOffsets": (
+        lambda: ListOffsetsRequest(
+            -1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, -1)]) for name in long_names()]
+        ),
+        7,
+    ),
+}
+
+
+def long_names() -> list[str]:
+    return [f"{number:04}".ljust(200, "n") for number in range(2000)]
+
+
+@pytest.mark.parametrize("api", OF_MANY_TOPICS)
+async def test_no_turn_compares_all_names_of_a_request_with_prefixes_of_all_lengths(api: str) -> None:
+    build, version = OF_MANY_TOPICS[api]
+    async with limited_broker() as broker:
+        broker.metadata.acls.add(rule("p" * length, CLIENT, pattern=PREFIXED) for length in range(1, 200))
+        assert await lines_of_longest_turn(broker, build(), version) < LINES_AT_ONCE
+
+
+async def test_no_turn_describes_all_renewers_of_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe_delegation_token, "check_connection", lambda context: None)
+    renewers = [Principal("User", str(number)) for number in range(1000)]
+    async with limited_broker(CLIENT) as broker:
+        assert broker.delegation_tokens is not None
+        for _ in range(2 * LINES_AT_ONCE // len(renewers)):
+            await broker.delegation_tokens.create(ANONYMOUS, ANONYMOUS, renewers, -1)
+        assert await lines_of_longest_turn(broker, DescribeDelegationTokenRequest(None), 3) < LINES_AT_ONCE
 
 
 ABOUT_PRINCIPALS: dict[str, tuple[Callable[[], Request[Any]], int]] = {

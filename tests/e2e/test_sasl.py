@@ -371,6 +371,18 @@ async def test_a_session_without_end_permits_no_second_login() -> None:
         assert (await wire.call(MetadataRequest(), 2)).brokers
 
 
+async def test_a_large_message_of_a_repeated_login_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncelog.broker.security.login.REPEATED_LOGIN_S", 0.0)
+    settings = {"sasl.server.max.receive.size": "1024", "connections.max.reauth.ms": "3600000"}
+    async with broker_with_sasl(**settings) as broker, RawConnection(sasl_address(broker)) as wire:
+        for _ in range(2):
+            assert (await log_in(wire, "PLAIN", "alice", "alice;secret")).error_code == 0
+            assert (await wire.call(DescribeUserScramCredentialsRequest([UserName("x" * 2000)]), 0)).results
+        await wire.call(SaslHandshakeRequest("PLAIN"), 1)
+        wire.send(SaslAuthenticateRequest(b"x" * 1024), 1)
+        assert await is_closed(wire)
+
+
 # ---- credentials
 
 
@@ -397,8 +409,10 @@ async def test_changes_of_credentials_that_are_not_possible_are_refused() -> Non
         nameless = upsertion("", "SCRAM-SHA-256", "secret")
         unsalted = upsertion("unsalted", "SCRAM-SHA-256", "secret")
         unsalted.salt = b""
+        long = upsertion("long", "SCRAM-SHA-256", "secret")
+        long.salted_password = bytes(1001)
         assert await alter_credentials(
-            wire, good, unknown, few, many, nameless, unsalted, ScramCredentialDeletion("dan", 1)
+            wire, good, unknown, few, many, nameless, unsalted, long, ScramCredentialDeletion("dan", 1)
         ) == {
             "dan": ErrorCode.RESOURCE_NOT_FOUND,
             "bob": 0,
@@ -407,6 +421,7 @@ async def test_changes_of_credentials_that_are_not_possible_are_refused() -> Non
             "many": ErrorCode.UNACCEPTABLE_CREDENTIAL,
             "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
             "unsalted": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "long": ErrorCode.UNACCEPTABLE_CREDENTIAL,
         }
         assert await alter_credentials(wire, good, ScramCredentialDeletion("bob", 1)) == {
             "bob": ErrorCode.DUPLICATE_RESOURCE

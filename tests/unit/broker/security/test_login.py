@@ -37,6 +37,9 @@ class Owner:
     principals: list[str] = field(default_factory=list)
     refusals: list[tuple[str, str]] = field(default_factory=list)
 
+    def login_begins(self) -> None:
+        pass
+
     def logged_in(self, principal: Principal) -> None:
         self.principals.append(principal.name)
 
