@@ -27,7 +27,7 @@ class Decoder(Emitter):
     """An emitter of a function `decode(buf, pos, left)`, or, if `in_steps` is true, of a generator function.
 
     Variables of the emitted code: `left` is the number of elements that the message may still contain, `end` the end of
-    the buffer, and `turn` the number of elements to read before the next pause. `n` and `e` are scratch variables. All
+    the buffer, and `turn` the number of elements and tagged fields to read before the next pause. `n` and `e` are scratch variables. All
     other names are unique.
     """
 
@@ -187,7 +187,7 @@ class Decoder(Emitter):
             self.line(f"{append}({item})")
             if self.in_steps:
                 self.line("turn -= 1")
-                self.line("if not turn: turn = STEP; yield STEP")
+                self.line("if turn <= 0: turn = STEP; yield STEP")
             self.indent -= 1
             self.line(f"{target} = {items}")
         self.indent -= 1
@@ -200,7 +200,11 @@ class Decoder(Emitter):
         if not wire.known:
             self.line("else:")
             self.indent += 1
+            if self.in_steps:
+                self.line("turn -= left")
             self.line(f"{target}.unknown_tags, pos, left = unknown_tags(buf, pos, end, {path!r}, left)")
+            if self.in_steps:
+                self.line("turn += left")
             self.indent -= 1
             return
         count, tag, last, stop, unknown = (self.name(part) for part in ("count", "tag", "last", "stop", "unknown"))
@@ -209,6 +213,9 @@ class Decoder(Emitter):
         self.line(f"{unknown} = []; {last} = -1")
         self.uvarint(count)
         self.spend(count, path)
+        self.line(f"if {count} > MAX_TAGS: {self.fail('too many tagged fields', path)}")
+        if self.in_steps:
+            self.line(f"turn -= {count}")
         self.line(f"for _ in range({count}):")
         self.indent += 1
         self.uvarint(tag)

@@ -23,6 +23,9 @@ A struct of three bytes on the wire becomes an object of about a hundred bytes, 
 forty. Without this limit, a frame of the largest size that a broker accepts could take all of its memory.
 """
 
+MAX_TAGS: Final = 1000
+"""The most tagged fields in one section. They are read without a pause. No message of Kafka defines as many as 100."""
+
 STEP: Final = 500
 """Array elements between two pauses of stepwise encoding or decoding: well under a millisecond of work."""
 
@@ -50,6 +53,8 @@ def unknown_tags(buffer: Buffer, position: int, end: int, path: str, left: int) 
     count, position = _uvarint(buffer, position)
     if count > left:
         raise DecodeError(f"{path}: too many elements in one message", position)
+    if count > MAX_TAGS:
+        raise DecodeError(f"{path}: too many tagged fields", position)
     tags = []
     last = -1
     for _ in range(count):
@@ -105,6 +110,7 @@ def unfit(message: Message, version: int, error: Exception) -> EncodeError:
 
 DECODE_ENVIRONMENT: Final[dict[str, Any]] = {
     "MAX_ELEMENTS": MAX_ELEMENTS,
+    "MAX_TAGS": MAX_TAGS,
     "STEP": STEP,
     "DecodeError": DecodeError,
     "MalformedTag": MalformedTag,

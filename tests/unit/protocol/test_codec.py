@@ -10,7 +10,7 @@ import pytest
 from oncelog.protocol import codec
 from oncelog.protocol.codec import UnknownRecord
 from oncelog.protocol.compiler import compile_decoder
-from oncelog.protocol.compiler_runtime import DECODE_ENVIRONMENT
+from oncelog.protocol.compiler_runtime import DECODE_ENVIRONMENT, MAX_TAGS
 from oncelog.protocol.errors import AnswerTooLarge, DecodeError, EncodeError, MalformedTag, UnsupportedVersion
 from oncelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -252,6 +252,30 @@ def test_encoding_in_steps_stops_where_the_message_gets_too_large() -> None:
     for room in (10, whole // 2, whole - 1):
         with pytest.raises(AnswerTooLarge):
             finished(codec.encode_in_steps(request, 3, room))
+
+
+def test_tagged_fields_count_in_the_steps_of_decoding() -> None:
+    tags = tuple((tag, b"") for tag in range(400))
+    topics = [AddPartitionsToTxnTopic("t", [], unknown_tags=tags) for _ in range(50)]  # type: ignore[call-arg]
+    raw = codec.encode(AddPartitionsToTxnRequest(v3_and_below_topics=topics), 3)
+    (decoded, _), pauses = finished(codec.decode_in_steps(AddPartitionsToTxnRequest, raw, 3, 0, 100_000))
+    assert decoded.v3_and_below_topics == topics
+    assert pauses == 25
+
+
+@pytest.mark.parametrize("message", [EndTxnRequest("id"), MetadataRequest([])], ids=["known tags", "no known tags"])
+def test_one_section_has_a_bounded_number_of_tagged_fields(message: EndTxnRequest | MetadataRequest) -> None:
+    version = 3 if isinstance(message, EndTxnRequest) else 12
+    message.unknown_tags = tuple((tag, b"") for tag in range(MAX_TAGS))
+    raw = codec.encode(message, version)
+    assert codec.decode(type(message), raw, version) == message
+    assert finished(codec.decode_in_steps(type(message), raw, version, 0, 10_000))[0][0] == message
+    message.unknown_tags += ((MAX_TAGS, b""),)
+    raw = codec.encode(message, version)
+    with pytest.raises(DecodeError, match="too many tagged fields"):
+        codec.decode(type(message), raw, version)
+    with pytest.raises(DecodeError, match="too many tagged fields"):
+        finished(codec.decode_in_steps(type(message), raw, version, 0, 10_000))
 
 
 def test_a_message_decoded_in_steps_has_a_bounded_number_of_elements() -> None:
