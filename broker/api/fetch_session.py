@@ -15,6 +15,7 @@ from typing import Final
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 from ..scheduling.steps import Steps
+from ..topic_names import MAX_LENGTH
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -121,20 +122,34 @@ class FetchPlan:
         self.incremental = incremental
 
 
-def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: bool) -> Steps[None]:
-    """Add a full request's partitions. If a partition is named several times, its last entry counts, as in Kafka."""
+def _add_targets(targets: dict[Key, FetchTarget], request: FetchRequest, by_id: bool) -> Steps[bool]:
+    """Add a full request's partitions. If a partition is named several times, its last entry counts, as in Kafka.
+
+    Return whether a session may keep them.
+    """
+    may_be_kept = True
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
+        may_be_kept &= _may_be_kept(name)
         for start in range(0, len(topic.partitions), _TARGETS_PER_STEP):
             rows = topic.partitions[start : start + _TARGETS_PER_STEP]
             for asked in rows:
                 targets[name, asked.partition] = FetchTarget(name, asked)
             yield len(rows)
         yield 1
+    return may_be_kept
+
+
+def _may_be_kept(name: str | bytes) -> bool:
+    """Return whether a session keeps the name or id of a topic. It keeps no name that is too long for any topic."""
+    return len(name) <= MAX_LENGTH
 
 
 class FetchSessionCache:
-    """All sessions, the least recently used first: at most `slots`, with at most `max_partitions` in total."""
+    """All sessions, the least recently used first: at most `slots`, with at most `max_partitions` in total.
+
+    A request with a topic name that no topic can have is answered without a session, because names are in memory, too.
+    """
 
     def __init__(self, slots: int, max_partitions: int, random_ids: random.Random | None = None) -> None:
         self._slots = slots
@@ -164,8 +179,8 @@ class FetchSessionCache:
                 yield from _add_targets(asked, request, by_id)
                 return FetchPlan(list(asked.values()), None, incremental=False)
             targets: OrderedDict[Key, FetchTarget] = OrderedDict()
-            yield from _add_targets(targets, request, by_id)
-            session = (yield from self._open(targets, by_id, now)) if targets else None
+            may_be_kept = yield from _add_targets(targets, request, by_id)
+            session = (yield from self._open(targets, by_id, now)) if targets and may_be_kept else None
             return FetchPlan(list(targets.values()), session, incremental=False)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -199,7 +214,7 @@ class FetchSessionCache:
                 if known is not None:
                     known.update(asked)
                 else:
-                    yield from self._grow(session)
+                    yield from self._grow(session, name)
                     session.targets[name, asked.partition] = FetchTarget(name, asked)
                 yield 1
             yield 1
@@ -211,12 +226,12 @@ class FetchSessionCache:
                 yield 1
             yield 1
 
-    def _grow(self, session: FetchSession) -> Steps[None]:
-        """Count one more partition of the session. If the cache has no room for it, close the session and raise.
+    def _grow(self, session: FetchSession, name: str | bytes) -> Steps[None]:
+        """Count one more partition of the session. If the cache cannot keep it, close the session and raise.
 
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND; the client then sends a full request.
         """
-        if self._partitions >= self._max_partitions:
+        if self._partitions >= self._max_partitions or not _may_be_kept(name):
             yield from self._close(session.id)
         if not self._has(session):  # another request may have closed the session between two steps
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

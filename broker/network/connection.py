@@ -626,7 +626,7 @@ class Connection(asyncio.BufferedProtocol):
             if problem is not None:
                 raise MalformedRequest(problem)
         exchange = self._dispatcher.accept(self, frame)
-        if self._quotas.active:
+        if self._quotas.active and not self._newcomer:
             reply = self._execute_measured(exchange, len(frame))
         else:
             reply = self._dispatcher.execute(exchange)

@@ -24,6 +24,7 @@ from .entity import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     IP,
+    MAX_NAME_CHARACTERS,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     USER,
@@ -34,7 +35,11 @@ from .rates import TokenBucket, WindowedRate
 from .settings import QuotaSettings
 
 REMEMBERED: Final = 10_000
-"""The number of clients whose use is remembered. The client that has been quiet for the longest is forgotten."""
+"""The number of clients whose use is remembered. The client that has been quiet for the longest is forgotten.
+
+Client ids that begin with the same `MAX_NAME_CHARACTERS` count as one, because they are in memory. None of them can have
+a quota of its own.
+"""
 
 _EXEMPT: Final = {"SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
 """APIs that no quota limits, as in Kafka."""
@@ -185,7 +190,7 @@ class ClientQuotas:
         api = api_name(api_key)
         if api in _EXEMPT:
             return None
-        client = self._client(user, client_id or "")
+        client = self._client(user, (client_id or "")[:MAX_NAME_CHARACTERS])
         usage = Usage(client, api == "Fetch", self._now, mute)
         now = self._now()
         wait_s = 0.0

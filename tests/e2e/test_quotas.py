@@ -17,6 +17,7 @@ from oncelog.broker.node import BrokerNode
 from oncelog.protocol.errors import ErrorCode
 from oncelog.protocol.framing import encode_request
 from oncelog.protocol.messages.alter_client_quotas import EntityData, OpData, RequestEntryData
+from oncelog.protocol.messages.api_versions import ApiVersionsRequest
 from oncelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from oncelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from oncelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -30,6 +31,7 @@ from oncelog.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from oncelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from support.quotas import alter, change, set_quotas
 from support.raw_connection import RawConnection, batch
+from support.sasl import broker_with_sasl, log_in, sasl_address
 from support.tls import HOST, Authority, broker_with_tls, tls_port
 
 pytestmark = pytest.mark.oncelog_only(reason="starts brokers with settings of its own")
@@ -175,6 +177,17 @@ async def test_time_is_limited_for_every_request() -> None:
         answers = [await wire.call(MetadataRequest([]), 12) for _ in range(3)]
         assert answers[0].throttle_time_ms == 0
         assert max(answer.throttle_time_ms for answer in answers) == 1000
+
+
+async def test_no_request_before_the_login_counts() -> None:
+    async with broker_with_sasl() as broker, RawConnection(sasl_address(broker), "raw") as wire:
+        async with RawConnection(broker.address) as admin:
+            await set_quotas(admin, {"client_id": "raw"}, request_percentage=0.0001)
+        before = [await wire.call(ApiVersionsRequest(), 2)]
+        await log_in(wire, "PLAIN", "alice", "alice;secret")
+        after = [await wire.call(ApiVersionsRequest(), 2) for _ in range(3)]
+        assert [answer.throttle_time_ms for answer in (*before, after[0])] == [0, 0]
+        assert max(answer.throttle_time_ms for answer in after) == 1000
 
 
 async def test_changes_of_partitions_are_limited() -> None:

@@ -18,9 +18,10 @@ def request(
     epoch: int = INITIAL_EPOCH,
     offsets: dict[int, int] | None = None,
     forget: list[int] | None = None,
+    topic: str = "t",
 ) -> FetchRequest:
     topics = [
-        FetchTopic("t", partitions=[FetchPartition(index, -1, at, partition_max_bytes=100)])
+        FetchTopic(topic, partitions=[FetchPartition(index, -1, at, partition_max_bytes=100)])
         for index, at in (offsets or {}).items()
     ]
     forgotten = [ForgottenTopic("t", partitions=forget)] if forget else []
@@ -133,6 +134,16 @@ def test_sessions_are_bounded_in_partitions_together() -> None:
     assert cache.partitions == 5
     assert code_of(cache, request(first, 1, {7: 0})) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert (len(cache), cache.partitions) == (1, 2), "the session that grew too large is gone"
+
+
+def test_a_session_keeps_no_name_that_is_too_long_for_a_topic() -> None:
+    cache = FetchSessionCache(10, 5)
+    plan = run_at_once(cache.plan(request(offsets={0: 0}, topic="x" * 250), 12, 0.0))
+    assert (plan.session_id, len(plan.targets), cache.partitions) == (0, 1, 0), "answered, without a session"
+    first = run_at_once(cache.plan(request(offsets={0: 0}, topic="x" * 249), 12, 0.0)).session_id
+    assert first
+    assert code_of(cache, request(first, 1, {0: 0}, topic="y" * 250)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.partitions) == (0, 0), "the client asks again, and is answered without a session"
 
 
 def test_partitions_that_a_session_forgets_make_room() -> None:

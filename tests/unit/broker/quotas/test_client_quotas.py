@@ -202,6 +202,13 @@ def test_the_client_that_was_quiet_for_the_longest_time_is_forgotten(monkeypatch
     assert not world.request(client_id="b").wait_s
 
 
+def test_client_ids_that_are_too_long_for_a_quota_count_as_one() -> None:
+    world = World({rate("", None): {"producer_byte_rate": 10.0}})
+    world.request(client_id="x" * 1000 + "a", size=200)
+    assert world.request(client_id="x" * 1000 + "b").wait_s
+    assert not world.request(client_id="x" * 999).wait_s
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
