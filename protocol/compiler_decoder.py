@@ -27,8 +27,8 @@ class Decoder(Emitter):
     """An emitter of a function `decode(buf, pos, left)`, or, if `in_steps` is true, of a generator function.
 
     Variables of the emitted code: `left` is the number of elements that the message may still contain, `end` the end of
-    the buffer, and `turn` the number of elements and tagged fields to read before the next pause. `n` and `e` are scratch variables. All
-    other names are unique.
+    the buffer, and `turn` the number of elements and tagged fields to read before the next pause. `n` and `e` are
+    scratch variables. All other names are unique.
     """
 
     def __init__(self, root: Entity, title: str, in_steps: bool = False) -> None:

@@ -37,8 +37,8 @@ from .settings import QuotaSettings
 REMEMBERED: Final = 10_000
 """The number of clients whose use is remembered. The client that has been quiet for the longest is forgotten.
 
-Client ids that begin with the same `MAX_NAME_CHARACTERS` count as one, because they are in memory. None of them can have
-a quota of its own.
+Client ids that begin with the same `MAX_NAME_CHARACTERS` count as one, because they are in memory. None of them can
+have a quota of its own.
 """
 
 _EXEMPT: Final = {"SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
