@@ -288,16 +288,13 @@ class Journal:
 
     # --- names that are used again -----------------------------------------------------------------------------------
 
-    async def forget(self, names: Sequence[str], below: int = EVERYTHING) -> None:
-        """Return when no entry for a segment of these partitions with a base offset below `below` can be redone.
+    async def forget(self, names: Sequence[str]) -> None:
+        """Return when no entry of these deleted partitions can be redone. No journal file is kept for them.
 
-        The caller has synced the records that it still needs. With the default for `below`, it no longer needs any
-        records of these partitions, so no journal file is kept for them. Raises OSError; then the entries may be
-        redone.
+        Raises OSError; then the entries may be redone.
         """
-        while self._copying is not None:
-            await asyncio.wait([self._copying])
-        for live in [live for live in self._files if live.kept_for in names and below == EVERYTHING]:
+        await self._copies_end()
+        for live in [live for live in self._files if live.kept_for in names]:
             try:
                 await asyncio.shield(self._run(partial(remove_journal_file, self._fs, self._root, live.path)))
             except RootSyncFailed as error:
@@ -305,6 +302,30 @@ class Journal:
                 raise
             if live in self._files:
                 self._files.remove(live)
+        await self._void(names, EVERYTHING)
+
+    async def forget_below(self, log: JournaledLog, below: int) -> bool:
+        """Return True when no entry for a segment of `log` with a base offset below `below` can be redone.
+
+        The caller has synced the records of these segments that it still needs. Return False, without an effect, if the
+        log was closed: another partition may have its name. Raises OSError; then the entries may be redone.
+        """
+        await self._copies_end()
+        if log.closed:
+            return False
+        await self._void([log.name], below)
+        return True
+
+    async def _copies_end(self) -> None:
+        """Wait until no entries of failed logs are being copied."""
+        while self._copying is not None:
+            await asyncio.wait([self._copying])
+
+    async def _void(self, names: Sequence[str], below: int) -> None:
+        """Return when entries for segments of these partitions with base offsets below `below` are void.
+
+        The voids are queued before the first wait. Raises OSError.
+        """
         mentioned = [name for name in names if self.mentions(name, below)]
         if not mentioned:
             return

@@ -1071,7 +1071,8 @@ class LogManager:
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
         if self._journal is not None and plan.groups:
             below = max(segment.base_offset for group in plan.groups for segment in group.segments) + 1
-            await self._journal.forget([log.name], below)
+            if not await self._journal.forget_below(log.files, below):
+                return
         for group in plan.groups:
             if log.failure is not None:
                 return

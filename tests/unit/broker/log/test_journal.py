@@ -612,7 +612,7 @@ async def test_a_compaction_keeps_what_was_copied_for_a_log_that_failed_meanwhil
         await full_journal(manager, "b", "c")
         await turns()
         assert log_of(manager, "a").failure is not None
-        await journal.forget(["a-0"], 0)
+        assert await journal.forget_below(log_of(manager, "a").files, 0)
         power_fails(fs, manager)
         manager = reopened(fs)
         assert values(log_of(manager, "a").batches()) == ["first", "value"]
@@ -692,6 +692,50 @@ async def test_what_compaction_replaces_is_not_redone(fs: FaultyFileSystem) -> N
         manager = after_power_failed(fs, manager)
         assert values(log_of(manager, "b").batches()) == ["z" * 20, "active"]
         assert log_of(manager, "b").size == log.size
+        manager.abandon()
+
+
+class CompactsSlowly(InlineThreads):
+    """The first job of a compaction reads what it needs, but its end is noticed only later."""
+
+    def __init__(self) -> None:
+        self.noticed = asyncio.Event()
+
+    def run(self, lane: Lane, job: Callable[[], T]) -> asyncio.Future[T]:
+        done = super().run(lane, job)
+        if lane is not Lane.COMPACTION or self.noticed.is_set():
+            return done
+
+        async def later() -> T:
+            result = await done
+            await self.noticed.wait()
+            return result
+
+        return asyncio.ensure_future(later())
+
+
+async def test_the_compaction_of_a_deleted_partition_takes_nothing_from_its_successor(fs: FaultyFileSystem) -> None:
+    threads = CompactsSlowly()
+    compact = LogConfig(cleanup_policy=("compact",), segment_bytes=200, min_cleanable_dirty_ratio=0)
+    async with journaled(fs, "a", "b", threads=threads) as manager:
+        deleted = manager.create("t", 0, compact)
+        for number in range(4):
+            await written(deleted, f"old {number}")
+        manager._clean()
+        compaction = manager._cleaning
+        assert compaction is not None
+        await turns()
+        await manager.delete([("t", 0)])
+        successor = manager.create("t", 0, CONFIG)
+        await written(successor, "first")
+        for number in range(3):
+            await round_of(manager, "a", "b", "t", value=f"new {number}")
+        assert successor.files.synced_offset == 1, "the others are on disk in the journal only"
+        threads.noticed.set()
+        await compaction
+        power_fails(fs, manager)
+        manager = reopened(fs)
+        assert values(log_of(manager, "t").batches()) == ["first", "new 0", "new 1", "new 2"]
         manager.abandon()
 
 
