@@ -177,8 +177,8 @@ class LogFiles:
         self.sync_later()
 
     def flush_unsynced(self) -> None:
-        """Request a flush of the appended batches that are not flushed, if there are any."""
-        if self.flusher is not None and self._unsynced_segments:
+        """Request a flush of the batches that are not synced in the log's own files, if there are any."""
+        if self.flusher is not None and (self._unsynced_segments or self._journaled_segments):
             self.flusher.request(self)
 
     def set_durability(self, durability: str) -> None:
