@@ -266,7 +266,8 @@ class ProducerStateManager:
                 entries = decode_snapshot(self._fs.read_file(self.snapshot_path(offset)))
             except CorruptSnapshot as error:
                 logger.warning("producer snapshot ignored", file=self.snapshot_path(offset), reason=str(error))
-                self._fs.unlink(self.snapshot_path(offset))
+                with suppress(OSError):  # a log that is only read removes nothing
+                    self._fs.unlink(self.snapshot_path(offset))
                 continue
             except OSError as error:
                 if error.errno != errno.EIO:

@@ -431,12 +431,6 @@ def wrong_offset_where_gaps_may_be(fs: FaultyFileSystem, bases: list[int]) -> No
     fs.unlink("/data/cleaner-offset-checkpoint")
 
 
-def damaged_snapshot(fs: FaultyFileSystem, bases: list[int]) -> None:
-    """It is removed by whoever finds it: that is for a start that may write."""
-    flip(fs, path(bases[2]), 16)
-    flip(fs, path(bases[2], ".snapshot"), 4)
-
-
 def first_segment_missing(fs: FaultyFileSystem, bases: list[int]) -> None:
     lose(fs, bases[0])
 
@@ -457,7 +451,6 @@ def first_batch(fs: FaultyFileSystem, bases: list[int]) -> None:
         wrong_offset_before_sound_ones,
         wrong_offset_where_gaps_may_be,
         two_stories,
-        damaged_snapshot,
     ],
 )
 def test_where_no_part_is_known_to_be_sound_the_partition_is_offline(
@@ -473,6 +466,22 @@ def test_where_no_part_is_known_to_be_sound_the_partition_is_offline(
     assert manager.offline.keys() == {("t", 0)}
     assert manager.read_only == {}
     assert refused(lambda: manager.get("t", 0))
+    manager.abandon()
+    assert fs.open_files == 0
+
+
+def test_a_damaged_snapshot_is_passed_over_and_stays(fs: FaultyFileSystem) -> None:
+    manager, log = created(fs)
+    for number in range(10):
+        log.append(batch(f"value {number}", producer_id=1, producer_epoch=0, base_sequence=number))
+    killed(fs, manager)
+    base = bases(fs)[2]
+    flip(fs, path(base), 16)
+    flip(fs, path(base, ".snapshot"), 4)
+    manager = new_manager(fs)
+    manager.open()
+    assert [log.log_end_offset for log in manager.read_only.values()] == [base]
+    assert fs.exists(path(base, ".snapshot"))
     manager.abandon()
     assert fs.open_files == 0
 
