@@ -95,21 +95,23 @@ class Retention:
         """Return the first offset that the retention settings keep; roll the active segment first if it is too old."""
         segments = self._segments
         active = segments.active
-        if config.retention_ms >= 0 and active.size and now_ms - active.max_timestamp > config.retention_ms:
+        if config.retention_ms >= 0 and active.size and now_ms - self._newest_ms(active) > config.retention_ms:
             self._roll()
         excess = segments.size - config.retention_bytes if config.retention_bytes >= 0 else -1
         keep_from = 0
         for segment in segments.finished_below(self._offsets.last_stable_offset):
-            timestamp = segment.max_timestamp
-            if timestamp < 0:
-                timestamp = self._files.fs.modified_ms(segment.path())
-            too_old = config.retention_ms >= 0 and now_ms - timestamp > config.retention_ms
+            too_old = config.retention_ms >= 0 and now_ms - self._newest_ms(segment) > config.retention_ms
             too_much = excess >= segment.size > 0
             if not (too_old or too_much):
                 break
             excess -= segment.size
             keep_from = segments.end_offset(segment, self._offsets.log_end_offset)
         return keep_from
+
+    def _newest_ms(self, segment: LogSegment) -> int:
+        """Return the time of the newest record, or of the last write if no record has a timestamp, as in Kafka."""
+        timestamp = segment.max_timestamp
+        return timestamp if timestamp >= 0 else self._files.fs.modified_ms(segment.path())
 
     def delete_records_before(self, offset: int) -> int:
         """Advance the log start offset to `offset` (-1: the high watermark); return the resulting log start offset.

@@ -366,6 +366,20 @@ def test_retention_by_time_deletes_whole_segments_from_the_old_end(fs: FaultyFil
     log.close()
 
 
+def test_retention_measures_the_age_of_records_without_timestamps_by_their_file(fs: FaultyFileSystem) -> None:
+    clock = StandingClock()
+    log = open_log(fs, clock=clock, retention_ms=HOUR, durability="os", segment_ms=100 * HOUR)
+    for number in range(5):
+        fs.now_ms = NOW + number * HOUR // 2
+        log.append(batch("x", timestamp=-1))
+        assert log.retain(fs.now_ms) == 0
+    assert len(log.segments) == 1
+    assert log.retain(fs.now_ms + HOUR) == 0
+    assert log.retain(fs.now_ms + HOUR + 1) == 1
+    assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+    log.close()
+
+
 def test_retention_by_size_keeps_at_least_that_much(fs: FaultyFileSystem) -> None:
     log = open_log(fs, segment_bytes=300, retention_ms=-1, retention_bytes=500, durability="os")
     for _ in range(10):
