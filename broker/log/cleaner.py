@@ -64,6 +64,9 @@ logger = structlog.get_logger(__name__)
 MAX_KEY_BYTES: Final = 128 << 20
 """Approximate memory in bytes for the keys of one compaction; further keys are left to the next compaction."""
 
+_MOST_SEGMENTS: Final = 200
+"""The most segments that are replaced by one, because their files are renamed in one turn of the event loop."""
+
 _KEY_OVERHEAD: Final = 120
 
 
@@ -312,8 +315,9 @@ class Cleaner:
                     kept = self._keep(plan, header, batch, is_last=header.next_offset >= group.end_offset)
                     if kept is not None:
                         self._copy(plan, cleaned, header, kept)
-            for path in (*cleaned.write_indexes(), cleaned.path()):
+            for path in cleaned.write_indexes():
                 sync_path(self._fs, path)
+            cleaned.file.fdatasync()  # with the handle that has written the batches: it knows of an earlier failed sync
         except BaseException:
             self._drop(cleaned)
             raise
@@ -489,12 +493,19 @@ class Cleaner:
 
 
 def _group(segments: list[tuple[LogSegment, int]], max_bytes: int) -> list[SegmentGroup]:
-    """Group adjacent segments that fit into one segment. Groups without a single byte are left out."""
+    """Group adjacent segments that fit into one segment, a limited number of them.
+
+    Groups without a single byte are left out.
+    """
     groups: list[SegmentGroup] = []
     members: list[LogSegment] = []
     size = end_offset = 0
     for segment, end in segments:
-        if members and (size + segment.size > max_bytes or end - members[0].base_offset > MAX_RELATIVE_OFFSET):
+        if members and (
+            len(members) == _MOST_SEGMENTS
+            or size + segment.size > max_bytes
+            or end - members[0].base_offset > MAX_RELATIVE_OFFSET
+        ):
             groups.append(SegmentGroup(tuple(members), end_offset))
             members, size = [], 0
         members.append(segment)

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -65,6 +65,8 @@ from .removal import remove_tree
 from .removed import remove_expired
 from .results import CorruptLog, storage_error
 from .shared_directory import SharedDirectory
+
+T = TypeVar("T")
 
 logger = structlog.get_logger(__name__)
 
@@ -183,6 +185,7 @@ class LogManager:
         self._cleaner = Cleaner(fs)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._cleaning: asyncio.Task[None] | None = None
+        self._stop_begun = asyncio.Event()
         self._retaining: asyncio.Task[None] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._checkpointing: asyncio.Task[None] | None = None
@@ -1061,7 +1064,7 @@ class LogManager:
         assert self._flusher is not None
         flush = log.synced(plan.as_of)
         if flush is not None:
-            await asyncio.shield(flush)
+            await self._unless_stopped(asyncio.shield(flush))
         if self._journal is not None and not await self._journal.settle(log.files):
             return  # the next round continues
         # The recovery point must lie above all compacted segments. Then recovery attributes gaps in their offsets to
@@ -1071,7 +1074,7 @@ class LogManager:
         await self._threads.run(Lane.COMPACTION, lambda: self._cleaner.map_keys(plan))
         if self._journal is not None and plan.groups:
             below = max(segment.base_offset for group in plan.groups for segment in group.segments) + 1
-            if not await self._journal.forget_below(log.files, below):
+            if not await self._unless_stopped(self._journal.forget_below(log.files, below)):
                 return
         for group in plan.groups:
             if log.failure is not None:
@@ -1085,6 +1088,19 @@ class LogManager:
         self._cleaner_offsets = {**self._cleaner_offsets, (log.topic, log.partition): plan.end_offset}
         await self._flusher.submit(self._write_new_cleaner_offsets, "cleaner offset checkpoint")
 
+    async def _unless_stopped(self, waiting: Awaitable[T]) -> T:
+        """Await the result of `waiting`, which a full disk may delay without end.
+
+        Raise CleaningStopped if a stop begins first.
+        """
+        work, stop = asyncio.ensure_future(waiting), asyncio.ensure_future(self._stop_begun.wait())
+        await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if work.done():
+            return work.result()
+        work.cancel()
+        raise CleaningStopped
+
     # --- stop --------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
@@ -1096,6 +1112,7 @@ class LogManager:
             return
         self._cancel_timers()
         self._cleaner.stop()
+        self._stop_begun.set()
         if self._cleaning is not None:
             await asyncio.gather(self._cleaning, return_exceptions=True)
         for task in (self._retaining, self._checkpointing, self._saving):

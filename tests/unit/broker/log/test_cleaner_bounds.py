@@ -245,6 +245,29 @@ def test_nothing_is_compacted_before_a_replacement_has_ended() -> None:
     assert pairs(compacted_log(fs)) == expected[1:]
 
 
+def test_a_limited_number_of_segments_is_replaced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner_module, "_MOST_SEGMENTS", 4)
+    fs = FaultyFileSystem()
+    log = compacted_log(fs)
+    for number in range(10):
+        log.append(keyed(f"{number}", "value"))
+        log.flush()
+        log.roll()
+    log.flush()
+    cleaner = Cleaner(fs)
+    replaced = []
+    replace = cleaner.replace
+
+    def counted(log: PartitionLog, group: cleaner_module.SegmentGroup, *cleaned: Any) -> bool:
+        replaced.append(len(group.segments))
+        return replace(log, group, *cleaned)
+
+    monkeypatch.setattr(cleaner, "replace", counted)
+    assert cleaner.clean(log, 0, NOW) == 10
+    assert replaced == [4, 4, 2]
+    assert len(pairs(log)) == 10
+
+
 @pytest.mark.parametrize("passed", [1, 2, 5])
 def test_a_replay_goes_on_in_the_segments_that_compaction_has_put_in_place(passed: int) -> None:
     """A start replays the internal topics in slices, and may take longer than the pause before the first compaction."""
