@@ -9,14 +9,15 @@ still has this line at this position. A file in the directory is compared with t
   another name. A device may get another number when the machine restarts, so the inode alone is enough if the listing
   has no file with the entry's device.
 - If the file has the device and inode of an entry, but not the entry's last line, it was truncated or rewritten. It is
-  treated as a new file, and read from its start.
+  treated as a new file, and read from its start. This is checked when the directory is listed, and again after each
+  read of a file that has changed since. If the check fails after a read, the lines of this read are discarded.
 - If the file has another inode, but has the last line of an entry, and its name is the entry's file name plus a suffix,
   it is a copy (made by copytruncate rotation or by gzip). Reading continues in the copy once the original is gone or
   truncated. Before that, the copy is ignored.
 - Any other file is new.
 
-Therefore, a truncation goes unnoticed if the file grows again to the same bytes. Lines that were written between the
-last read and a truncation exist only in the copy.
+Therefore, a truncation goes unnoticed if the file grows again and has the same last line at the same position. Lines
+that were written between the last read and a truncation exist only in the copy.
 """
 
 from __future__ import annotations
@@ -78,8 +79,16 @@ class Entry:
         }
 
     def is_before(self, file: LineFile) -> bool:
-        """Return whether a file has the last line that was read, at the same position."""
-        return file.has(self.position, self.line, self.crc)
+        """Return whether a file has the last line that was read, at the same position.
+
+        If nothing was read yet, returns whether the file begins with the entry's first line.
+        """
+        try:
+            if self.position == 0:
+                return bool(file.fingerprint() == self.partition["fingerprint"])
+            return file.has(self.position, self.line, self.crc)
+        except IncompleteFileError:
+            return False
 
 
 @dataclass(eq=False)
@@ -91,7 +100,9 @@ class File:
     name: str
     entry: Entry | None = None
     stamp: tuple[int, int] = _NEVER
-    """The file's size and modification time when it was last read to its end or examined."""
+    """The file's size and modification time when it last had the entry's last line, or was examined without result."""
+    more: bool = False
+    """Whether the file may have lines that were not read."""
     handle: LineFile | None = None
     gone: bool = False
     cut_off: tuple[int, int] | None = None
@@ -139,17 +150,18 @@ class Files:
                 file.cut_off = _NEVER
             if file.entry is not None:
                 file.entry.file = now.name
-                if file.stamp != now.stamp and self._was_rewritten(file, file.entry, now):
-                    self._forget_content(file, file.entry)
+                if file.stamp != now.stamp:
+                    file.more = True
+                    intact = self._is_intact(file, file.entry)
+                    if intact:
+                        file.stamp = now.stamp
+                    elif intact is False:
+                        self._forget_content(file, file.entry)
         for each in there.values():
             if each.id not in self.known:
                 self.known[each.id] = File(each.id, each.path, each.name)
         self._identify([file for file in self.known.values() if file.entry is None], there)
-        ready = [
-            file
-            for file in self.known.values()
-            if file.entry is not None and (file.gone or file.stamp != there[file.id].stamp)
-        ]
+        ready = [file for file in self.known.values() if file.entry is not None and (file.gone or file.more)]
         return sorted(ready, key=lambda file: 0 if file.gone else there[file.id].stamp[1])
 
     def open(self, file: File) -> LineFile | None:
@@ -188,14 +200,13 @@ class Files:
         if file.entry is None or file.handle is None:
             self.drop(file)
 
-    def _was_rewritten(self, file: File, entry: Entry, now: Listed) -> bool:
-        if not file.path.endswith(".gz") and now.stamp[0] < entry.position:
-            return True
+    def _is_intact(self, file: File, entry: Entry) -> bool | None:
+        """Return whether a file still has its entry's last line; None if the file cannot be opened now."""
         opened = self._look(file)
         if opened is None:
-            return False
+            return None
         try:
-            return not entry.is_before(opened)
+            return entry.is_before(opened)
         finally:
             opened.close()
 
@@ -260,7 +271,7 @@ class Files:
         if entry not in group:
             entry.partition = {"directory": self._directory, "fingerprint": fingerprint, "number": len(group)}
             group.append(entry)
-        file.entry, file.stamp = entry, _NEVER
+        file.entry, file.more = entry, True
         (entry.device, entry.inode), entry.file = file.id, file.name
         self._owners[entry] = file
         return True
@@ -273,7 +284,8 @@ class Files:
     def _by_content(self, file: File, opened: LineFile, group: list[Entry]) -> Entry | None:
         """Return the entry of the file of which this file is a copy, or a new entry if it is no copy.
 
-        Returns None while the original file exists or is still being read to its end.
+        Returns None while the original file exists or is still being read to its end, and if the original was truncated
+        since the directory was listed.
         """
         for entry in sorted(group, key=lambda each: -each.position):
             owner = self._owners.get(entry)
@@ -281,7 +293,7 @@ class Files:
                 if _base(file.name) == _base(entry.file) and entry.is_before(opened):
                     return None
             elif owner is not None:
-                if _is_copy_name(file.name, owner.name) and entry.position and self._is_copy(file, owner, opened):
+                if _is_copy_name(file.name, owner.name) and entry.position and self._may_be_copy(file, entry, opened):
                     return None
             elif _base(file.name) == _base(entry.file):
                 rewritten = entry.id in self.known
@@ -290,12 +302,13 @@ class Files:
                     return entry
         return Entry({})
 
-    def _is_copy(self, file: File, owner: File, opened: LineFile) -> bool:
-        status = opened.stat()
-        compared = owner, status.st_size, status.st_mtime_ns
+    def _may_be_copy(self, file: File, entry: Entry, opened: LineFile) -> bool:
+        owner = self._owners[entry]
+        compared = owner, *opened.stamp()
         if file.copy_of != compared:
             file.copy_of = compared if self._equal(owner, opened) else None
-        return file.copy_of is not None
+        # After the comparison, so that it counts only if the original was not truncated before.
+        return file.copy_of is not None or self._is_intact(owner, entry) is False
 
     def _equal(self, owner: File, copy: LineFile) -> bool:
         """Return whether one file is the beginning of the other."""

@@ -32,20 +32,21 @@ class LineFile:
         self.path = path
         self._max = max_line_bytes
         self.compressed = path.endswith(".gz")
-        self._raw = open(path, "rb")  # noqa: SIM115
+        self._raw = open(path, "rb", buffering=0)  # noqa: SIM115
         self._file: BinaryIO = gzip.GzipFile(fileobj=self._raw) if self.compressed else self._raw  # type: ignore[assignment]
         self._rest = b""
         self._at = 0
         self.complete = False
 
-    def stat(self) -> os.stat_result:
-        """Return the operating system's status of the open file."""
-        return os.fstat(self._raw.fileno())
-
     def id(self) -> FileId:
         """Return the identity of the open file."""
-        status = self.stat()
+        status = os.fstat(self._raw.fileno())
         return FileId(status.st_dev, status.st_ino)
+
+    def stamp(self) -> tuple[int, int]:
+        """Return the current size in bytes, and the modification time in ns."""
+        status = os.fstat(self._raw.fileno())
+        return status.st_size, status.st_mtime_ns
 
     def close(self) -> None:
         """Close the file."""
@@ -76,14 +77,19 @@ class LineFile:
         return hashlib.sha256(lines[0]).hexdigest()[:32] if lines else None
 
     def has(self, position: int, line_bytes: int, crc: int) -> bool:
-        """Return whether a line with this length and CRC ends at the position."""
-        try:
-            self._seek(position - line_bytes)
+        """Return whether a line with this length and CRC now ends at the position.
+
+        Raises IncompleteFileError for a gz file that is still being written.
+        """
+        start = position - line_bytes
+        if self.compressed:
+            self._seek(start)
             while len(self._rest) < line_bytes and (data := self._read()):
                 self._rest += data
-        except IncompleteFileError:
-            return False
-        return len(self._rest) >= line_bytes and zlib.crc32(self._rest[:line_bytes]) == crc
+            line = self._rest[:line_bytes]
+        else:
+            line = os.pread(self._raw.fileno(), line_bytes, start)
+        return len(line) == line_bytes and zlib.crc32(line) == crc
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the content in chunks from the start.

@@ -31,6 +31,7 @@ class DirectorySourceTask(SourceTask):
         self._stopped = threading.Event()
         self._files: Files | None = None
         self._ready: deque[File] = deque()
+        """The files that may have new lines, in the order in which they are read."""
         self._scan_at = 0.0
 
     async def start(self, config: Mapping[str, str]) -> None:
@@ -56,13 +57,15 @@ class DirectorySourceTask(SourceTask):
     def poll(self) -> list[SourceRecord] | None:
         """Return lines of one file, or None after a wait."""
         assert self._files is not None
-        if not self._ready:
-            wait_s = self._scan_at - time.monotonic()
-            if wait_s > 0:
-                self._stopped.wait(wait_s)
-                return None
-            self._ready.extend(self._files.update(listed(self._directory, *self._patterns)))
+        wait_s = self._scan_at - time.monotonic()
+        if wait_s <= 0:  # also while files are ready: they may change, and others may get new lines
+            ready = dict.fromkeys(self._files.update(listed(self._directory, *self._patterns)))
+            waiting = [file for file in self._ready if file in ready]
+            self._ready = deque(dict.fromkeys([*waiting, *ready]))
             self._scan_at = time.monotonic() + self._interval_s
+        elif not self._ready:
+            self._stopped.wait(wait_s)
+            return None
         while self._ready:
             file = self._ready.popleft()
             if records := self._read(file):
@@ -80,21 +83,26 @@ class DirectorySourceTask(SourceTask):
         opened, entry = self._files.open(file), file.entry
         if opened is None or entry is None:
             return []
-        status = opened.stat()
+        stamp = opened.stamp()
         try:
             lines = opened.lines(entry.position, self._batch_size)
+            # After the read, so that a truncation during the read is noticed.
+            intact = opened.stamp() == file.stamp or entry.is_before(opened)
         except IncompleteFileError:
-            self._files.cut_off(file, (status.st_size, status.st_mtime_ns))
-            file.close()
+            self._files.cut_off(file, stamp)
+            intact = False
+        if intact:
+            file.stamp = stamp
+        else:  # read again after the next scan, as the same file or as a new one
             lines = []
-        if len(lines) == self._batch_size:
+            file.close()
+        file.more = len(lines) == self._batch_size
+        if file.more:
             self._ready.append(file)
         elif file.gone:
             self._files.drop(file)
-        else:
-            file.stamp = status.st_size, status.st_mtime_ns
-            if opened.complete:
-                file.close()
+        elif opened.compressed:
+            file.close()
         self._close_some(file)
         headers, now = (Header("file", file.name, STRING),), int(time.time() * 1000)
         return [

@@ -216,6 +216,120 @@ async def test_a_truncated_file_is_read_from_its_start_with_a_warning(
     assert caplog.text.count("was truncated or rewritten") == 2
 
 
+@pytest.mark.parametrize("grown", [5, 500], ids=["shorter", "longer"])
+async def test_a_file_that_is_truncated_while_it_waits_to_be_read_is_read_from_its_start(
+    logs: Path, grown: int
+) -> None:
+    paths = [logs / "a.log", logs / "b.log"]
+    for path in paths:
+        path.write_text("".join(f"{path.name} old {number}\n" for number in range(100)))
+    async with await source(logs).task() as task:
+        await polled(task, 200)
+        for path in paths:
+            append(path, f"{path.name} last\n")
+        read = await polled(task, 1, more=0)
+        waiting = paths[read == ["a.log last"]]
+        shutil.copy(waiting, f"{waiting}.1")
+        os.truncate(waiting, 0)
+        new = [f"{waiting.name} new entry {number}" for number in range(grown)]
+        append(waiting, "\n".join(new) + "\n")
+        read += await polled(task, 1 + grown, more=10)
+    assert sorted(read) == sorted(["a.log last", "b.log last", *new])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("grown", [0, 5, 500], ids=["empty", "shorter", "longer"])
+async def test_a_truncation_during_a_read_loses_and_repeats_nothing(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, grown: int, after: bool
+) -> None:
+    path, real = logs / "app.log", LineFile.lines
+    old, new = [f"old {number}" for number in range(100)], [f"new entry {number}" for number in range(grown)]
+    path.write_text("old 0\n")
+    rotated = False
+
+    def rotate() -> None:
+        nonlocal rotated
+        rotated = True
+        shutil.copy(path, logs / "app.log.1")
+        path.write_text("".join(f"{line}\n" for line in new))
+
+    def rotating(file: LineFile, position: int, limit: int) -> list[bytes]:
+        due = position > 0 and not rotated
+        if due and not after:
+            rotate()
+        lines = real(file, position, limit)
+        if due and after:
+            rotate()
+        return lines
+
+    reader = source(logs)
+    assert lines(await reader.read(1)) == ["old 0"]
+    append(path, "".join(f"{line}\n" for line in old[1:]))
+    monkeypatch.setattr(LineFile, "lines", rotating)
+    assert sorted(lines(await reader.read(99 + grown))) == sorted(old[1:] + new)
+    await reader.nothing()
+
+
+async def test_a_gz_file_that_is_rewritten_while_it_is_read_is_read_from_its_start(logs: Path) -> None:
+    path = logs / "a.gz"
+    path.write_bytes(gzip.compress(b"old 0\nold 1\nold 2\n"))
+    async with await source(logs, batch_size="1").task() as task:
+        assert await polled(task, 1, more=0) == ["old 0"]
+        new = [f"new {number}" for number in range(100)]
+        path.write_bytes(gzip.compress("".join(f"{line}\n" for line in new).encode()))
+        assert await polled(task, 100, more=10) == new
+
+
+async def test_a_file_that_is_rewritten_before_its_first_read_is_known_by_its_new_first_line(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = logs / "app.log", LineFile.lines
+    path.write_text("old\n")
+
+    def rewriting(file: LineFile, position: int, limit: int) -> list[bytes]:
+        if limit > 1 and path.read_text() == "old\n":
+            path.write_text("new\nentry\n")
+        return real(file, position, limit)
+
+    monkeypatch.setattr(LineFile, "lines", rewriting)
+    reader = source(logs)
+    assert lines(await reader.read(2)) == ["new", "entry"]
+    await reader.nothing()
+
+
+async def test_a_truncation_before_the_copy_is_compared_repeats_nothing(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, copy, real = logs / "app.log", logs / "app.log.1", LineFile.__init__
+    path.write_text("started\n1\n2\n")
+
+    def truncating(file: LineFile, name: str, max_line_bytes: int) -> None:
+        if name == str(copy) and path.read_text().endswith("3\n"):
+            path.write_text("started\nnew\n")
+        real(file, name, max_line_bytes)
+
+    async with await source(logs).task() as task:
+        assert await polled(task, 3) == ["started", "1", "2"]
+        monkeypatch.setattr(LineFile, "__init__", truncating)
+        append(path, "3\n")
+        shutil.copy(path, copy)
+        assert sorted(await polled(task, 3, more=10)) == ["3", "new", "started"]
+
+
+async def test_a_file_with_many_lines_does_not_delay_the_others(logs: Path) -> None:
+    (logs / "big.log").write_text("".join(f"big {number}\n" for number in range(5000)))
+    (logs / "small.log").write_text("small 0\n")
+    os.utime(logs / "big.log", ns=(0, 0))
+    read: list[str] = []
+    async with await source(logs, batch_size="1").task() as task:
+        for number in range(1, 4):
+            append(logs / "small.log", f"small {number}\n")
+            (logs / f"new{number}.log").write_text(f"new {number}\n")
+            while not {f"small {number}", f"new {number}"} <= set(read):
+                read += lines(await task.poll())
+    assert len(read) < 5000
+
+
 async def test_a_deleted_file_is_read_to_its_end(logs: Path) -> None:
     path = logs / "app.log"
     path.write_text("1\n")
