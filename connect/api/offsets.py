@@ -20,5 +20,8 @@ class OffsetReader(Protocol):
     async def offsets(self, partitions: Iterable[SourcePartition]) -> list[SourceOffset | None]:
         """Return the last committed offset of each source partition, or None for a partition without one, in order."""
 
+    async def partitions(self) -> list[SourcePartition]:
+        """Return all source partitions of the connector that have a committed offset, in any order."""
+
     def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
         """Return the last committed offset as `offset` does, for tasks whose methods run in a thread."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..api.records import SourceOffset, SourcePartition
+from ..stores.offset_records import sorted_key
 from ..stores.offset_store import OffsetStore
 
 
@@ -29,6 +30,14 @@ class StoredOffsets:
             read = await store.read(self._connector, wanted)
             answers = [before if before is not None else value for before, value in zip(answers, read, strict=True)]
         return list(answers)
+
+    async def partitions(self) -> list[SourcePartition]:
+        """Return all source partitions that have a committed offset, in any order."""
+        merged: dict[bytes, SourcePartition] = {}
+        for store in self._stores:
+            for partition, _ in await store.of_connector(self._connector):
+                merged.setdefault(sorted_key(self._connector, partition), partition)
+        return list(merged.values())
 
     def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
         """Return the last committed offset as `offset` does, for calls from a thread."""

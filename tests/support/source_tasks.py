@@ -32,6 +32,13 @@ class Offsets:
                 key = json.dumps(dict(record.source_partition), sort_keys=True)
                 self.known[key] = json.dumps(record.source_offset)
 
+    def reset(self, partitions: Iterable[SourcePartition]) -> None:
+        for partition in partitions:
+            del self.known[json.dumps(dict(partition), sort_keys=True)]
+
+    async def partitions(self) -> list[SourcePartition]:
+        return [json.loads(key) for key in self.known]
+
     def offset_blocking(self, partition: SourcePartition) -> SourceOffset | None:
         text = self.known.get(json.dumps(dict(partition), sort_keys=True))
         return None if text is None else json.loads(text)

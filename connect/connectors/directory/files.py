@@ -2,8 +2,12 @@
 
 An `Entry` has the known state of a file: its source partition {"directory", "fingerprint", "number"} and its offset
 {"file", "device", "inode", "position", "line", "crc"}. The fingerprint is a hash of the first line. The number
-distinguishes files with the same first line. The length and CRC of the last line that was read show whether a file
-still has this line at this position. A file in the directory is compared with the known entries:
+distinguishes files with the same first line. A new file gets the highest number plus one. Lower numbers may have no
+offset: a user can reset the offsets of any files, and a file can be deleted before it is read. Therefore, the numbers
+are not searched one after another, but taken from the list of all committed source partitions.
+
+The length and CRC of the last line that was read show whether a file still has this line at this position. A file in
+the directory is compared with the known entries:
 
 - If the file has the device and inode of an entry, and still has the entry's last line, it is the same file, even under
   another name. A device may get another number when the machine restarts, so the inode alone is enough if the listing
@@ -40,9 +44,6 @@ _CERTAIN_BYTES: Final = 1024
 
 In shorter files, equal lines may be a coincidence.
 """
-
-_LOOKUP: Final = 16
-"""The number of a fingerprint's offsets that one call looks up."""
 
 _NEVER: Final = (-1, -1)
 
@@ -123,11 +124,27 @@ Offsets = Callable[[list[Mapping[str, Any]]], Iterable[Mapping[str, Any] | None]
 class Files:
     """The files of one task: those for whose fingerprint `is_mine` returns True."""
 
-    def __init__(self, directory: str, max_line_bytes: int, offsets: Offsets, is_mine: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        directory: str,
+        max_line_bytes: int,
+        committed: Iterable[Mapping[str, Any]],
+        offsets: Offsets,
+        is_mine: Callable[[str], bool],
+    ) -> None:
+        """Note the numbers of the committed source partitions; `offsets` is called once their files are seen."""
         self._directory, self._max_line_bytes = directory, max_line_bytes
         self._offsets, self._is_mine = offsets, is_mine
         self.known: dict[FileId, File] = {}
+        self._numbers: dict[str, list[int]] = {}
+        """The numbers that had offsets at the start of the task, by fingerprint."""
+        for partition in committed:
+            match partition:
+                case {"directory": path, "fingerprint": str(fingerprint), "number": int(number)}:
+                    if path == directory and is_mine(fingerprint):
+                        self._numbers.setdefault(fingerprint, []).append(number)
         self._groups: dict[str, list[Entry]] = {}
+        """The entries with each fingerprint, by ascending number."""
         self._owners: dict[Entry, File] = {}
         self._devices: set[int] = set()
         """The devices of the files in the current listing."""
@@ -269,7 +286,7 @@ class Files:
         if entry is None:
             return False
         if entry not in group:
-            entry.partition = {"directory": self._directory, "fingerprint": fingerprint, "number": len(group)}
+            entry.partition = self._partition(fingerprint, group[-1].partition["number"] + 1 if group else 0)
             group.append(entry)
         file.entry, file.more = entry, True
         (entry.device, entry.inode), entry.file = file.id, file.name
@@ -333,25 +350,19 @@ class Files:
         """Read the offsets of files with these first lines."""
         new = sorted(fingerprints - self._groups.keys())
         self._groups |= {fingerprint: [] for fingerprint in new}
-        while new:
-            partitions: list[Mapping[str, Any]] = [
-                {
-                    "directory": self._directory,
-                    "fingerprint": fingerprint,
-                    "number": len(self._groups[fingerprint]) + more,
-                }
-                for fingerprint in new
-                for more in range(_LOOKUP)
-            ]
-            offsets = list(self._offsets(partitions))
-            for index, fingerprint in enumerate(list(new)):
-                places = slice(index * _LOOKUP, (index + 1) * _LOOKUP)
-                read = list(zip(partitions[places], offsets[places], strict=True))
-                if read[-1][1] is None:
-                    new.remove(fingerprint)
-                while read and read[-1][1] is None:
-                    read.pop()
-                self._groups[fingerprint] += [Entry(partition, **(offset or {})) for partition, offset in read]
+        partitions = [
+            self._partition(fingerprint, number)
+            for fingerprint in new
+            for number in sorted(self._numbers.get(fingerprint, ()))
+        ]
+        if not partitions:
+            return
+        for partition, offset in zip(partitions, self._offsets(partitions), strict=True):
+            if offset is not None:
+                self._groups[partition["fingerprint"]].append(Entry(partition, **offset))
+
+    def _partition(self, fingerprint: str, number: int) -> Mapping[str, Any]:
+        return {"directory": self._directory, "fingerprint": fingerprint, "number": number}
 
     def _look(self, file: File) -> LineFile | None:
         """Open a file and return it; None if it cannot be read now or has been replaced."""

@@ -35,7 +35,7 @@ class DirectorySourceTask(SourceTask):
         self._scan_at = 0.0
 
     async def start(self, config: Mapping[str, str]) -> None:
-        """Read the settings; the first poll looks for files."""
+        """Read the settings and the numbers of known files; the first poll looks for files."""
         values = SETTINGS.parse(config)
         self._directory: str = values["directory"].rstrip("/") or "/"
         self._patterns = values["include"], values["exclude"], values["recursive"]
@@ -50,6 +50,7 @@ class DirectorySourceTask(SourceTask):
         self._files = Files(
             self._directory,
             values["max.line.bytes"],
+            await reader.partitions(),
             offsets,
             lambda fingerprint: int(hashlib.sha256(fingerprint.encode()).hexdigest(), 16) % count == number,
         )

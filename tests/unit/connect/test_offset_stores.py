@@ -15,6 +15,7 @@ from oncelog.connect.stores.offset_store import OffsetStore
 from oncelog.connect.worker import clients, offset_copies
 from oncelog.connect.worker.clients import client_settings
 from oncelog.connect.worker.offset_copies import OffsetCopies
+from oncelog.connect.worker.offset_reader import StoredOffsets
 from oncelog.connect.worker.offset_stores import OffsetStores
 from oncelog.protocol.errors import ErrorCode
 
@@ -176,6 +177,20 @@ async def test_deletions_reach_the_workers_topic_before_the_own_topic(monkeypatc
     gone, kept = (b'["c",{"a":1}]', None), (b'["c",{"a":2}]', b'{"at":2}')
     assert written == [("offsets", [gone]), ("own", [gone, kept]), ("offsets", [kept])]
     await stores.close()
+
+
+async def test_the_partitions_of_all_stores_are_listed_once() -> None:
+    own, common = OffsetStore(MemoryLog()), OffsetStore(MemoryLog())
+    for store, records in (
+        (own, [(b'["c",{"a":1,"b":1}]', b'{"at":2}'), (b'["c",{"a":2}]', b'{"at":2}'), (b'["c",{"a":4}]', b"{}")]),
+        (common, [(b'["c",{"b":1,"a":1}]', b'{"at":1}'), (b'["c",{"a":3}]', b"{}"), (b'["d",{"a":5}]', b"{}")]),
+    ):
+        await store.start()
+        await store.write_raw([*records, (b'["c",{"a":4}]', None)])
+    stored = StoredOffsets("c", [own, common])
+    partitions = await stored.partitions()
+    assert sorted(partitions, key=lambda partition: partition["a"]) == [{"a": 1, "b": 1}, {"a": 2}, {"a": 3}]
+    assert None not in await stored.offsets(partitions)
 
 
 async def test_a_commit_first_deletes_offsets_even_if_older_copies_wait() -> None:

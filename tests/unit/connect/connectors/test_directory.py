@@ -85,6 +85,45 @@ async def test_many_files_with_the_same_header_are_read_once(logs: Path) -> None
         assert sorted(lines(first + rest)) == sorted([f"{number},x" for number in range(40)] + ["id,name"] * 40)
 
 
+def csv_files(logs: Path) -> list[Path]:
+    """Write 40 files with the same header and one line each; a task reads them in this order."""
+    paths = [logs / f"{number}.csv" for number in range(40)]
+    for number, path in enumerate(paths):
+        path.write_text(f"id,name\n{number},x\n")
+        os.utime(path, ns=(0, (number + 1) * 1_000_000_000))
+    return paths
+
+
+@pytest.mark.parametrize("reset", [range(15, 16), range(2, 35), range(39), range(38, 40)], ids=str)
+async def test_only_the_files_that_a_user_resets_are_read_again(logs: Path, reset: range) -> None:
+    csv_files(logs)
+    new = source(logs)
+    last = {record.headers[0].value: record for record in await new.read(80)}
+    partitions = [last[f"{number}.csv"].source_partition or {} for number in reset]
+    assert await DirectorySourceConnector().alter_offsets(new.config, [(partition, None) for partition in partitions])
+    new.offsets.reset(partitions)
+    async with await new.task() as task:
+        again = await polled(task, 2 * len(reset))
+    assert sorted(again) == sorted([f"{number},x" for number in reset] + ["id,name"] * len(reset))
+
+
+async def test_files_that_are_moved_away_before_they_are_read_do_not_repeat_the_others(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved, real = csv_files(logs)[4:34], LineFile.lines
+
+    def moving(file: LineFile, position: int, limit: int) -> list[bytes]:
+        if limit > 1:  # the task reads its first file
+            for path in moved:
+                path.unlink(missing_ok=True)
+        return real(file, position, limit)
+
+    monkeypatch.setattr(LineFile, "lines", moving)
+    new = source(logs)
+    assert len(await new.read(20)) == 20
+    await new.nothing()
+
+
 async def test_a_line_comes_when_its_end_is_written(logs: Path) -> None:
     path = logs / "a.log"
     path.write_text("one\nha")
