@@ -223,20 +223,22 @@ def _decide_end_v2(
         # Check this first: the producer may already use the producer id that becomes current when this transition
         # completes.
         return Step.WAIT
-    # Whether this is a retry of the EndTxn that replaced the producer id. Only with a client that bumps epochs does
-    # epoch 0 show that no EndTxn came later: an older client uses the same epoch for all of its transactions.
+    # Whether this is a retry of the EndTxn that bumped the epoch, or of the one that replaced the producer id. Only
+    # with a client that bumps epochs does the epoch show this: an older client uses the same epoch for all of its
+    # transactions, so it may be the one to which the epoch belongs now.
+    bumps = metadata.client_transaction_version.supports_epoch_bump
     after_rotation = (
         metadata.previous_producer_id == identity.producer_id
         and identity.producer_epoch == MAX_PRODUCER_EPOCH - 1
         and metadata.producer_epoch == 0
-        and metadata.client_transaction_version.supports_epoch_bump
+        and bumps
     )
     # No producer may hold an epoch that was bumped for fencing. A fenced producer must not obtain it by retrying its
     # EndTxn.
     unheld = metadata.fenced or (
         metadata.producer_epoch == MAX_PRODUCER_EPOCH and metadata.next_producer_id == NO_PRODUCER_ID
     )
-    after_bump = metadata.producer_epoch == identity.producer_epoch + 1 and not unheld
+    after_bump = metadata.producer_epoch == identity.producer_epoch + 1 and bumps and not unheld
     current = metadata.producer_epoch == identity.producer_epoch and not unheld
     state = metadata.state
     if metadata.producer_id != identity.producer_id and not after_rotation:
