@@ -107,12 +107,18 @@ class ProducerStateEntry:
         return self.batches[-1].last_offset if self.batches else -1
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the remembered batch with the same epoch and sequences as `header`, else None."""
+        """Return the remembered batch with the same epoch and sequences as `header`, else None.
+
+        A transactional batch can only repeat one of the open transaction. Below EndTxn v5, transactions share an epoch,
+        and a producer may use the sequences of an aborted batch again, for other records.
+        """
         if header.producer_epoch != self.producer_epoch:
             return None
         last_sequence = header.last_sequence
         for batch in self.batches:
             if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+                if header.is_transactional and not 0 <= self.current_txn_first_offset <= batch.first_offset:
+                    continue
                 return batch
         return None
 

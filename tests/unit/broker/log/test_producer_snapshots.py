@@ -17,6 +17,7 @@ from oncelog.broker.log.producer_state_manager import ProducerStateManager
 from oncelog.broker.scheduling.steps import run_at_once
 from oncelog.broker.system.ports import Lane
 from oncelog.protocol.control_records import control_batch
+from oncelog.protocol.errors import KafkaError
 from support.faulty_filesystem import FaultyFileSystem
 from support.inline_threads import InlineThreads, PowerFailure
 from support.journals import failing
@@ -269,8 +270,10 @@ def test_a_snapshot_that_a_crash_has_lost_is_made_again_before_its_batches_are_d
     fs.kill()
     log = open_log(fs, point=LoadPoint(same_boot=True, recovery_point=5, log_start_offset=4))
     assert state(log.producers) == expected
-    for producer_id in (1, 2, 3):
-        assert log.append(of(producer_id, transactional=producer_id == 1)).duplicate
+    for producer_id in (2, 3):
+        assert log.append(of(producer_id)).duplicate
+    with pytest.raises(KafkaError, match="sequence 1 is next"):
+        log.append(of(1, transactional=True))  # the transaction with the sequence 0 was aborted
     log.close()
 
 
