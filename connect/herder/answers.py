@@ -81,11 +81,16 @@ def restart_plan(
 
 
 def task_configs_changed(state: ClusterConfigState, name: str, configs: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether tasks must restart because their or their connector's settings have changed (KAFKA-9228)."""
+    """Return whether task settings must be written, so that all tasks restart.
+
+    This is the case if they have changed, or if the connector's settings were written after them. Then the tasks need
+    the connector's new settings (KAFKA-9228). Even if these settings are the same as before, the task settings must
+    follow them in the config topic (KAFKA-17719).
+    """
     tasks = state.tasks(name)
     if list(configs) != [dict(state.task_configs[task]) for task in tasks]:
         return True
-    return bool(tasks) and state.applied_configs.get(name) != state.connector_configs.get(name)
+    return bool(tasks) and name in state.outdated
 
 
 def _shown(status: Status) -> Json:

@@ -156,9 +156,14 @@ class DistributedHerder(BaseHerder):
                 return done
 
     async def _put(self, name: str, config: Mapping[str, str | None], target: TargetState | None) -> Put:
-        exists = name in self._configs.snapshot().connector_configs
-        await self._group.leadership.write(self._configs.put_connector(name, config, target))
-        return Put(not exists, answers.connector_info(self._configs.snapshot(), name))
+        before = self._configs.snapshot().connector_configs.get(name)
+        if config == before and target is None:
+            # The tasks' settings would have to be written again as well, and this would restart all tasks.
+            write = self._configs.put_restart(RestartRequest(name, only_failed=False, include_tasks=False))
+        else:
+            write = self._configs.put_connector(name, config, target)
+        await self._group.leadership.write(write)
+        return Put(before is None, answers.connector_info(self._configs.snapshot(), name))
 
     async def delete_connector(self, name: str) -> None:
         """Delete a connector; the following rebalance stops it. Its offsets are kept."""

@@ -128,15 +128,19 @@ class LocalWork:
     async def _start_task(self, task: ConnectorTaskId) -> None:
         state = self._configs.snapshot()
         connector, config = state.connector_configs.get(task.connector), state.task_configs.get(task)
-        if connector is None or config is None:
-            return  # the task was removed, and a rebalance is due
-        await self._worker.start_task(
-            task,
-            {name: value for name, value in connector.items() if value is not None},
-            {name: value for name, value in config.items() if value is not None},
-            state.target_state(task.connector) or TargetState.STARTED,
-            self._checks(task, state.task_config_generations.get(task.connector)),
-        )
+        if connector is None:
+            return  # the connector was removed, and a rebalance is due
+        if config is None:  # the leader knows the task, but this worker has read a compacted topic (KAFKA-17719)
+            unknown = f"this worker found no settings of task {task} in the config topic; restart the connector"
+            await self._worker.task_failed(task, ConnectError(unknown))
+        else:
+            await self._worker.start_task(
+                task,
+                {name: value for name, value in connector.items() if value is not None},
+                {name: value for name, value in config.items() if value is not None},
+                state.target_state(task.connector) or TargetState.STARTED,
+                self._checks(task, state.task_config_generations.get(task.connector)),
+            )
         self.started |= Work.of((), [task])
 
     async def _stop_connector(self, connector: str) -> None:

@@ -90,7 +90,9 @@ Change = (
 class ClusterConfigState:
     """An immutable snapshot of the config topic's state: connectors, their tasks and target states.
 
-    `offset` is the offset after the last record that the snapshot includes.
+    `offset` is the offset after the last record that the snapshot includes. `outdated` has the connectors whose last
+    settings record follows the last commit record of their tasks. Once compaction has removed the earlier settings
+    record, a worker that starts takes such tasks for those of a deleted connector (KAFKA-16838, KAFKA-17719).
     """
 
     offset: int = -1
@@ -101,7 +103,7 @@ class ClusterConfigState:
     task_configs: Mapping[ConnectorTaskId, Config] = field(default_factory=dict)
     task_count_records: Mapping[str, int] = field(default_factory=dict)
     task_config_generations: Mapping[str, int] = field(default_factory=dict)
-    applied_configs: Mapping[str, Config] = field(default_factory=dict)
+    outdated: frozenset[str] = frozenset()
     pending_fencing: frozenset[str] = frozenset()
     inconsistent: frozenset[str] = frozenset()
 
@@ -129,7 +131,7 @@ class ConfigTopicState:
         self._uncommitted: dict[str, dict[ConnectorTaskId, Config]] = {}
         self._task_count_records: dict[str, int] = {}
         self._generations: dict[str, int] = {}
-        self._applied: dict[str, Config] = {}
+        self._outdated: set[str] = set()
         self._pending_fencing: set[str] = set()
         self._inconsistent: set[str] = set()
 
@@ -144,7 +146,7 @@ class ConfigTopicState:
             dict(self._task_configs),
             dict(self._task_count_records),
             dict(self._generations),
-            dict(self._applied),
+            frozenset(self._outdated),
             frozenset(self._pending_fencing),
             frozenset(self._inconsistent),
         )
@@ -182,6 +184,7 @@ class ConfigTopicState:
             return ConnectorRemoved(connector)
         self._connectors[connector] = _member(value, "properties", dict)
         self._target_states.setdefault(connector, TargetState.STARTED)
+        self._outdated.add(connector)
         return ConnectorConfigUpdated(connector)
 
     def _target_state(self, connector: str, value: Any) -> Change | None:
@@ -217,7 +220,7 @@ class ConfigTopicState:
                 self._task_configs.update(fresh)
                 self._generations[connector] = self._generations.get(connector, -1) + 1
             self._inconsistent.discard(connector)
-            self._applied[connector] = self._connectors[connector]
+            self._outdated.discard(connector)
         else:
             self._inconsistent.add(connector)
         self._task_counts[connector] = count
@@ -247,8 +250,9 @@ class ConfigTopicState:
         return LoggerLevelChanged(namespace, _member(value, "level", str))
 
     def _remove(self, connector: str) -> None:
-        for table in (self._connectors, self._task_counts, self._uncommitted, self._applied):
+        for table in (self._connectors, self._task_counts, self._uncommitted):
             table.pop(connector, None)
+        self._outdated.discard(connector)
         for task in [task for task in self._task_configs if task.connector == connector]:
             del self._task_configs[task]
 

@@ -209,6 +209,12 @@ class Worker:
         running = self._run(task, runner, make, report, restart_after if checks is not None else None)
         self._tasks[task] = runner, asyncio.create_task(running, name=f"task {task}")
 
+    async def task_failed(self, task: ConnectorTaskId, error: ConnectError) -> None:
+        """Report a task as FAILED because the herder cannot start it; `error` says why."""
+        log.error("task %s was not started: %s", task, error)
+        self._task_starts.begin().ended(success=False)
+        await self._listener.status(task, State.FAILED, "".join(traceback.format_exception(error)), None)
+
     async def _run(
         self,
         task: ConnectorTaskId,

@@ -93,10 +93,15 @@ class SharedTopic:
 
     def append(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> None:
         for key, value in pairs:
-            record = LogRecord(key, value, 0, len(self.records))
+            record = LogRecord(key, value, 0, self.records[-1].offset + 1 if self.records else 0)
             self.records.append(record)
             for _, apply in self.readers:
                 apply(record)
+
+    def compact(self) -> None:
+        """Keep the last record of each key, and no tombstones."""
+        last = {record.key: record for record in self.records}
+        self.records = [each for each in self.records if each is last[each.key] and each.value is not None]
 
 
 class ScriptedLog:
@@ -284,6 +289,9 @@ class ScriptedWork:
         self.tasks_started[task] = None
         self.restart_after = restart_after
         await self.herder.status(task, State.RUNNING, None, None)
+
+    async def task_failed(self, task: ConnectorTaskId, error: ConnectError) -> None:
+        await self.herder.status(task, State.FAILED, str(error), None)
 
     async def stop_tasks(self, tasks: Any) -> None:
         if self.stopping_s:

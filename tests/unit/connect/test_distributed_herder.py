@@ -234,6 +234,76 @@ def test_new_settings_restart_the_connector_and_its_tasks_where_they_run() -> No
     simulate(scenario())
 
 
+@pytest.mark.parametrize("request_of", ["PUT", "PATCH"])
+def test_settings_that_a_connector_has_already_restart_it_without_its_tasks(request_of: str) -> None:
+    async def scenario() -> None:
+        leader, follower = await pair()
+        written = leader.cluster.configs.keys()
+        if request_of == "PUT":
+            put = await leader.herder.put_connector("c", CONFIG, None, replace=True)
+        else:
+            put = await leader.herder.patch_connector("c", {"topic": "t", "more": None})
+        assert (put.created, put.info["config"], len(put.info["tasks"])) == (False, CONFIG, 2)
+        assert await leader.settle() == ["stop c", "start c"]
+        assert await follower.settle() == []
+        assert leader.cluster.configs.keys()[len(written) :] == ["restart-connector-c"]
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize("settings", [[CONFIG], [{**CONFIG, "topic": "u"}, CONFIG]], ids=["same", "there and back"])
+def test_tasks_outlive_compaction_after_their_connector_got_its_settings_again(settings: list[dict[str, str]]) -> None:
+    async def scenario() -> None:
+        leader = await alone(Cluster(), tasks=2)
+        leader.cluster.configs.append([connector_config("c", each) for each in settings])  # by another leader
+        await leader.settle()
+        leader.cluster.configs.compact()
+        follower = await leader.cluster.worker("w2")
+        leader.assign(["c"], [C0])
+        follower.assign([], [C1], leader=leader)
+        assert await leader.settle() == ["start c-0"]
+        assert await follower.settle() == ["start c-1"]
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
+def test_a_task_with_unknown_settings_is_failed_until_its_connector_gives_them_again() -> None:
+    async def scenario() -> None:
+        leader = await alone(Cluster(), tasks=2)
+        asked = leader.work.task_configs
+
+        async def failing(name: str) -> list[dict[str, str]]:
+            raise ConnectError("the source is away")
+
+        leader.work.task_configs = failing  # type: ignore[method-assign]
+        await leader.herder.put_connector("c", {**CONFIG, "topic": "u"}, None, replace=True)
+        await leader.settle()
+        leader.cluster.configs.compact()
+        follower = await leader.cluster.worker("w2")
+        leader.assign(["c"], [C0])
+        follower.assign([], [C1], leader=leader)
+        await leader.settle()
+        assert await follower.settle() == []
+        status = await leader.herder.task_status(C1)
+        assert (status["state"], status["worker_id"]) == ("FAILED", "w2")
+        assert "found no settings of task c-1 in the config topic" in status["trace"]
+        leader.work.task_configs = asked  # type: ignore[method-assign]
+        await asyncio.sleep(1)
+        leader.assign(["c"], [C0])
+        follower.assign([], [C1], leader=leader)
+        await leader.settle()
+        assert (await follower.settle())[-1] == "start c-1"
+        assert (await leader.herder.task_status(C1))["state"] == "RUNNING"
+        await follower.stop()
+        await leader.stop()
+
+    simulate(scenario())
+
+
 def test_settings_that_cannot_be_stored_are_refused_and_the_leader_keeps_its_claim() -> None:
     async def scenario() -> None:
         herder = await alone(Cluster(), tasks=1)

@@ -194,6 +194,23 @@ def test_a_set_of_tasks_that_compaction_has_torn_is_inconsistent() -> None:
     assert state.snapshot().tasks("f1") == [("f1", 0)]
 
 
+def test_tasks_are_outdated_until_they_are_committed_after_their_connector() -> None:
+    state = ConfigTopicState()
+    follow(state, CONNECTOR_F1, TASK_F1, COMMIT_F1)
+    assert state.snapshot().outdated == frozenset()
+    follow(state, CONNECTOR_F1)
+    assert state.snapshot().outdated == {"f1"}
+    assert state.snapshot().tasks("f1") == [("f1", 0)]
+    compacted = ConfigTopicState()
+    follow(compacted, TASK_F1, COMMIT_F1, CONNECTOR_F1)
+    assert compacted.snapshot().outdated == {"f1"}
+    assert compacted.snapshot().tasks("f1") == [], "they may be those of a deleted connector"
+    for each in (state, compacted):
+        follow(each, TASK_F1, COMMIT_F1)
+        assert each.snapshot().outdated == frozenset()
+        assert each.snapshot().tasks("f1") == [("f1", 0)]
+
+
 def test_a_deleted_connector_leaves_no_tasks() -> None:
     state = ConfigTopicState()
     follow(state, CONNECTOR_F1, TASK_F1, COMMIT_F1)

@@ -105,6 +105,15 @@ async def test_a_task_whose_class_is_missing_here_is_failed() -> None:
     await running.stop()
 
 
+async def test_a_task_that_the_herder_cannot_start_is_failed_and_counted() -> None:
+    running, listener = await worker()
+    task = ConnectorTaskId("c", 0)
+    await running.task_failed(task, ConnectError("without settings"))
+    assert listener.heard == [(task, State.FAILED)]
+    assert "task_startup_failure_total 1" in running.metrics()
+    await running.stop()
+
+
 async def test_a_connector_whose_start_is_cancelled_is_stopped() -> None:
     running, listener = await worker()
     Slow.events, Slow.starting = [], asyncio.Event()
