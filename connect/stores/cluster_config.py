@@ -182,7 +182,10 @@ class ConfigTopicState:
         if value is None:
             self._remove(connector)
             return ConnectorRemoved(connector)
-        self._connectors[connector] = _member(value, "properties", dict)
+        config = _member(value, "properties", dict)
+        if connector not in self._connectors and self._task_count_records.get(connector):
+            self._pending_fencing.add(connector)  # a deleted connector of this name had tasks, which may still run
+        self._connectors[connector] = config
         self._target_states.setdefault(connector, TargetState.STARTED)
         self._outdated.add(connector)
         return ConnectorConfigUpdated(connector)

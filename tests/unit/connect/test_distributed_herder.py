@@ -969,6 +969,40 @@ def test_without_exactly_once_tasks_start_without_checks() -> None:
     simulate(scenario())
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["same leader", "after compaction and a restart"])
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_tasks_of_a_deleted_connector_are_fenced_before_offsets_of_its_namesake_change(
+    tasks: int, restarted: bool
+) -> None:
+    async def scenario() -> None:
+        herder = await alone(Cluster(), tasks=tasks)
+        await herder.work.checks[C0].fence_others()
+        await herder.herder.delete_connector("c")
+        herder.assign()
+        await herder.settle()
+        await herder.herder.put_connector("c", CONFIG, TargetState.STOPPED, replace=False)
+        if restarted:
+            await herder.stop()
+            herder.cluster.configs.compact()
+            herder = await herder.cluster.worker("w2")
+        herder.assign(["c"])
+        await herder.settle()
+        await herder.herder.alter_offsets("c", [({"task": 0}, {"count": 1})])
+        assert herder.work.forget() == [f"fence {tasks} of c", "write 1 offsets"]
+        await herder.herder.alter_offsets("c", [({"task": 0}, {"count": 2})])
+        assert herder.work.forget() == ["write 1 offsets"], "one round is enough for the tasks before"
+        herder.work.configs["c"] = [{"n": str(number)} for number in range(3)]
+        await herder.herder.set_target_state("c", TargetState.STARTED)
+        await herder.settle()
+        herder.assign(["c"], [C0, C1])
+        await herder.settle()
+        await herder.work.checks[C0].fence_others()
+        assert herder.cluster.configs.records[-1].value == b'{"task-count":3}'
+        await herder.stop()
+
+    simulate(scenario())
+
+
 def test_offsets_of_a_stopped_connector_change_behind_a_round_of_fencing() -> None:
     async def scenario() -> None:
         herder = await stopped(tasks=2)
